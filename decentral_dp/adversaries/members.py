@@ -113,7 +113,7 @@ def _dealt_at_random(job: Job) -> bool:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"
-    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz"))
+    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz", ".parquet"))
     return table.partition == "iid" or (table.partition is None and not named)
 
 

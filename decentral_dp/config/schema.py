@@ -305,7 +305,7 @@ class Scenario(Table):
         named: dict[tuple[str, ...], Any] = {
             ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data
-            if problem.data.lower().endswith((".csv", ".npz", ".libsvm", ".svm", ".svmlight"))
+            if problem.data.lower().endswith((".csv", ".npz", ".parquet", ".libsvm", ".svm", ".svmlight"))
             else None,
             ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,

@@ -38,7 +38,7 @@ class AgentShards:
     Args:
         place: path of a file, with {agent} for the agent's number, as the machine of the agent knows it.
         manifest: what everyone may know of the records.
-        label: label column of CSV files, or None.
+        label: label column of CSV and Parquet files, or None.
         split: column of the kinds of records; None for "split" where a file has it.
         ranges: feature → its public range, by which it is scaled; None leaves features as they are.
         normalisation: as of `make_shards`.
@@ -89,6 +89,7 @@ class AgentShards:
             sized.l1,
             sized.l2,
             told.image,
+            told.notes,
             why_not="The records are with their agents.",
             digest=told.digest,
             label_range=self.label_range,
@@ -168,7 +169,9 @@ class AgentShards:
             raise InputError(
                 f"{where} has {found.features.shape[1]} features, and the manifest says {len(told.names)}. {mend}"
             )
-        named = path.suffix.lower() == ".csv" and told.names != tuple(f"x{k}" for k in range(len(told.names)))
+        named = path.suffix.lower() in (".csv", ".parquet") and told.names != tuple(
+            f"x{k}" for k in range(len(told.names))
+        )
         if named and found.feature_names != told.names:
             raise InputError(f"{where} has features of other names, or in another order, than the manifest. {mend}")
         for role in _ROLES:

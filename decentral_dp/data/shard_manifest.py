@@ -5,6 +5,7 @@
     classes = [0, 1]                # all labels that there may be; [] for numbers to predict
     range = [0.0, 16.0]             # optional: of every feature of every possible record; what lies outside is cut
     image = [8, 8, 1]               # optional: height, width and channels of records that are pictures
+    notes = ["Dealt by label."]     # optional: sentences that belong beside every result on these records
 
     [[agents]]                      # one table for each agent, in order
     train = 40
@@ -36,7 +37,7 @@ from decentral_dp.files.regular import regular
 
 # Features, and records of all agents: more than that no machine here would hold.
 _MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8
-_KEYS = ("source", "features", "classes", "range", "image", "agents")
+_KEYS = ("source", "features", "classes", "range", "image", "notes", "agents")
 _AGENT_KEYS = ("train", "validation", "test", "sha256")
 
 
@@ -60,6 +61,7 @@ class Manifest:
         agents: one entry for each.
         bounds: (low, high) of every feature, or None.
         image: (height, width, channels), or None.
+        notes: sentences that belong beside every result.
     """
 
     source: str
@@ -68,6 +70,7 @@ class Manifest:
     agents: tuple[Held, ...]
     bounds: tuple[float, float] | None = None
     image: tuple[int, int, int] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> bytes:
@@ -84,6 +87,8 @@ class Manifest:
             told["range"] = list(self.bounds)
         if self.image is not None:
             told["image"] = list(self.image)
+        if self.notes:
+            told["notes"] = list(self.notes)
         return told | {"agents": [held._asdict() for held in self.agents]}
 
 
@@ -113,15 +118,20 @@ def read_manifest(path: Path) -> Manifest:
     held = tuple(_held(entry, f"{where}, agent {i}") for i, entry in enumerate(agents))
     if sum(one.train + one.validation + one.test for one in held) > _MOST_RECORDS:
         raise InputError(f"{where} counts more than {_MOST_RECORDS} records; give fewer.")
-    source = content.get("source", "records with their agents")
-    if not isinstance(source, str) or not 0 < len(source) <= 200 or not source.isprintable():
+    source, notes = content.get("source", "records with their agents"), content.get("notes", [])
+    if not _is_line(source, 200):
         raise InputError(f"{where}: source is what results call the records, in at most 200 letters.")
+    if not (isinstance(notes, list) and len(notes) <= 20 and all(_is_line(note, 1000) for note in notes)):
+        raise InputError(f"{where}: notes is a list of at most 20 sentences; mend it.")
     names, image = _names(content.get("features"), where), _image(content.get("image"), where)
     if image is not None and image[0] * image[1] * image[2] != len(names):
-        raise InputError(
-            f"{where}: pictures of {list(image)} do not have {len(names)} numbers; mend image or features."
-        )
-    return Manifest(source, names, _classes(content.get("classes"), where), held, _bounds(content, where), image)
+        raise InputError(f"{where}: pictures of {list(image)} do not have {len(names)} numbers; mend one.")
+    classes = _classes(content.get("classes"), where)
+    return Manifest(source, names, classes, held, _bounds(content, where), image, tuple(notes))
+
+
+def _is_line(text: Any, most: int) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= most and text.isprintable()
 
 
 def _known(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:

@@ -68,7 +68,9 @@ def write_shards(s: Scenario, out: Path) -> list[Path]:
         write_synced(path, _archive(shards, parts), mode=0o600)
         held.append(Held(parts["train"].size, parts["validation"].size, parts["test"].size, digest_of_shard(path)))
         paths.append(path)
-    manifest = Manifest(shards.source, shards.feature_names, shards.classes, tuple(held), bounds, shards.image)
+    manifest = Manifest(
+        shards.source, shards.feature_names, shards.classes, tuple(held), bounds, shards.image, shards.all_notes
+    )
     write_synced(out / MANIFEST, manifest.to_toml().encode())
     write_synced(out / SCENARIO, _scenario(s).encode())
     return [*paths, out / MANIFEST, out / SCENARIO]

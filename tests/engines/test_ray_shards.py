@@ -15,8 +15,9 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.data import agent_shards
+from decentral_dp.simulation import run_in_progress
 from decentral_dp.simulation.shard_folder import write_shards
-from tests.engines.test_ray import _actors
+from tests.support.ray_processes import ray_actors
 
 
 def test_actors_read_their_own_records_and_the_driver_none(
@@ -32,6 +33,8 @@ def test_actors_read_their_own_records_and_the_driver_none(
     # In this process alone: actors import the package anew.
     for name in ("load", "digest_of_shard", "regular", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
+    # A state is asked for whenever something is evaluated, and stays where it is.
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     given = load(tmp_path / "shards" / "scenario.toml", [*overrides, "run.engine='ray'", "run.agents_per_actor=3"])
     remote = decentral_dp.run(given, out=tmp_path / "run")
     for channel, value in local.released.items():
@@ -57,7 +60,7 @@ def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path)
 
     def kill(done: int, *_: Any) -> None:
         if done >= 10 and not killed:
-            killed.append(_actors()[0])
+            killed.append(ray_actors()[0])
             os.kill(killed[0], signal.SIGKILL)
 
     again = decentral_dp.run(load(tmp_path / "scenario.toml", [*shared, "run.engine='ray'"]), progress=kill)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -290,3 +291,84 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
         ).result.status
         == "ok"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("digits_softmax", ["topology={kind='ring', agents=4}"]),
+        ("hyper_cleaning", []),
+        ("ldp_single_level", []),
+        (
+            "ring_breast_cancer",
+            ["problem.stream={kind='minibatch', batch=5}", "problem.partition={kind='by_class', share=0.5}"],
+        ),
+    ],
+)
+def test_other_problems_and_deals_have_the_same_bits(name: str, overrides: list[str], tmp_path: Path) -> None:
+    given = load(name, ["algorithm.rounds=3", *overrides])
+    write_shards(given, tmp_path / "shards")
+    ours, whole = (build(s).keyed(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
+    one, other = played(ours), played(whole)
+    assert one.last.released.keys() == other.last.released.keys()
+    for channel, value in other.last.released.items():
+        np.testing.assert_array_equal(one.last.released[channel], value, strict=True)
+    np.testing.assert_allclose(ours.budget.epsilon, whole.budget.epsilon, rtol=1e-12)
+    assert set(whole.shards.all_notes) <= set(ours.shards.all_notes)
+
+
+def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    features = draw.uniform(0.0, 10.0, (90, 3))
+    labels = features @ [1.0, 2.0, 3.0] + draw.normal(size=90)
+    np.savez(tmp_path / "mine.npz", X=features, y=labels)
+    content = load("ring_breast_cancer").model_dump(exclude_unset=True)
+    content["problem"] = {
+        "kind": "ridge_hyperparameter",
+        "data": str(tmp_path / "mine.npz"),
+        "classes": [],
+        "label_range": [0.0, 60.0],
+        "scale": {"*": [0.0, 10.0]},
+        "normalise": "l2",
+    }
+    content["algorithm"]["rounds"], content["topology"]["agents"] = 3, 3
+    given = load(content)
+    write_shards(given, tmp_path / "shards")
+    override = ["run.agent_scores=true"]
+    ours, whole = (build(s).keyed(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), given))
+    one, other = played(ours), played(whole)
+    assert same(one, other)
+    scores = [
+        {name: value for _, of, name, value in job.evaluator().rows(last.last, averaged=False) if of == "mean"}
+        for job, last in ((ours, one), (whole, other))
+    ]
+    for name in ("test_rmse", "test_loss", "upper_loss", "lower_loss"):
+        assert scores[0][name] == pytest.approx(scores[1][name], rel=1e-9)
+
+
+def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(shards, tmp_path / "moved")
+    told = read_manifest(moved / "manifest.toml")
+    held = []
+    for agent, one in enumerate(told.agents):
+        with np.load(moved / f"agent-{agent}.npz") as arrays:
+            table = pd.DataFrame(arrays["X"], columns=list(told.names)).assign(kind=arrays["y"], split=arrays["split"])
+        table.to_parquet(moved / f"agent-{agent}.parquet", index=False)
+        digest = agent_shards.digest_of_shard(moved / f"agent-{agent}.parquet")
+        held.append(one._replace(sha256=digest))
+    (moved / "manifest.toml").write_text(replace(told, agents=tuple(held)).to_toml())
+    ours = sharded(moved, "problem.data='agent-{agent}.parquet'", "problem.label='kind'", *FREE)
+    assert same(played(ours), played(sharded(shards, *FREE)))
+
+
+def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path) -> None:
+    for given, said in (
+        (load("dp_bilevel_breast_cancer"), "shards: dp_bilevel has a trusted coordinator"),
+        (load(shards / "scenario.toml"), "shards: the records of this scenario are with their agents already"),
+    ):
+        with pytest.raises(InputError, match=said):
+            write_shards(given, tmp_path / "out")
+    with pytest.raises(InputError, match="exists already, and nothing is written over"):
+        write_shards(load(*WHOLE), shards)
+    assert not (tmp_path / "out").exists()
+    assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
