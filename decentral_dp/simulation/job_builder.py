@@ -201,7 +201,11 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
 
 def _records(s: Scenario, problem: Problem, shards: Shards, norm: Norm) -> Mapping[Split, tuple[Any, ...]]:
     elsewhere = agent_shards_of(s, shards.n_agents) if shards.elsewhere else None
-    return records_in(problem, shards, norm) if elsewhere is None else RecordsElsewhere(elsewhere)
+    if elsewhere is None:
+        return records_in(problem, shards, norm)
+    if elsewhere.manifest.digest != shards.digest:
+        raise InputError("problem.manifest: it was changed while it was read. Run again when nobody writes it.")
+    return RecordsElsewhere(elsewhere)
 
 
 def _coordinated(

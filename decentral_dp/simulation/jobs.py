@@ -154,8 +154,8 @@ class Job(Protocol):
 
     def _sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
-        table = self.scenario.run
-        return block_sizes(self.n_agents, table.blocks, table.agents_per_actor if table.engine == "ray" else None)
+        run = self.scenario.run
+        return block_sizes(self.n_agents, run.blocks, run.agents_per_actor if run.engine == "ray" else None)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
         return {k: [r[a] for a in agents] for k, r in self.records.items()}
@@ -245,9 +245,8 @@ class GossipJob(Job):
             box=by_channel(self.scenario.privacy.box),
             constants=self.constants,
         )
-        schedules = {c: s.of(agents) for c, s in self.noise.items()}
-        per_round, streams = self.algorithm.releases_per_round, Streams(self.root, "noise", agents)
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round)
+        schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
         node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, self.scenario.run.average)
         if isinstance(self.records, RecordsElsewhere):
             return reading_node(node, self.records, self.problem, self.scenario, dataset_of)
