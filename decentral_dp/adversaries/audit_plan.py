@@ -15,6 +15,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.agent_records import require_records
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.result import as_written, require_complete
@@ -93,6 +94,7 @@ def planned(
         source = loaded.model_dump(exclude_unset=True), loaded.folder
     else:
         job = scenario
+    require_records(job.records, "audit")
     kind, _, number = vantage.partition(":")
     known = vantage in ("everybody", "published") or (
         kind == "agent" and job.setting == "gossip" and number.isdigit() and int(number) < job.n_agents

@@ -82,6 +82,11 @@ def subject(what: Any) -> Subject:
     """
     found = _subject(what)
     scenario = found.changed()
+    if scenario.problem.manifest is not None:
+        raise InputError(
+            "check: it tries one agent and other graphs, and this scenario's records are with their agents "
+            "(problem.manifest). Give problem.data whole, as any public or made-up records, and leave the manifest out."
+        )
     # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
     entry_of(scenario)
     if is_coordinated(scenario):

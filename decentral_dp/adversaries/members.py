@@ -19,6 +19,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenated
+from decentral_dp.simulation.agent_records import require_records
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import pooled
 
@@ -68,6 +69,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
 
 def require_attackable(job: Job) -> None:
     """Refuse what cannot be attacked, or attacked fairly. Raises InputError with the reason."""
+    require_records(job.records, "attack")
     kind, shards = job.scenario.problem.kind, job.shards
     if not shards.test.size:
         raise InputError(
@@ -111,7 +113,7 @@ def _dealt_at_random(job: Job) -> bool:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"
-    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz"))
+    named = job.shards.by_owner and table.data.lower().endswith((".csv", ".npz", ".parquet"))
     return table.partition == "iid" or (table.partition is None and not named)
 
 

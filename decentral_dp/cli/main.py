@@ -13,7 +13,7 @@ import typer
 
 from decentral_dp.cli.adversary_commands import attack, audit, check, network
 from decentral_dp.cli.run_commands import compare, plan, report, resume, run
-from decentral_dp.cli.scenario_commands import list_, new, schema, show
+from decentral_dp.cli.scenario_commands import list_, new, schema, shards, show
 from decentral_dp.cli.study_commands import experiment, study
 from decentral_dp.errors import InputError, Stopped, printable, readable
 
@@ -38,6 +38,7 @@ _COMMANDS: Mapping[str, Callable[..., None]] = {
     "list": list_,
     "show": show,
     "new": new,
+    "shards": shards,
     "schema": schema,
 }
 for _name, _command in _COMMANDS.items():

@@ -1,4 +1,4 @@
-"""Commands on what scenarios are made of: list, show, new, schema. Heavy imports wait."""
+"""Commands on what scenarios are made of: list, show, new, shards, schema. Heavy imports wait."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from decentral_dp.cli.arguments import Name, Set
 
 
 class Listing(StrEnum):
@@ -108,6 +110,20 @@ def new(
 
         wishes = asked(wishes)
     inside.carry_out(out, wishes)
+
+
+def shards(
+    scenario: Name,
+    out: Annotated[Path, typer.Option(help="A new folder, for a file of each agent and a public manifest.")],
+    override: Set = None,
+) -> None:
+    """Write a gossip scenario's records as its agents would have them: a file each, and a public manifest.
+
+    A run of the scenario beside them reads every file where its agent runs, and the driver reads the manifest alone.
+    """
+    from decentral_dp.cli.shards_command import carry_out
+
+    carry_out(scenario, out, override or [])
 
 
 def schema() -> None:

@@ -107,6 +107,7 @@ SHARED_KEYS = (
     *(
         "kind",
         "data",
+        "manifest",
         "files",
         "limit",
         "features",
@@ -136,9 +137,14 @@ class ProblemTable(Table):
     )
     data: str = Field(
         description=(
-            "The records: a data set that comes along, the path of a .csv, .npz or .libsvm file, one of an installed "
-            'package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", or "file.py:function".'
+            "The records: a data set that comes along, the path of a .csv, .npz, .parquet or .libsvm file, one of an "
+            'installed package, "openml:NUMBER", "huggingface:OWNER/NAME@COMMIT", "file.py:function", or, beside '
+            'manifest, where agents have theirs: "shards/agent-{agent}.npz".'
         )
+    )
+    manifest: str | None = optional(
+        "Path of a public manifest of records that are with their agents, each of whom reads its own file. Read by "
+        "gossip algorithms."
     )
     files: ImageFiles | None = optional(
         "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
@@ -149,7 +155,7 @@ class ProblemTable(Table):
     )
     features: Count | None = optional("How many features a .libsvm file has; a certified run must be told.")
     label: str | None = optional(
-        "Name of the label column of a .csv file, or the attribute of celeba that is the label."
+        "Name of the label column of a .csv or .parquet file, or the attribute of celeba that is the label."
     )
     classes: list[int | float | str] | None = optional(
         "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "

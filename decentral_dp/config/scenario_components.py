@@ -12,6 +12,7 @@ from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.problem_components import is_minimax, public_seed
 from decentral_dp.config.record_tables import Column, Partition
 from decentral_dp.config.schema import MechanismTable, Scenario
+from decentral_dp.config.shard_components import agent_shards_of
 from decentral_dp.data import Dataset, Shards, Stream, make_shards
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, quoted
@@ -62,7 +63,7 @@ def topology_of(s: Scenario) -> Topology:
     return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
 
 
-def _dataset(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
+def dataset_of(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
     """The records that the scenario names, or was given."""
     found = outside.component(s, "data")
     if found is not None:
@@ -88,8 +89,10 @@ def _dataset(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
 
 
 def shards_of(s: Scenario, n_agents: int) -> Shards:
-    """The records, dealt to agents and split."""
+    """The records, dealt to agents and split; what everyone knows of them where they are with their agents."""
     table = s.problem
+    if (elsewhere := agent_shards_of(s, n_agents)) is not None:
+        return elsewhere.public()
     # What a paper's noise is worth is stated for a trusted coordinator, too, so nothing may leak around it.
     certified = s.privacy.guarantee == "certified" or (s.privacy.guarantee == "as_printed" and is_coordinated(s))
     seed = table.seed if table.seed is not None else public_seed(s)
@@ -100,7 +103,7 @@ def shards_of(s: Scenario, n_agents: int) -> Shards:
     if (deal := outside.component(s, "partition")) is not None:
         partition = outside_functions.dealer(s, deal)
     scale = s.files().get(("problem", "scale"))
-    dataset = _dataset(s, n_agents, seed, certified)
+    dataset = dataset_of(s, n_agents, seed, certified)
     minimax = is_minimax(s)
     found = outside.component(s, "problem")
     if found is None or dataset.trajectory is None:

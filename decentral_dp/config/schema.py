@@ -208,6 +208,13 @@ class RunTable(Table):
         default=False,
         description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
     )
+    agent_scores: bool = Field(
+        default=False,
+        description=(
+            "Whether agents send scores of their own records, which nothing protects; else such scores are left out. "
+            "Read beside problem.manifest."
+        ),
+    )
     log: Annotated[list[Literal["tensorboard", "mlflow"]], Field(max_length=2)] | None = optional(
         'Where progress is written besides: "tensorboard" or "mlflow", each an extra. Read where a run has a folder.'
     )
@@ -298,8 +305,9 @@ class Scenario(Table):
         named: dict[tuple[str, ...], Any] = {
             ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data
-            if problem.data.lower().endswith((".csv", ".npz", ".libsvm", ".svm", ".svmlight"))
+            if problem.data.lower().endswith((".csv", ".npz", ".parquet", ".libsvm", ".svm", ".svmlight"))
             else None,
+            ("problem", "manifest"): problem.manifest,
             ("problem", "scale"): problem.scale if str(problem.scale).lower().endswith(".csv") else None,
             ("problem", "losses"): problem.losses,
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,

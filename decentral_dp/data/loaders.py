@@ -11,6 +11,7 @@ from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
 from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_libsvm
+from decentral_dp.data.parquet_files import read_parquet
 from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.data.simulated_trajectories import ENVIRONMENTS, simulated
 from decentral_dp.data.stand_in import standing_in
@@ -76,11 +77,11 @@ def load(
     """Load the records that `data` names.
 
     Args:
-        data: a key of DATASETS, the path of a .csv, .npz or .libsvm file, "openml:NUMBER", or
+        data: a key of DATASETS, the path of a .csv, .npz, .parquet or .libsvm file, "openml:NUMBER", or
             "huggingface:OWNER/NAME@COMMIT".
         n_agents: how many agents there are; read for synthetic families and environments.
         seed: the public one; read for synthetic families and environments.
-        label: label column of a CSV file, or attribute of celeba; ignored elsewhere.
+        label: label column of a CSV or Parquet file, or attribute of celeba; ignored elsewhere.
         classes: declared labels, `[]` for a number to predict; None for bundled data and, unless certified, to discover
             them.
         agent, split: columns that name the owner and the split of each record; None means "agent" and "split" where the
@@ -162,12 +163,15 @@ def load(
             _known_classes(data, classes, ())
             return _first(played, limit)
         table = read_npz(path, agent, split)
+    elif path.suffix.lower() == ".parquet":
+        table = read_parquet(path, label, agent, split)
     else:
         hint = nearest(data, DATASETS)
         if path.suffix.lower() in (".gz", ".bin", ".tar") or "ubyte" in path.name:
             hint = 'files of images are named in problem.files, beside data = "mnist" or another of the collections'
         raise InputError(
-            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv, .npz or .libsvm; {hint}."
+            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv, .npz, .parquet or "
+            f".libsvm; {hint}."
         )
     labels, known = encode_labels(table.labels, classes, certified=certified, source=str(path))
     dataset = Dataset(table.features, labels, known, table.names, str(path), table.agent, table.split)

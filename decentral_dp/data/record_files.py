@@ -47,24 +47,8 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     """
     where = f"problem.data: {str(path)!r}"
     header = read_header(regular(path, "problem.data"), where)
-    if label is None:
-        raise InputError(
-            f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
-        )
-    agent = agent or ("agent" if "agent" in header else None)
-    split = split or ("split" if "split" in header else None)
-    for key, name in (("label", label), ("partition", agent), ("validation", split)):
-        if name is not None and name not in header:
-            hint = " (columns are separated by commas)" if len(header) == 1 else ""
-            raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
+    names, label, agent, split = chosen_columns(path, header, label, agent, split)
     text = [c for c in (label, agent, split) if c is not None]
-    if len(set(text)) < len(text):
-        raise InputError(
-            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {text}."
-        )
-    names = tuple(c for c in header if c not in text)
-    if not names:
-        raise InputError(f"{where} has no feature columns beside {text}.")
 
     import pandas as pd
 
@@ -99,6 +83,40 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
         None if agent is None else as_agents(words[agent], f"{where}, column {agent!r}"),
         None if split is None else as_split(words[split], f"{where}, column {split!r}"),
     )
+
+
+def chosen_columns(
+    path: Path, header: Sequence[str], label: str | None, agent: str | None, split: str | None
+) -> tuple[tuple[str, ...], str, str | None, str | None]:
+    """The features of a table, and its label, owner and split columns; reads names alone.
+
+    Args:
+        path: of the file, for messages.
+        header: names of its columns.
+        label, agent, split: as of `read_csv`.
+
+    Raises:
+        InputError: a column is missing, or two of them are one.
+    """
+    if label is None:
+        raise InputError(
+            f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
+        )
+    agent = agent or ("agent" if "agent" in header else None)
+    split = split or ("split" if "split" in header else None)
+    for key, name in (("label", label), ("partition", agent), ("validation", split)):
+        if name is not None and name not in header:
+            hint = " (columns are separated by commas)" if len(header) == 1 else ""
+            raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
+    text = [c for c in (label, agent, split) if c is not None]
+    if len(set(text)) < len(text):
+        raise InputError(
+            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {text}."
+        )
+    names = tuple(c for c in header if c not in text)
+    if not names:
+        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {text}.")
+    return names, label, agent, split
 
 
 def read_header(path: Path, where: str) -> list[str]:

@@ -14,7 +14,7 @@ from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import DEAL_NOTE, deal, deals_by_label, partition
 from decentral_dp.data.roles import Roles, cut_roles, held_out, split, values_by_column
-from decentral_dp.data.scaling import Normalisation, ScaleSpec, normalise, scale, scale_labels
+from decentral_dp.data.scaling import Normalisation, Normalised, ScaleSpec, normalise, scale, scale_labels
 from decentral_dp.errors import InputError
 
 
@@ -33,7 +33,8 @@ class Shards:
     the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
     `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
     scaled. labels_cut: the share of all records whose labels lie outside it; it reads records. by_owner: whether the
-    data's own column says who holds what, though nobody asked for it.
+    data's own column says who holds what, though nobody asked for it. elsewhere: whether the records are with their
+    agents, and features and labels of the right shapes are not numbers.
     """
 
     features: FloatArray
@@ -56,6 +57,7 @@ class Shards:
     label_range: tuple[float, float] | None = None
     labels_cut: float = 0.0
     by_owner: bool = False
+    elsewhere: bool = False
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -156,11 +158,7 @@ def make_shards(
         raw, dataset = dataset.labels, scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
-    final = normalise(scaled.features, normalisation, radius)
-    l1, l2 = final.l1, final.l2
-    if normalisation == "none" and scaled.bounds is not None:
-        d, largest = dataset.features.shape[1], max(abs(bound) for bound in scaled.bounds)
-        l1, l2 = d * largest, math.sqrt(d) * largest
+    final = bounded(scaled, normalisation, radius)
     return Shards(
         final.features,
         dataset.labels,
@@ -170,8 +168,8 @@ def make_shards(
         parts.train,
         parts.validation,
         aside,
-        l1,
-        l2,
+        final.l1,
+        final.l2,
         dataset.image,
         dataset.notes,
         not why_not,
@@ -183,6 +181,15 @@ def make_shards(
         labels_cut,
         by_owner=partition_spec is None and dataset.agent is not None,
     )
+
+
+def bounded(scaled: Dataset, normalisation: Normalisation, radius: float = 1.0) -> Normalised:
+    """Normalise scaled records, each by itself; where that is "none", declared bounds on features bound their norms."""
+    final = normalise(scaled.features, normalisation, radius)
+    if normalisation != "none" or scaled.bounds is None:
+        return final
+    d, largest = scaled.features.shape[1], max(abs(bound) for bound in scaled.bounds)
+    return Normalised(final.features, d * largest, math.sqrt(d) * largest)
 
 
 def _check_trajectories(dataset: Dataset, scale_spec: ScaleSpec, normalisation: Normalisation) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.protocol import AgentNode, Divergence, ReleasedValues
+from decentral_dp.engines.protocol import AgentNode, Divergence, Hosted, ReleasedValues
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.user_code import USER_ERRORS, failed
@@ -45,10 +45,11 @@ class Host:
     ) -> None:
         self._node = node
         self._rounds = rounds
-        self._releaser = node.make_releaser()
         self._round = 0
         self._index = 0
-        self._state: Any = node.program.init(node.dataset)
+        self._dataset, self._score = Hosted(node.dataset) if node.read is None else node.read()
+        self._releaser = node.make_releaser()
+        self._state: Any = node.program.init(self._dataset)
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
         self._own: Bundle | None = None
@@ -98,7 +99,7 @@ class Host:
         """The values of the next exchange; after the last round, those of the final release."""
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
-        self._running = self._node.program.step(self._round, self._node.dataset, self._state)
+        self._running = self._node.program.step(self._round, self._dataset, self._state)
         return self._opened(next(self._running))
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
@@ -158,8 +159,12 @@ class Host:
         with np.errstate(all="ignore"):
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
             parts = {c: getattr(self._state, c) for c in self._node.program.channels}
-            state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
+            state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items() if self._node.read is None}
         return View(released, published, state, self._divergence)
+
+    def score(self, values: Mapping[str, Array]) -> Any:
+        """Return what the agents' own records make of values; None where agents send no scores."""
+        return None if self._score is None else self._score(values)
 
     def drain(self, ending: bool) -> list[ReleasedValues]:
         """Return what is kept, and forget it.
@@ -186,7 +191,10 @@ class Host:
 
         Raises:
             RuntimeError: a round is under way, and a running program cannot be kept.
+            TypeError: the agents read records of their own, and their state stays with them.
         """
+        if self._node.read is not None:
+            raise TypeError("the state of agents whose records are their own stays with them")
         first = self._round * self._node.program.releases_per_round
         if self._index != first + 1:
             raise RuntimeError("a block is saved between two rounds only")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from decentral_dp.bounded import Array
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.protocol import (
@@ -46,7 +47,10 @@ class LocalEngine:
             return [h.drain(ending) for h in hosts]
 
         def look(t: int) -> Snapshot:
-            return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts], drain)
+            return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts], drain, score)
+
+        def score(values: Mapping[str, Array]) -> list[Any]:
+            return [h.score(values) for h in hosts]
 
         last = look(first)
         done = observed(first) and control.observe(last)
@@ -77,6 +81,7 @@ def snapshot(
     views: Sequence[View],
     save: Callable[[], list[dict[str, Any]]],
     drain: Callable[[bool], list[list[ReleasedValues]]],
+    score: Callable[[Mapping[str, Array]], list[Any]],
 ) -> Snapshot:
     """Join the blocks' views in the order of the agents.
 
@@ -85,6 +90,7 @@ def snapshot(
         views: one per block.
         save: returns what each block needs to go on from here.
         drain: returns what each block keeps of what it has released.
+        score: returns what each block's own records make of values.
 
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
@@ -99,7 +105,9 @@ def snapshot(
     def released(ending: bool) -> list[ReleasedValues]:
         return [_joined(blocks) for blocks in zip(*drain(ending), strict=True)]
 
-    return Snapshot(index, joined[0], joined[1], joined[2], divergence, lambda: Saved(index, tuple(save())), released)
+    return Snapshot(
+        index, joined[0], joined[1], joined[2], divergence, lambda: Saved(index, tuple(save())), released, score
+    )
 
 
 def _joined(blocks: Sequence[ReleasedValues]) -> ReleasedValues:

@@ -28,6 +28,18 @@ class Releaser(Protocol):
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle: ...
 
 
+class Hosted(NamedTuple):
+    """The data of a block of agents, where the block is.
+
+    Args:
+        dataset: of the agents.
+        score: values of all agents → what this block's records make of them; None where records are scored elsewhere.
+    """
+
+    dataset: Any
+    score: Callable[[Mapping[str, Array]], Any] | None = None
+
+
 class AgentNode(NamedTuple):
     """One block of agents, complete: what is needed to run it anywhere.
 
@@ -39,6 +51,8 @@ class AgentNode(NamedTuple):
         neighbours: numbers of the blocks whose messages it reads, ascending.
         mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
         average: how many of the last released values to average for evaluation; default 1, only the last.
+        read: reads the data where the block will live, in place of `dataset`; default None. What the agents keep to
+            themselves then stays there: no state is viewed or saved.
 
     Limits:
         Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
@@ -52,6 +66,7 @@ class AgentNode(NamedTuple):
     neighbours: tuple[int, ...]
     mixing: sp.csr_array
     average: int = 1
+    read: Callable[[], Hosted] | None = None
 
 
 class CoordinatorReleaser(Protocol):
@@ -122,6 +137,10 @@ def _nothing(ending: bool) -> list[ReleasedValues]:
     return []
 
 
+def _no_scores(values: Mapping[str, Array]) -> list[Any]:
+    return []
+
+
 class Snapshot(NamedTuple):
     """What the simulator evaluates of all agents at one round; (m, ·) arrays by channel.
 
@@ -134,6 +153,7 @@ class Snapshot(NamedTuple):
         save: returns all that is needed to go on from here; to be called before the next round.
         drain: returns the released values that are kept since the last call, where they are kept at all. Whatever the
             state of this round releases again is left for the next call, unless the run is ending.
+        score: values of all agents → what each block's records make of them, where agents read their own records.
     """
 
     round: int
@@ -143,6 +163,7 @@ class Snapshot(NamedTuple):
     divergence: Divergence | None
     save: Callable[[], Saved]
     drain: Callable[[bool], list[ReleasedValues]] = _nothing
+    score: Callable[[Mapping[str, Array]], list[Any]] = _no_scores
 
 
 class Outcome(NamedTuple):
@@ -213,6 +234,24 @@ class Engine(Protocol):
 
 
 Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]
+
+
+def block_sizes(n_agents: int, blocks: int, most: int | None = None) -> list[int]:
+    """Agents of each block.
+
+    Args:
+        n_agents: in all.
+        blocks: how many, of equal size to within one; fewer where there are fewer agents.
+        most: agents of every block but the last, in place of `blocks`; default None.
+
+    Example:
+        >>> block_sizes(5, 2), block_sizes(5, 1, most=2)
+        ([3, 2], [2, 2, 1])
+    """
+    if most is not None:
+        full, rest = divmod(n_agents, most)
+        return [most] * full + ([rest] if rest else [])
+    return [part.size for part in np.array_split(np.arange(n_agents), min(blocks, n_agents))]
 
 
 def server_blocks(sizes: Sequence[int]) -> list[Block]:

@@ -21,6 +21,7 @@ from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Saved, Snapshot
 from decentral_dp.engines.ray_cluster import cluster, started, wanted
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
@@ -39,12 +40,16 @@ class Actor:
     ) -> None:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
-        self._host = Host(node, rounds, saved, keeps_releases)
         self._failed: Exception | None = None
+        try:
+            self._host = Host(node, rounds, saved, keeps_releases)
+        except InputError as error:
+            # An actor that fails to start would be taken for a lost one, and started again.
+            self._failed = error
 
     def advance(self, *messages: Any) -> Any:
         try:
-            return self._host.advance(*messages)
+            return self._sound().advance(*messages)
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error
@@ -61,6 +66,9 @@ class Actor:
 
     def drain(self, ending: bool) -> list[Any]:
         return self._sound().drain(ending)
+
+    def score(self, values: Mapping[str, Any]) -> Any:
+        return self._sound().score(values)
 
     def alive(self) -> bool:
         return bool(self._sound())
@@ -213,13 +221,20 @@ def _drive(
         def everywhere(method: str, *given: Any) -> Any:
             return ray.get([getattr(a, method).remote(*given) for a in actors])
 
-        return snapshot(t, everywhere("view"), lambda: everywhere("save"), lambda end: everywhere("drain", end))
+        def score(values: Mapping[str, Any]) -> Any:
+            return everywhere("score", ray.put(dict(values)))
+
+        return snapshot(t, everywhere("view"), lambda: everywhere("save"), lambda end: everywhere("drain", end), score)
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round
         return control.observe(last)
 
     observed = control.observed(rounds)
+    own_records = any(n.read is not None for n in nodes)
+    if own_records:
+        # Nothing is released before every agent has its records.
+        ray.get([a.alive.remote() for a in actors])
     first = 0 if kept.saved is None else kept.saved.round
     messages = [a.advance.remote() for a in actors]
     last, alive = look(first), time.monotonic()
@@ -242,7 +257,7 @@ def _drive(
                 # What is sent to a lost actor waits in the head's memory, until somebody asks.
                 ray.get([a.alive.remote() for a in actors])
                 alive = time.monotonic()
-        if time.monotonic() - kept.at > _SAVE_EVERY:
+        if time.monotonic() - kept.at > _SAVE_EVERY and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
             ray.get([a.alive.remote() for a in actors])
             kept.keep(Saved(t, tuple(ray.get([a.save.remote() for a in actors]))))

@@ -99,6 +99,20 @@ class Streams:
         }
         self.generator = np.random.Generator(self._bits)
 
+    def mixed(self, secrets: Sequence[bytes]) -> Streams:
+        """The same streams under keys that need a secret of each agent as well as the root.
+
+        Args:
+            secrets: one for each agent, in order; an empty one leaves its key as it is.
+        """
+        keys = self._keys.copy()
+        for row, secret in enumerate(secrets):
+            if secret:
+                keys[row] = np.frombuffer(_digest(b"agent", keys[row].tobytes(), secret)[:16], dtype=np.uint64)
+        other = Streams.__new__(Streams)
+        other._bind(keys)
+        return other
+
     def at(self, row: int, index: int, tag: int) -> np.random.Generator:
         """Position the generator for one draw of one agent.
 

@@ -11,11 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
-from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.bounded import Norm, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, with_algorithm
 from decentral_dp.config.loading import load
@@ -29,15 +27,15 @@ from decentral_dp.config.scenario_components import (
     with_mechanism,
 )
 from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.shard_components import agent_shards_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
-from decentral_dp.problems.protocol import Placed, Problem
-from decentral_dp.problems.records import take
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.simulation.agent_records import RecordsElsewhere, held_out, noted, records_in
 from decentral_dp.simulation.coordinator_checks import check_coordinated
 from decentral_dp.simulation.coordinator_plan import bounded_labels, context_of, minimax_context, plan_of
 from decentral_dp.simulation.gossip_noise import (
@@ -106,7 +104,7 @@ def build(
 
 def records_of(job: Job, shards: Shards) -> dict[Split, tuple[Any, ...]]:
     """Records of other shards, as the job's problem reads them."""
-    return _records(job.problem, shards, job.clip)
+    return records_in(job.problem, shards, job.clip.norm)
 
 
 def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
@@ -147,7 +145,7 @@ def setting_of(s: Scenario) -> Setting:
 def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
     _check_guarantee(s)
     topology = topology_of(s)
-    shards = shards_of(s, topology.n_agents)
+    shards = noted(s, shards_of(s, topology.n_agents))
     problem = problem_of(s, shards)
     privacy, guarantee = s.privacy, s.privacy.guarantee
     algorithm = cast(Algorithm, algorithm_of(s))
@@ -183,8 +181,8 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
         scenario=s,
         topology=topology,
         shards=shards,
-        records=_records(problem, shards, clip),
-        test=_held_out(problem, shards, clip.norm),
+        records=_records(s, problem, shards, clip.norm),
+        test=held_out(problem, shards, clip.norm),
         stream=stream,
         clip=clip,
         mechanism=mechanism,
@@ -199,6 +197,15 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
         constants=constants,
         noise=noise,
     )
+
+
+def _records(s: Scenario, problem: Problem, shards: Shards, norm: Norm) -> Mapping[Split, tuple[Any, ...]]:
+    elsewhere = agent_shards_of(s, shards.n_agents) if shards.elsewhere else None
+    if elsewhere is None:
+        return records_in(problem, shards, norm)
+    if elsewhere.manifest.digest != shards.digest:
+        raise InputError("problem.manifest: it was changed while it was read. Run again when nobody writes it.")
+    return RecordsElsewhere(elsewhere)
 
 
 def _coordinated(
@@ -220,8 +227,8 @@ def _coordinated(
         scenario=s,
         topology=topology,
         shards=shards,
-        records=_records(problem, shards, context.clip),
-        test=_held_out(problem, shards, "l2"),
+        records=records_in(problem, shards, context.clip.norm),
+        test=held_out(problem, shards, "l2"),
         stream=stream_of(s),
         clip=context.clip,
         mechanism=mechanism,
@@ -263,22 +270,3 @@ def _check_guarantee(s: Scenario) -> None:
         raise InputError(
             'privacy.box: boxes belong to guarantee = "as_printed"; the certified protocols clip per record.'
         )
-
-
-def _records(problem: Any, shards: Shards, clip: Clip) -> dict[Split, tuple[Any, ...]]:
-    whole = problem.prepare(shards.features, _numbers(shards.labels), clip.norm)
-    train = tuple(take(whole, index) for index in shards.train)
-    return {
-        "train": tuple(problem.placed(r, i) for i, r in enumerate(train)) if isinstance(problem, Placed) else train,
-        "validation": tuple(take(whole, index) for index in shards.validation),
-    }
-
-
-def _held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
-    if not shards.test.size:
-        return None
-    return problem.prepare(shards.features[shards.test], _numbers(shards.labels[shards.test]), norm)
-
-
-def _numbers(labels: Any) -> Array:
-    return np.asarray(labels, dtype=np.float64)

@@ -26,6 +26,7 @@ from decentral_dp.engines.protocol import (
     Engine,
     Outcome,
     RunControl,
+    block_sizes,
     blocks,
     server_blocks,
 )
@@ -46,6 +47,8 @@ from decentral_dp.privacy.released_again import Window
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import coordinator_statement, gossip_statement
+from decentral_dp.simulation.agent_records import RecordsElsewhere, reading_node
+from decentral_dp.simulation.agent_scores import AgentEvaluator
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled, scored_agents
 from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
@@ -117,8 +120,8 @@ class Job(Protocol):
         """Run all rounds. control: when they are observed, by what, and where they go on from."""
         ...
 
-    def evaluator(self) -> Evaluator | MinimaxEvaluator:
-        """The scores of what is released, from all records."""
+    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator:
+        """The scores of what is released, from all records that may be scored."""
         ...
 
     def statement(self) -> PrivacyStatement:
@@ -151,12 +154,8 @@ class Job(Protocol):
 
     def _sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
-        table, m = self.scenario.run, self.n_agents
-        if table.engine == "ray":
-            full, rest = divmod(m, table.agents_per_actor)
-            return [table.agents_per_actor] * full + ([rest] if rest else [])
-        parts = np.array_split(np.arange(m), min(table.blocks, m))
-        return [p.size for p in parts]
+        run = self.scenario.run
+        return block_sizes(self.n_agents, run.blocks, run.agents_per_actor if run.engine == "ray" else None)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
         return {k: [r[a] for a in agents] for k, r in self.records.items()}
@@ -205,7 +204,9 @@ class GossipJob(Job):
             ]
         return engine.run(nodes, self.rounds, control)
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluator | AgentEvaluator:
+        if isinstance(self.records, RecordsElsewhere):
+            return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
         return Evaluator(self.problem, agents, self.test, label_unit=self.shards.label_unit)
 
@@ -233,21 +234,23 @@ class GossipJob(Job):
         return recorded.same_releases(self.course.until(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
-        dataset = LocalDataset(
+        dataset_of = partial(
+            LocalDataset,
             agents,
             self.problem,
-            self._records_of(agents),
-            self.topology.neighbour_weight[agents],
-            self.stream,
-            self.clip,
-            Streams(self.root, "batch", agents),
-            by_channel(self.scenario.privacy.box),
-            self.constants,
+            neighbour_weight=self.topology.neighbour_weight[agents],
+            stream=self.stream,
+            clip=self.clip,
+            batches=Streams(self.root, "batch", agents),
+            box=by_channel(self.scenario.privacy.box),
+            constants=self.constants,
         )
-        schedules = {c: s.of(agents) for c, s in self.noise.items()}
-        streams = Streams(self.root, "noise", agents)
+        schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
-        return AgentNode(agents, self.algorithm, dataset, make, neighbours, mixing, self.scenario.run.average)
+        node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, self.scenario.run.average)
+        if isinstance(self.records, RecordsElsewhere):
+            return reading_node(node, self.records, self.problem, self.scenario, dataset_of)
+        return node._replace(dataset=dataset_of(records=self._records_of(agents)))
 
 
 @dataclass(frozen=True, kw_only=True)

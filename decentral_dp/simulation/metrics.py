@@ -161,17 +161,8 @@ class Evaluator:
         return scores
 
     def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
-        rows: list[Row] = [
-            (index, "mean", name, float(per_row.mean())),
-            (index, "mean", f"{name}_min", float(per_row.min())),
-            (index, "mean", f"{name}_max", float(per_row.max())),
-        ]
-        if each:
-            m = len(self.names or self.agents)
-            names = self.names or [str(row) for row in range(m)]
-            names = [names[row] for row in scored_agents(m)]
-            rows += [(index, of, name, float(value)) for of, value in zip(names, per_row, strict=True)]
-        return rows
+        m = len(self.names or self.agents)
+        return summarised(index, name, per_row, self.names or [str(row) for row in range(m)] if each else ())
 
     def _pooled(self, split: Split) -> Weighted:
         parts = [a[0] if split == "train" else a[1] for a in self.agents]
@@ -204,6 +195,17 @@ class MinimaxEvaluator:
             problem = problem.given(published["share"][0])
         scores = problem.scores(x, y, self.train, self.test)
         return [(seen.round, "mean", name, float(value)) for name, value in scores.items()]
+
+
+def summarised(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
+    """Rows of one metric: its mean, least and largest value; and each value, where its agents' names are given."""
+    rows: list[Row] = [
+        (index, "mean", name, float(per_row.mean())),
+        (index, "mean", f"{name}_min", float(per_row.min())),
+        (index, "mean", f"{name}_max", float(per_row.max())),
+    ]
+    chosen = [names[row] for row in scored_agents(len(names))] if names else []
+    return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
 
 
 def scored_agents(n_agents: int) -> IntArray:

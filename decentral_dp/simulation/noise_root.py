@@ -48,6 +48,9 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
     # The same file is the same scenario, from wherever it is named.
     for place, path in s.files().items():
         put(content, place, digest_of_file(path))
+    if s.problem.manifest is not None:
+        # All that it says is in the digest of the records, wherever it and the files of agents are.
+        content["problem"].update(data="", manifest="")
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
     filed = s.problem.data in (*COLLECTIONS, "celeba")

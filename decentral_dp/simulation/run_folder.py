@@ -19,6 +19,7 @@ import tomli_w
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario, put
+from decentral_dp.config.shard_components import place_of
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import kept_releases
 from decentral_dp.simulation.result import IN_PROGRESS
@@ -125,6 +126,8 @@ def resolved_toml(scenario: Scenario) -> str:
         del content["privacy"]["mechanism"]
     for place, path in scenario.files().items():
         put(content, place, str(path))
+    if scenario.problem.manifest is not None:
+        content["problem"]["data"] = place_of(scenario)
     if scenario.problem.files is not None:
         content["problem"]["files"] = scenario.image_files()
     return tomli_w.dumps(content)

@@ -73,6 +73,8 @@ def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not isinstance(job, GossipJob) or job.scenario.privacy.guarantee != "certified":
         return {}
+    if job.shards.elsewhere:
+        return {}
     values, table = outcome.last.published, job.scenario.problem
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
         return {}

@@ -212,7 +212,7 @@ def test_paths_start_from_the_root(tmp_path: Path) -> None:
     ("data", "options", "message"),
     [
         ("brest_cancer", {}, r"'brest_cancer' is neither a bundled name nor a path.*the nearest is 'breast_cancer'"),
-        ("records.parquet", {}, r"neither a bundled name nor a path that ends in \.csv, \.npz or \.libsvm"),
+        ("records.orc", {}, r"neither a bundled name nor a path that ends in \.csv, \.npz, \.parquet or \.libsvm"),
         ("wine", {"classes": [0, 1, 2]}, r"has the classes \['class_0', 'class_1', 'class_2'\], got \[0, 1, 2\]"),
         ("wine", {"agent": "agent"}, r"problem\.partition: 'wine' has no column 'agent'"),
         ("wine", {"d": 3}, r"problem\.synthetic\.dimension: 'wine' takes none"),

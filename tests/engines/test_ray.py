@@ -28,6 +28,7 @@ from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
 from decentral_dp.engines.ray_cluster import core_share
 from decentral_dp.simulation.job_builder import build
+from tests.support.ray_processes import ray_actors, ray_processes
 
 Make = Callable[..., dict[str, Any]]
 ROOT = Path(__file__).parents[2]
@@ -93,7 +94,7 @@ def test_lost_actors_are_started_again_with_the_same_draws(
     def kill_one(s: Any) -> bool:
         seen.append(s.round)
         if s.round in (1, rounds // 2):
-            os.kill(_actors()[0], signal.SIGKILL)
+            os.kill(ray_actors()[0], signal.SIGKILL)
         return False
 
     evaluated = [1, rounds // 2, rounds]
@@ -104,7 +105,7 @@ def test_lost_actors_are_started_again_with_the_same_draws(
     for channel, value in undisturbed.last.released.items():
         np.testing.assert_array_equal(survived.last.released[channel], value)
     assert survived.ledger.to_frame().equals(undisturbed.ledger.to_frame())
-    _until(lambda: not _actors(), 20)
+    _until(lambda: not ray_actors(), 20)
 
 
 def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
@@ -124,7 +125,7 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
     monkeypatch.setattr(module.Actor, "advance", die)
     with pytest.raises(RuntimeError, match="actor ended 4 times after round 0"):
         RayEngine().run(job.nodes(), 400, RunControl([1, 400]))
-    _until(lambda: not _actors(), 20)
+    _until(lambda: not ray_actors(), 20)
 
 
 def test_an_unreachable_cluster_is_one_sentence(scenario: Make, tmp_path: Path) -> None:
@@ -144,13 +145,13 @@ def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) ->
     (tmp_path / "long.toml").write_text(
         tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
     )
-    before = _ray_processes()
+    before = ray_processes()
     command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
     started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
-    _until(lambda: any("Actor" in line for pid, line in _ray_processes().items() if pid not in before), 300)
+    _until(lambda: any("Actor" in line for pid, line in ray_processes().items() if pid not in before), 300)
     started.send_signal(signal.SIGINT)
     assert started.wait(timeout=60) == 130
-    _until(lambda: not _ray_processes().keys() - before.keys(), 30)
+    _until(lambda: not ray_processes().keys() - before.keys(), 30)
     # Either nothing was released yet, or what was is on record.
     left = {p.name for p in tmp_path.rglob("*") if p.is_file()}
     assert left == {"long.toml"} or "journal.jsonl" in left
@@ -231,7 +232,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, secrets.token_hex(32) if name == "RAY_AUTH_TOKEN" else value)
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slower than the default of 30
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    before = _ray_processes().keys()
+    before = ray_processes().keys()
     started: list[subprocess.Popen[bytes]] = []
     try:
         for service, host in (("head", head), ("worker", "127.0.0.3")):
@@ -251,7 +252,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         # What a killed node leaves behind is ours too.
-        for pid in _ray_processes().keys() - before:
+        for pid in ray_processes().keys() - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -336,10 +337,6 @@ def test_observer_can_end_a_run_early(scenario: Make) -> None:
     assert outcome.ledger.rounds == 2
 
 
-def _actors() -> list[int]:
-    return [pid for pid, line in _ray_processes().items() if line.startswith(("ray::Actor", "ray::ClientActor"))]
-
-
 def _until(holds: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
@@ -356,16 +353,3 @@ def _free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
-
-
-def _ray_processes() -> dict[int, str]:
-    """Ray's processes on this machine, from /proc: pid → command line."""
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        except OSError:
-            continue
-        if "raylet" in line or line.startswith("ray::") or "gcs_server" in line:
-            found[int(entry.name)] = line
-    return found

@@ -542,4 +542,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
         ("tests/adversaries/test_audit_samples.py::test_the_loss_of_samples_is_that_of_the_library",),
     ),
+    Mutation(
+        "an agent's file whose digest nobody compares",
+        "data/agent_shards.py",
+        "        if digest_of_shard(path) != told.agents[agent].sha256:\n",
+        "        if not told.agents[agent].sha256:\n",
+        (
+            "tests/simulation/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
+            "tests/simulation/test_agent_records.py::test_resume_checks_the_files_again",
+        ),
+    ),
+    Mutation(
+        "a driver that is shown what agents keep to themselves",
+        "engines/host.py",
+        " for c, v in parts.items() if self._node.read is None}",
+        " for c, v in parts.items()}",
+        ("tests/simulation/test_agent_records.py::test_the_driver_sees_no_state_and_no_score",),
+    ),
+    Mutation(
+        "a state that agents hand over to be kept",
+        "engines/host.py",
+        "        if self._node.read is not None:\n            raise TypeError(",
+        "        if self._node.read is None and self._index < 0:\n            raise TypeError(",
+        ("tests/simulation/test_agent_records.py::test_a_run_that_is_cut_off_goes_on_with_the_same_draws",),
+    ),
+    Mutation(
+        "secret noise that whoever has the root can draw",
+        "simulation/agent_records.py",
+        "    secret = s.seed is None\n",
+        "    secret = False\n",
+        ("tests/simulation/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
+    ),
 )

@@ -1,0 +1,178 @@
+"""Prepared records of agents: of all in this process, or of some in the process that hosts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import SPLITS, Array, Norm, Split
+from decentral_dp.config.schema import Scenario
+from decentral_dp.data import Shards
+from decentral_dp.data.agent_shards import AgentShards
+from decentral_dp.engines.protocol import AgentNode, Hosted
+from decentral_dp.errors import InputError
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.randomness import Streams
+from decentral_dp.problems.protocol import Placed
+from decentral_dp.problems.records import take
+from decentral_dp.simulation.agent_scores import AgentScorer
+
+ABSENT = (
+    "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
+    "has agents send such scores, which nothing protects."
+)
+SCORED = (
+    "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
+    "the simulator's view and no part of what the budget covers."
+)
+
+
+@dataclass(frozen=True)
+class RecordsElsewhere(Mapping[Split, tuple[Any, ...]]):
+    """Records that are not here: whoever asks for them is refused. shards: where they are."""
+
+    shards: AgentShards
+
+    def __getitem__(self, split: Split) -> tuple[Any, ...]:
+        raise InputError(
+            "problem.manifest: the records are with their agents, and what is asked for needs them here. Give "
+            "problem.data whole, as a file or a data set, and leave the manifest out."
+        )
+
+    def __iter__(self) -> Iterator[Split]:
+        return iter(SPLITS)
+
+    def __len__(self) -> int:
+        return len(SPLITS)
+
+
+def require_records(records: Mapping[Split, Any], command: str) -> None:
+    """Refuse what reads the records of all agents in one process, where each agent has its own.
+
+    Args:
+        records: of a job.
+        command: begins the refusal.
+
+    Raises:
+        InputError: they are with their agents.
+    """
+    if isinstance(records, RecordsElsewhere):
+        raise InputError(
+            f"{command}: it replaces or scores single records, and they are with their agents (problem.manifest). Try "
+            "it on a stand-in of public or made-up records: give problem.data whole, and leave the manifest out."
+        )
+
+
+def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict[Split, tuple[Any, ...]]:
+    """Records as a problem reads them.
+
+    Args:
+        problem: of the job.
+        shards: of the agents `first`, `first` + 1, ….
+        norm: of the clips.
+        first: number of the first agent of the shards; default 0.
+    """
+    whole = problem.prepare(shards.features, as_numbers(shards.labels), norm)
+    train = tuple(take(whole, index) for index in shards.train)
+    return {
+        "train": tuple(problem.placed(r, first + i) for i, r in enumerate(train))
+        if isinstance(problem, Placed)
+        else train,
+        "validation": tuple(take(whole, index) for index in shards.validation),
+    }
+
+
+def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
+    """The test records as a problem reads them; None where there are none."""
+    if not shards.test.size:
+        return None
+    return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
+
+
+def noted(s: Scenario, shards: Shards) -> Shards:
+    """The shards, with what is to be said of scores where the records are with their agents."""
+    if not shards.elsewhere:
+        return shards
+    return replace(shards, notes=(*shards.notes, SCORED if s.run.agent_scores else ABSENT))
+
+
+def as_numbers(labels: Any) -> Array:
+    return np.asarray(labels, dtype=np.float64)
+
+
+def reading_node(
+    node: AgentNode,
+    records: RecordsElsewhere,
+    problem: Any,
+    s: Scenario,
+    dataset_of: Callable[..., LocalDataset],
+) -> AgentNode:
+    """A node whose agents read their own records, where it will live.
+
+    Where the noise is secret, it is drawn with the secrets that lie beside the records, so that whoever has the root
+    alone cannot draw it.
+
+    Args:
+        node: without data; its releaser is made of a mechanism, schedules, streams, and more.
+        records: where they are.
+        problem: of the job.
+        s: the scenario.
+        dataset_of: records → the data set of these agents.
+    """
+    secret = s.seed is None
+    make: Any = node.make_releaser
+    releaser = partial(_releaser, make, records.shards, node.agents) if secret else make
+    read = partial(_read, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret)
+    return node._replace(make_releaser=releaser, read=read)
+
+
+def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
+    mechanism, schedules, streams, *more = make.args
+    return make.func(mechanism, schedules, _mixed(streams, shards, agents), *more)
+
+
+def _mixed(streams: Streams, shards: AgentShards, agents: NDArray[np.int64]) -> Streams:
+    return streams.mixed([shards.secret(int(agent)) for agent in agents])
+
+
+def _read(
+    agents: NDArray[np.int64],
+    shards: AgentShards,
+    problem: Any,
+    dataset_of: Any,
+    scored: bool,
+    secret: bool,
+) -> Hosted:
+    """Read the records of agents, in the process that hosts them.
+
+    Args:
+        agents: their numbers.
+        shards: where their files are.
+        problem: of the job.
+        dataset_of: records → their data set, with the clip and the streams of minibatches.
+        scored: whether the records are scored, which nothing protects.
+        secret: whether minibatches are drawn with the secrets beside the records.
+
+    Raises:
+        InputError: a file cannot be read, or is not what the manifest says.
+    """
+    norm: Norm = dataset_of.keywords["clip"].norm
+    records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
+    tests: list[Any | None] = []
+    for agent in agents:
+        mine = shards.read(int(agent))
+        own = records_in(problem, mine, norm, int(agent))
+        for split in SPLITS:
+            records[split] += own[split]
+        tests.append(held_out(problem, mine, norm) if scored else None)
+    batches = dataset_of.keywords["batches"]
+    dataset = dataset_of(records=records, batches=_mixed(batches, shards, agents) if secret else batches)
+    if not scored:
+        return Hosted(dataset)
+    held = list(zip(records["train"], records["validation"], tests, strict=True))
+    return Hosted(dataset, AgentScorer(problem, held, not shards.manifest.classes))

@@ -1,0 +1,113 @@
+"""Writing the records of a scenario as agents have them: one file each, a public manifest, and a scenario for them."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from decentral_dp.config.algorithm_components import is_coordinated
+from decentral_dp.config.outside_components import objects_of
+from decentral_dp.config.problem_components import public_seed
+from decentral_dp.config.scenario_components import dataset_of, shards_of, topology_of
+from decentral_dp.config.schema import Scenario, put
+from decentral_dp.config.shard_components import NOT_BESIDE
+from decentral_dp.data import Shards
+from decentral_dp.data.agent_shards import AGENT, SECRET, digest_of_shard
+from decentral_dp.data.shard_manifest import Held, Manifest
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.in_progress_files import write_synced
+from decentral_dp.simulation.run_folder import check_writable
+
+FILES = f"agent-{AGENT}.npz"
+MANIFEST, SCENARIO = "manifest.toml", "scenario.toml"
+# Keys of the scenario that the files say instead.
+_WRITTEN = ("label", "validation", "synthetic", *NOT_BESIDE)
+
+
+def write_shards(s: Scenario, out: Path) -> list[Path]:
+    """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
+
+    Every file has 32 random bytes beside its records. They keep its digest from telling whether a guess of the records
+    is right, and secret noise is drawn with them. Held-out records are dealt one by one.
+
+    Args:
+        s: a scenario of a gossip algorithm, whose records are here.
+        out: new or empty folder.
+
+    Returns:
+        What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
+        readable by their owner only.
+
+    Raises:
+        InputError: records that cannot be with their agents, or a folder that cannot be written.
+    """
+    _check(s)
+    check_writable(out)
+    n_agents = topology_of(s).n_agents
+    as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
+    unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
+    shards = shards_of(unscaled, n_agents)
+    if shards.trajectory is not None:
+        raise InputError(f"problem.data: the records of {shards.source!r} are trajectories; no agent can have a file.")
+    seed = s.problem.seed if s.problem.seed is not None else public_seed(s)
+    bounds = dataset_of(s, n_agents, seed, certified=False).bounds
+    out.mkdir(parents=True, exist_ok=True)
+    held, paths = [], []
+    for agent in range(n_agents):
+        path = out / FILES.replace(AGENT, str(agent))
+        parts = {
+            "train": shards.train[agent],
+            "validation": shards.validation[agent],
+            "test": shards.test[agent::n_agents],
+        }
+        write_synced(path, _archive(shards, parts), mode=0o600)
+        held.append(Held(parts["train"].size, parts["validation"].size, parts["test"].size, digest_of_shard(path)))
+        paths.append(path)
+    manifest = Manifest(
+        shards.source, shards.feature_names, shards.classes, tuple(held), bounds, shards.image, shards.all_notes
+    )
+    write_synced(out / MANIFEST, manifest.to_toml().encode())
+    write_synced(out / SCENARIO, _scenario(s).encode())
+    return [*paths, out / MANIFEST, out / SCENARIO]
+
+
+def _check(s: Scenario) -> None:
+    if s.problem.manifest is not None:
+        raise InputError("shards: the records of this scenario are with their agents already. Give another scenario.")
+    if is_coordinated(s):
+        raise InputError(
+            f"shards: {s.algorithm.kind} has a trusted coordinator, and only agents that gossip can have records of "
+            "their own. Give a scenario of a gossip algorithm."
+        )
+    if objects_of(s):
+        raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
+
+
+def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
+    index = np.concatenate(list(parts.values()))
+    labels = shards.labels[index]
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {
+        "X": shards.features[index],
+        "y": np.array(shards.classes)[labels.astype(np.int64)] if shards.classes else labels,
+        "split": np.repeat(list(parts), [part.size for part in parts.values()]),
+        SECRET: np.frombuffer(os.urandom(32), dtype=np.uint8),
+    }
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _scenario(s: Scenario) -> str:
+    """The scenario with the same settings, for the files beside it."""
+    content = s.model_dump(exclude_unset=True, exclude_none=True)
+    content.pop("versions", None)
+    for place, path in s.files().items():
+        if place != ("problem", "data") and place != ("problem", "partition"):
+            put(content, place, str(path))
+    problem = {key: value for key, value in content["problem"].items() if key not in _WRITTEN}
+    return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})

@@ -1,0 +1,69 @@
+"""Records that are with their agents, on Ray: actors read them, and the driver does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.data import agent_shards
+from decentral_dp.simulation import run_in_progress
+from decentral_dp.simulation.shard_folder import write_shards
+from tests.support.ray_processes import ray_actors
+
+
+def test_actors_read_their_own_records_and_the_driver_none(
+    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(load("ring_breast_cancer", ["topology.agents=4"]), tmp_path / "shards")
+    overrides = ["algorithm.rounds=5", "run.evaluate_every=2", "run.agent_scores=true"]
+    local = decentral_dp.run(load(tmp_path / "shards" / "scenario.toml", overrides))
+
+    def opened(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a shard was opened")
+
+    # In this process alone: actors import the package anew.
+    for name in ("load", "digest_of_shard", "regular", "read_arrays", "names_in"):
+        monkeypatch.setattr(agent_shards, name, opened)
+    # A state is asked for whenever something is evaluated, and stays where it is.
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    given = load(tmp_path / "shards" / "scenario.toml", [*overrides, "run.engine='ray'", "run.agents_per_actor=3"])
+    remote = decentral_dp.run(given, out=tmp_path / "run")
+    for channel, value in local.released.items():
+        np.testing.assert_array_equal(remote.released[channel], value, strict=True)
+    assert remote.records.same_releases(local.records)
+    assert remote.state == {}
+    scores = [run.metrics.set_index(["round", "agent", "name"])["value"] for run in (local, remote)]
+    pd.testing.assert_series_equal(*scores, rtol=1e-12, check_like=True)
+    (tmp_path / "shards" / "agent-2.npz").unlink()
+    with pytest.raises(decentral_dp.InputError, match=r"agent-2\.npz.* cannot be read"):
+        decentral_dp.run(given, out=tmp_path / "without")
+    assert not (tmp_path / "without").exists()
+    shutil.copy(tmp_path / "shards" / "agent-1.npz", tmp_path / "shards" / "agent-2.npz")
+    with pytest.raises(decentral_dp.InputError, match=r"agent 2: .*the manifest says"):
+        decentral_dp.run(given)
+
+
+def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path) -> None:
+    write_shards(load("ring_breast_cancer", ["topology.agents=4"]), tmp_path)
+    shared = ["algorithm.rounds=40", "run.evaluate_every=5"]
+    whole = decentral_dp.run(load(tmp_path / "scenario.toml", shared))
+    killed: list[int] = []
+
+    def kill(done: int, *_: Any) -> None:
+        if done >= 10 and not killed:
+            killed.append(ray_actors()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    again = decentral_dp.run(load(tmp_path / "scenario.toml", [*shared, "run.engine='ray'"]), progress=kill)
+    assert killed
+    for channel, value in whole.released.items():
+        np.testing.assert_array_equal(again.released[channel], value, strict=True)

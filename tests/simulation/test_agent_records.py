@@ -1,0 +1,374 @@
+"""Records that are with their agents: same bits as in one process, and a driver that never opens a file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
+from decentral_dp.config.shard_components import agent_shards_of
+from decentral_dp.data import agent_shards
+from decentral_dp.data.shard_manifest import read_manifest
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import Outcome
+from decentral_dp.errors import Stopped
+from decentral_dp.simulation import run_in_progress
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.shard_folder import write_shards
+
+WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
+FREE = ["privacy={guarantee='none'}"]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("data") / "shards"
+    write_shards(load(*WHOLE), out)
+    return out
+
+
+def sharded(shards: Path, *overrides: str) -> Job:
+    return build(load(shards / "scenario.toml", overrides))
+
+
+def played(job: Job) -> Outcome:
+    return job.start(LocalEngine())
+
+
+def same(one: Outcome, other: Outcome) -> bool:
+    """Whether the last released values are equal to the bit, and there are some."""
+    mine, theirs = one.last.released, other.last.released
+    return mine.keys() == theirs.keys() and all(np.array_equal(mine[c], theirs[c]) for c in ("x", "y", "z"))
+
+
+def test_noise_free_values_are_those_of_the_whole_data_set(shards: Path) -> None:
+    whole = build(load(WHOLE[0], [*WHOLE[1], *FREE]))
+    assert same(played(sharded(shards, *FREE)), played(whole))
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_with_one_root_noise_is_the_same_too(shards: Path, blocks: int) -> None:
+    root = b"r" * 32
+    ours = sharded(shards, f"run.blocks={blocks}").keyed(root)
+    whole = build(load(*WHOLE)).keyed(root)
+    assert same(played(ours), played(whole))
+    assert not same(played(ours), played(whole.keyed(b"s" * 32)))
+
+
+def test_the_budget_is_that_of_the_whole_data_set(shards: Path) -> None:
+    ours, whole = sharded(shards), build(load(*WHOLE))
+    for name in ("epsilon", "epsilon_pure"):
+        np.testing.assert_allclose(getattr(ours.budget, name), getattr(whole.budget, name), rtol=1e-12)
+    assert ours.ledger.same_releases(whole.ledger)
+
+
+def test_the_driver_opens_no_shard(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a shard was opened")
+
+    # No file of an agent is even there.
+    public = tmp_path / "public"
+    public.mkdir()
+    for name in ("manifest.toml", "scenario.toml"):
+        shutil.copy(shards / name, public)
+    monkeypatch.setattr(agent_shards, "load", opened)
+    job = sharded(public)
+    assert np.isfinite(job.budget.epsilon).all()
+    assert decentral_dp.plan(public / "scenario.toml").privacy.epsilon_max == job.budget.epsilon.max()
+    assert np.isnan(job.shards.features).all()
+    with pytest.raises(AssertionError, match="a shard was opened"):
+        played(job)
+
+
+def test_the_driver_sees_no_state_and_no_score(shards: Path) -> None:
+    run = decentral_dp.run(load(shards / "scenario.toml"))
+    assert run.state == {}
+    assert set(run.published) == {"x", "y", "z"}
+    names = set(run.metrics["name"])
+    assert "consensus_x" in names
+    assert not {name for name in names if name.startswith(("upper", "lower", "test", "hyper"))}
+    assert "clipped" not in run.result["diagnostics"]
+    assert run.result.baselines == {}
+    assert any("scores of them are left out" in note for note in run.result.problem["notes"])
+
+
+def test_scores_that_agents_send_are_those_of_the_whole_data_set(shards: Path) -> None:
+    root = b"r" * 32
+    whole, ours = build(load(*WHOLE)).keyed(root), sharded(shards, "run.agent_scores=true", "run.blocks=3").keyed(root)
+    found = []
+    for job in (whole, ours):
+        last = played(job).last
+        found.append({(of, name): value for _, of, name, value in job.evaluator().rows(last, averaged=False)})
+    scores = [key for key in found[0] if not key[1].startswith("hypergradient") and "unreleased" not in key[1]]
+    assert {"upper_loss", "lower_loss", "test_loss", "test_accuracy", "consensus_y"} <= {name for _, name in scores}
+    for key in scores:
+        assert found[1][key] == pytest.approx(found[0][key], rel=1e-12, abs=1e-15)
+
+
+def test_a_run_has_one_root_for_one_manifest(shards: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(shards, tmp_path / "moved")
+    assert sharded(moved).root == sharded(shards).root
+    manifest = moved / "manifest.toml"
+    digest = read_manifest(manifest).agents[2].sha256
+    manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
+    assert sharded(moved).root != sharded(shards).root
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("train = 57", "train = 56", r"agent 1: .*has 57 train records, and the manifest says 56\. Give the file"),
+        ("validation = 57", "validation = 58", r"agent 1: .*has 57 validation records, and the manifest says 58\."),
+        ('sha256 = "', 'sha256 = "00', r"agent 1: .*the right counts, but another SHA-256"),
+        ('"mean radius"', '"mean radius", "one more"', r"agent 0: .*has 30 features, and the manifest says 31\."),
+    ],
+)
+def test_a_shard_that_is_not_the_manifests_is_refused(
+    shards: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    moved = shutil.copytree(shards, tmp_path / "moved")
+    manifest = moved / "manifest.toml"
+    first, *agents = manifest.read_text().split("[[agents]]")
+    if "radius" in old:
+        first = first.replace(old, new)
+    else:
+        agents[1] = agents[1].replace(old, new)
+        if "sha256" in old:
+            agents[1] = agents[1].replace(agents[1].split('"')[1], agents[1].split('"')[1][:64])
+    manifest.write_text("[[agents]]".join([first, *agents]))
+    scale = "problem.scale='none'"
+    with pytest.raises(InputError, match=said):
+        decentral_dp.run(load(moved / "scenario.toml", [scale]), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (decentral_dp.audit, "audit: it replaces or scores single records, and they are with their agents"),
+        (decentral_dp.check, "check: it tries one agent and other graphs, and this scenario's records are with"),
+    ],
+)
+def test_what_needs_all_records_is_refused(shards: Path, command: Any, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        command(load(shards / "scenario.toml"))
+    assert str(refused.value).startswith(said)
+    assert "problem.data whole" in str(refused.value)
+
+
+def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
+    decentral_dp.run(load(shards / "scenario.toml"), out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"attack: it replaces or scores single records, and they are with"):
+        decentral_dp.attack(tmp_path / "run", runs=2)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("problem.partition='iid'", "problem.partition: beside problem.manifest it has no use"),
+        ("problem.test=0.1", "problem.test: beside problem.manifest it has no use"),
+        ("problem.limit=9", "problem.limit: beside problem.manifest it has no use"),
+        ("problem.validation=0.5", "problem.validation: beside problem.manifest every agent's file says"),
+        ("problem.scale='standard'", 'problem.scale: "standard" is fitted on the records'),
+        ("problem.data='breast_cancer'", 'problem.data: got "breast_cancer" beside a manifest'),
+        ("topology.agents=5", "problem.manifest: it lists 4 agents, and the topology has 5"),
+        ("algorithm={kind='dp_bilevel', rounds=2}", "problem.manifest: dp_bilevel hands its agents' answers to"),
+    ],
+)
+def test_keys_that_do_not_go_with_shards_are_refused(shards: Path, override: str, said: str) -> None:
+    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
+    if "dp_bilevel" in override:
+        content["problem"]["kind"], content["privacy"] = "logistic_regularisation", {"epsilon": 4.0}
+    with pytest.raises(InputError) as refused:
+        build(load(content, [override], folder=shards))
+    assert str(refused.value).startswith(said)
+
+
+def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
+    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
+    del content["problem"]["manifest"]
+    with pytest.raises(InputError, match=r"problem\.manifest: missing\. Every agent has a file of its own"):
+        build(load(content, folder=shards))
+
+
+def test_a_run_that_is_cut_off_goes_on_with_the_same_draws(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    given = load(shards / "scenario.toml")
+
+    def cut(done: int, *_: Any) -> None:
+        if done >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped, match="goes on"):
+        decentral_dp.run(given, out=tmp_path / "run", progress=cut)
+    # What agents keep to themselves is in no file.
+    assert not list((tmp_path / "run" / "in_progress").glob("saved-*"))
+    again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given)
+    for channel, value in whole.released.items():
+        np.testing.assert_array_equal(again.released[channel], value, strict=True)
+    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
+
+
+def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(shards, tmp_path / "moved")
+
+    def cut(done: int, *_: Any) -> None:
+        if done >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run", progress=cut)
+    shutil.copy(moved / "agent-1.npz", moved / "agent-0.npz")
+    with pytest.raises(InputError, match=r"agent 0: .*another SHA-256 than the manifest says"):
+        decentral_dp.resume(tmp_path / "run")
+    manifest = moved / "manifest.toml"
+    zeroth, first = (one.sha256 for one in read_manifest(manifest).agents[:2])
+    manifest.write_text(manifest.read_text().replace(zeroth, first))
+    with pytest.raises(InputError, match="are others than when the run was begun"):
+        decentral_dp.resume(tmp_path / "run")
+
+
+def test_secret_noise_takes_the_secret_beside_the_records(shards: Path, tmp_path: Path) -> None:
+    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
+    del content["seed"]
+    root = b"r" * 32
+    one = build(load(content, folder=shards)).keyed(root)
+    # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
+    assert not same(played(one), played(build(load(*WHOLE)).keyed(root)))
+    assert same(played(one), played(build(load(content, folder=shards)).keyed(root)))
+    other = tmp_path / "again"
+    write_shards(load(*WHOLE), other)
+    assert not same(played(one), played(build(load(content, folder=other)).keyed(root)))
+
+
+def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
+    lines = ["a,b,label", *(f"{k % 3},{k % 5},{'yes' if k % 2 else 'no'}" for k in range(6))]
+    agents = []
+    for agent in range(2):
+        path = tmp_path / f"a{agent}.csv"
+        path.write_text("\n".join(lines))
+        agents.append({"train": 4, "validation": 2, "sha256": agent_shards.digest_of_shard(path)})
+    told = {"features": ["a", "b"], "classes": ["no", "yes"], "range": [0.0, 3.0], "agents": agents}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    content = load("ring_breast_cancer").model_dump(exclude_unset=True)
+    content["problem"] = {
+        "kind": "logistic_hyperparameter",
+        "data": "a{agent}.csv",
+        "manifest": "manifest.json",
+        "label": "label",
+        "scale": "public_ranges",
+    }
+    content["topology"] = {"kind": "path", "agents": 2}
+    content["algorithm"]["rounds"] = 2
+    job = build(load(content, folder=tmp_path))
+    assert [counts.tolist() for counts in job.counts.values()] == [[4, 4], [2, 2]]
+    mine = agent_shards_of(job.scenario, 2)
+    assert mine is not None
+    read = mine.read(1)
+    # Cut at the public range, and scaled by it.
+    np.testing.assert_allclose(read.features[4], [2.0 / 3.0 * 1 - 1.0, 1.0])
+    assert read.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    assert (read.train[0].tolist(), read.validation[0].tolist()) == ([0, 1, 2, 3], [4, 5])
+    assert (
+        decentral_dp.run(
+            content
+            | {
+                "problem": content["problem"]
+                | {"data": f"{tmp_path}/a{{agent}}.csv", "manifest": str(tmp_path / "manifest.json")}
+            }
+        ).result.status
+        == "ok"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("digits_softmax", ["topology={kind='ring', agents=4}"]),
+        ("hyper_cleaning", []),
+        ("ldp_single_level", []),
+        (
+            "ring_breast_cancer",
+            ["problem.stream={kind='minibatch', batch=5}", "problem.partition={kind='by_class', share=0.5}"],
+        ),
+    ],
+)
+def test_other_problems_and_deals_have_the_same_bits(name: str, overrides: list[str], tmp_path: Path) -> None:
+    given = load(name, ["algorithm.rounds=3", *overrides])
+    write_shards(given, tmp_path / "shards")
+    ours, whole = (build(s).keyed(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml"), given))
+    one, other = played(ours), played(whole)
+    assert one.last.released.keys() == other.last.released.keys()
+    for channel, value in other.last.released.items():
+        np.testing.assert_array_equal(one.last.released[channel], value, strict=True)
+    np.testing.assert_allclose(ours.budget.epsilon, whole.budget.epsilon, rtol=1e-12)
+    assert set(whole.shards.all_notes) <= set(ours.shards.all_notes)
+
+
+def test_numbers_to_predict_have_the_same_bits_and_scores(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    features = draw.uniform(0.0, 10.0, (90, 3))
+    labels = features @ [1.0, 2.0, 3.0] + draw.normal(size=90)
+    np.savez(tmp_path / "mine.npz", X=features, y=labels)
+    content = load("ring_breast_cancer").model_dump(exclude_unset=True)
+    content["problem"] = {
+        "kind": "ridge_hyperparameter",
+        "data": str(tmp_path / "mine.npz"),
+        "classes": [],
+        "label_range": [0.0, 60.0],
+        "scale": {"*": [0.0, 10.0]},
+        "normalise": "l2",
+    }
+    content["algorithm"]["rounds"], content["topology"]["agents"] = 3, 3
+    given = load(content)
+    write_shards(given, tmp_path / "shards")
+    override = ["run.agent_scores=true"]
+    ours, whole = (build(s).keyed(b"r" * 32) for s in (load(tmp_path / "shards" / "scenario.toml", override), given))
+    one, other = played(ours), played(whole)
+    assert same(one, other)
+    scores = [
+        {name: value for _, of, name, value in job.evaluator().rows(last.last, averaged=False) if of == "mean"}
+        for job, last in ((ours, one), (whole, other))
+    ]
+    for name in ("test_rmse", "test_loss", "upper_loss", "lower_loss"):
+        assert scores[0][name] == pytest.approx(scores[1][name], rel=1e-9)
+
+
+def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(shards, tmp_path / "moved")
+    told = read_manifest(moved / "manifest.toml")
+    held = []
+    for agent, one in enumerate(told.agents):
+        with np.load(moved / f"agent-{agent}.npz") as arrays:
+            table = pd.DataFrame(arrays["X"], columns=list(told.names)).assign(kind=arrays["y"], split=arrays["split"])
+        table.to_parquet(moved / f"agent-{agent}.parquet", index=False)
+        digest = agent_shards.digest_of_shard(moved / f"agent-{agent}.parquet")
+        held.append(one._replace(sha256=digest))
+    (moved / "manifest.toml").write_text(replace(told, agents=tuple(held)).to_toml())
+    ours = sharded(moved, "problem.data='agent-{agent}.parquet'", "problem.label='kind'", *FREE)
+    assert same(played(ours), played(sharded(shards, *FREE)))
+
+
+def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path) -> None:
+    for given, said in (
+        (load("dp_bilevel_breast_cancer"), "shards: dp_bilevel has a trusted coordinator"),
+        (load(shards / "scenario.toml"), "shards: the records of this scenario are with their agents already"),
+    ):
+        with pytest.raises(InputError, match=said):
+            write_shards(given, tmp_path / "out")
+    with pytest.raises(InputError, match="exists already, and nothing is written over"):
+        write_shards(load(*WHOLE), shards)
+    assert not (tmp_path / "out").exists()
+    assert {path.stat().st_mode & 0o777 for path in shards.glob("agent-*")} == {0o600}
