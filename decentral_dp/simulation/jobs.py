@@ -58,9 +58,9 @@ from decentral_dp.topology import Topology
 class Job(Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
-    records: kind → per-agent records. rounds: how many will be run (fewer than asked if a cap comes first; then status
-    and reason say so). ledger: planned. budget: its price at privacy.delta. root: of noise, batches and coins; secret
-    where the scenario has no seed.
+    records: kind → per-agent records, unless they are with their agents. rounds: how many will be run (fewer than asked
+    if a cap comes first; then status and reason say so). ledger: planned. budget: its price at privacy.delta. root: of
+    noise, batches and coins; secret where the scenario has no seed.
 
     Example:
         >>> import decentral_dp
@@ -323,13 +323,12 @@ class CoordinatorBilevelJob(_Coordinated):
 
     def evaluator(self) -> Evaluator:
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
-        names = ("coordinator",)
         return Evaluator(
             self.problem,
             [self._pooled()],
             self.test,
             gap=True,
-            names=names,
+            names=("coordinator",),
             reads_state=False,
             label_unit=self.shards.label_unit,
         )
