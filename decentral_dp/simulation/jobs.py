@@ -101,9 +101,7 @@ class Job(Protocol):
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
     @property
-    def central(self) -> bool:
-        """Whether a server asks, so that nobody talks to a neighbour."""
-        ...
+    def central(self) -> bool: ...  # whether a server asks, so that nobody talks to a neighbour
 
     def keyed(self, root: bytes) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""
