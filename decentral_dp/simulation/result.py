@@ -148,6 +148,16 @@ class RunResult(Mapping[str, Any]):
         """What to do where a clip cuts nearly all records."""
         return tuple(map(str, self._table("diagnostics").get("clip_advice") or ()))
 
+    @property
+    def features_cut(self) -> Mapping[str, Any]:
+        """Feature → share of its values that lie outside problem.scale, and were cut; those with none are left out."""
+        return self._table("diagnostics").get("features_cut") or {}
+
+    @property
+    def learning(self) -> tuple[str, ...]:
+        """What says that the run learned little, and what to change; empty where nothing does."""
+        return tuple(map(str, self._table("diagnostics").get("learning") or ()))
+
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
         return number(self.metrics.get(name))
