@@ -323,4 +323,4 @@ def test_the_picture_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
     (axes,) = run.plot.upper_variable().figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
     # Made-up features have numbers for names.
-    assert "x_names" not in decentral_dp.run(load("paper_boxed", ["algorithm.rounds=2"])).result.problem
+    assert "x_names" not in decentral_dp.run(load("paper_synthetic", ["algorithm.rounds=2"])).result.problem
