@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.cli.new_settings import with_settings_that_learn
 from decentral_dp.cli.scenario_text import scenario_text
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
@@ -37,7 +38,9 @@ _REGRESSIONS = {
 _CLASSIFIES = ("auc_maximisation", "hyper_cleaning", "meta_learning")
 # Columns that say who holds a record, and its part, by their names alone.
 _AGENT, _SPLIT = "agent", "split"
-_PLACEHOLDER = "PLACEHOLDER: put the public range here"
+_PLACEHOLDER = "PLACEHOLDER: put the public range here, as [low, high]"
+# Known as a placeholder by the runs and plans of a scenario in which it is left.
+_UNKNOWN = {"low": 0, "high": 1, "placeholder": True}
 _RANGES = (
     "Public range of every feature, [low, high]: from its meaning or unit, as [0, 120] for an age. Never take it from "
     "the records: it would tell of them, and no noise covers that. Values outside are cut."
@@ -167,6 +170,9 @@ def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     for key, usual in missing_keys(content).items():
         table, *rest = key.split(".")
         _put(content[table], rest, tomllib.loads(f"v = {usual or 2}")["v"])
+    if wishes.csv is not None:
+        features = features_of(columns_of(wishes.csv), wishes.label)
+        content = with_settings_that_learn(content, len(features), notes)
     problem, m = content["problem"], content["topology"]["agents"]
     content["title"] = f"{kind} on {Path(problem['data']).stem}: {problem['kind']}, {m} agents"
     return content, notes
@@ -279,9 +285,7 @@ def _csv_problem(
     classes = [] if ranged else list(wishes.classes) or [0, 1]
     numbers: dict[str, Any] = {}
     if ranged:
-        # Scaled labels have no mean of 0, which an intercept is for.
-        intercept = {"intercept": True} if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options else {}
-        numbers = {"label_range": list(wishes.label_range or (0, 1)), **intercept}
+        numbers = {"label_range": list(wishes.label_range or (0, 1))}
         notes["problem.label_range"] = "" if wishes.label_range is not None else _PLACEHOLDER
     if len(classes) > 2 and wishes.problem is None and kind == "logistic_hyperparameter":
         kind = "softmax_hyperparameter"
@@ -293,6 +297,9 @@ def _csv_problem(
             notes[f"problem.scale.{name}"] = _PLACEHOLDER
     table: dict[str, Any] = {"kind": kind, "data": _relative(wishes.csv, folder), "label": label, "classes": classes}
     table |= numbers
+    if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options:
+        # Neither scaled labels nor features that fill part of their ranges are balanced around 0.
+        table["intercept"] = True
     if _AGENT in columns:
         table["partition"] = {"kind": "column", "name": _AGENT}
     held = {key: value for key, value in kept.items() if key not in _OF_RECORDS}
@@ -300,7 +307,7 @@ def _csv_problem(
         held.pop("test", None)
         # Of a minimax problem there is one level, and the column is found by its name.
         held |= {} if kind in MINIMAX else {"validation": {"column": _SPLIT}}
-    ranges = {name: list(wishes.ranges.get(name, (0, 1))) for name in features}
+    ranges = {name: list(wishes.ranges[name]) if name in wishes.ranges else dict(_UNKNOWN) for name in features}
     return {**table, "normalise": "l2", **held, "scale": ranges}
 
 

@@ -101,11 +101,18 @@ def resume(
     _end(finished, quiet)
 
 
-def plan(scenario: Name, override: Set = None) -> None:
+def plan(
+    scenario: Name,
+    override: Set = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="List every condition of the convergence theorem that fails."),
+    ] = False,
+) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
     from decentral_dp.simulation import plan_text, plans
 
-    plan_text.print_plan(plans.plan(scenario, override or []))
+    plan_text.print_plan(plans.plan(scenario, override or []), conditions=every)
 
 
 def report(

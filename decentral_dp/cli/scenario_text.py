@@ -51,7 +51,7 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
         described = _descriptions(name, table)
         lines += [*_comment(head), f"[{name}]"]
         # What has a table of its own comes last: keys after it would be that table's.
-        own = {key: value for key, value in table.items() if f"{name}.{key}" in notes and isinstance(value, Mapping)}
+        own = {key: value for key, value in table.items() if f"{name}.{key}" in notes and _is_listed(value)}
         for key, value in table.items():
             if key not in own:
                 note = notes.get(f"{name}.{key}", "")
@@ -64,6 +64,11 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
             lines += [_line(k, value, notes.get(f"{name}.{key}.{k}", "")) for k, value in inner.items()]
         lines.append("")
     return "\n".join(lines)
+
+
+def _is_listed(value: Any) -> bool:
+    """Whether it is a table with a line for each key; one of numbers, such as { scale = 0.2 }, stays on its line."""
+    return isinstance(value, Mapping) and not all(isinstance(inner, int | float) for inner in value.values())
 
 
 def _line(key: str, value: Any, note: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from decentral_dp.reporting.text import cut_text
 from decentral_dp.simulation.result import RunResult
 
 UNRELEASED = "_unreleased"
@@ -70,7 +71,9 @@ def _print_beside(out: Console, result: RunResult) -> None:
     if result.clipped:
         shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
         out.print(f"Records that a clip cuts at these values: {shares}.")
-    for sentence in result.clip_advice:
+    if told := cut_text(result.features_cut):
+        out.print(told)
+    for sentence in (*result.clip_advice, *result.learning):
         out.print(sentence)
 
 

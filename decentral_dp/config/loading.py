@@ -88,13 +88,7 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    if isinstance(scenario, Scenario):
-        folder, content = scenario.folder, scenario.model_dump(exclude_unset=True)
-    elif isinstance(scenario, Mapping):
-        folder, content = folder or Path.cwd(), dict(scenario)
-    else:
-        path = find(str(scenario))
-        folder, content = path.resolve().parent, read_toml(path)
+    folder, content = _read(scenario, folder)
     for override in overrides:
         content = assign(content, *parsed(override))
     try:
@@ -103,6 +97,34 @@ def load(
         raise InputError(_all_missing(error, content) or explain(error)) from None
     loaded._folder = folder
     return loaded
+
+
+def _read(scenario: str | Path | Mapping[str, Any] | Scenario, folder: Path | None) -> tuple[Path, dict[str, Any]]:
+    """The folder that relative paths start from, and the keys of a scenario as they stand."""
+    if isinstance(scenario, Scenario):
+        return scenario.folder, scenario.model_dump(exclude_unset=True)
+    if isinstance(scenario, Mapping):
+        return folder or Path.cwd(), dict(scenario)
+    path = find(str(scenario))
+    return path.resolve().parent, read_toml(path)
+
+
+def load_with_records(
+    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), records: Any = None
+) -> Scenario:
+    """As `load`, of a scenario that need not name its records where they are handed over as an object.
+
+    Args:
+        scenario, overrides: as of `load`.
+        records: what is used instead of problem.data; None where nothing is.
+    """
+    if records is None or isinstance(scenario, Scenario):
+        return load(scenario, overrides)
+    folder, content = _read(scenario, None)
+    problem = content.get("problem")
+    if isinstance(problem, Mapping):
+        content["problem"] = {"data": GIVEN_RECORDS, **problem}
+    return load(content, overrides, folder)
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
@@ -185,6 +207,8 @@ def dotted(key: str) -> list[str]:
     return parts
 
 
+# What stands in problem.data where the records are an object, and the scenario names none.
+GIVEN_RECORDS = "given in Python"
 # What pydantic calls an unknown key, and what the [problem] table does.
 _UNKNOWN = ("extra_forbidden", "extra_key")
 
@@ -198,7 +222,7 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         names.append(str(first["ctx"]["key"]))
     if first["type"] in _UNKNOWN:
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
-        return f"{path}: unknown key{nearest_of(names[-1], _valid_keys(names, root))}."
+        return f"{path}: unknown key{_meant(names, root)}."
     path = _path([n for n in names if _is_key(n)])
     if first["type"] == "missing":
         return f"{path}: missing. Add it to the {root.__name__.lower()}."
@@ -271,6 +295,27 @@ def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
         inner = [t for c in candidates if name in c.model_fields for t in tables_in(c.model_fields[name].annotation)]
         candidates = chosen or inner or candidates
     return sorted({key for c in candidates for key in c.model_fields})
+
+
+def _meant(names: Sequence[str], root: type[BaseModel]) -> str:
+    """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
+    elsewhere = [path for path in _key_paths(root) if path.rpartition(".")[2] == names[-1]]
+    if elsewhere:
+        return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
+    valid = _valid_keys(names, root)
+    close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
+    last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
+    far = difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
+    if far and far != close and far[0] in last:
+        return f"; did you mean {quoted(last[far[0]])}"
+    return nearest_of(names[-1], valid)
+
+
+def _key_paths(root: type[BaseModel], above: str = "", depth: int = 3) -> list[str]:
+    """Dotted keys of all tables, those of outer tables first."""
+    inner = {f"{above}{name}": tables_in(field.annotation) for name, field in root.model_fields.items() if depth > 0}
+    below = [path for key, tables in inner.items() for t in tables for path in _key_paths(t, f"{key}.", depth - 1)]
+    return sorted(dict.fromkeys([*inner, *below]), key=lambda path: path.count("."))
 
 
 def tables_in(annotation: Any) -> list[type[BaseModel]]:

@@ -13,7 +13,7 @@ from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.record_tables import Column, Partition
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Dataset
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.topology import Topology, from_edges, from_networkx
@@ -155,6 +155,10 @@ def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
         raise InputError(f"problem.data: {name} has two columns of one name. Give every column its own.")
     renamed = frame.set_axis(known, axis=1)
     own = {table.label, agent, split}
+    if table.classes != []:
+        require_two_classes(
+            np.unique(renamed[table.label].astype(str), return_inverse=True)[1], f"problem.data: {name}"
+        )
     columns = {"labels": renamed[table.label], "agent": agent and renamed[agent], "split": split and renamed[split]}
     return {
         "features": renamed[[c for c in known if c not in own]],
@@ -168,14 +172,20 @@ def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:
     try:
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS as error:
-        wrong = ""
-        for name in names or ():
-            try:
-                np.asarray(features[name], dtype=np.float64)
-            except USER_ERRORS:
-                wrong = f", for column {quoted(name)} holds others"
-                break
+        bad = [name for name in names or () if not _is_numbers(features[name])]
+        listed = ", ".join(quoted(name) for name in bad)
+        wrong = f", for column{'s' if len(bad) > 1 else ''} {listed} hold{'' if len(bad) > 1 else 's'} others" * bool(
+            bad
+        )
         raise InputError(f"{where} has features that are no table of numbers{wrong}. Mend it.") from error
+
+
+def _is_numbers(column: Any) -> bool:
+    try:
+        np.asarray(column, dtype=np.float64)
+    except USER_ERRORS:
+        return False
+    return True
 
 
 def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified: bool) -> Dataset:

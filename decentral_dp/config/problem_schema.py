@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -262,6 +263,14 @@ class ProblemTable(Table):
     seed: Seed | None = optional(
         "Public seed of partition, split, made-up records and first weights; the scenario's if left out."
     )
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _truth_values(cls, classes: Any) -> Any:
+        """false and true are 0 and 1, as they are read in a file."""
+        if not isinstance(classes, list):
+            return classes
+        return [int(label) if isinstance(label, bool) else label for label in classes]
 
     @model_validator(mode="wrap")
     @classmethod

@@ -189,6 +189,15 @@ def encode_labels(
     return labels, tuple(classes)
 
 
+def require_two_classes(labels: IntArray | FloatArray, where: str) -> None:
+    """Raises InputError where several records all have one class. labels: codes, (n,). where: begins a refusal."""
+    if labels.size > 1 and bool((labels == labels[0]).all()):
+        raise InputError(
+            f"{where}: every record has the same label, so that there is nothing to learn. Name the column that holds "
+            "the classes in problem.label, or mend the records."
+        )
+
+
 def _plain(key: float | str) -> Label:
     return int(key) if isinstance(key, float) and key.is_integer() else key
 

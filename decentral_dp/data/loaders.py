@@ -8,7 +8,7 @@ from typing import Any
 
 from decentral_dp.data import celeba, huggingface, openml
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
-from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest
+from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
 from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_libsvm
 from decentral_dp.data.parquet_files import read_parquet
@@ -174,6 +174,8 @@ def load(
             f".libsvm; {hint}."
         )
     labels, known = encode_labels(table.labels, classes, certified=certified, source=str(path))
+    if known and path.suffix.lower() == ".csv":
+        require_two_classes(labels, f"problem.data: {str(path)!r}")
     dataset = Dataset(table.features, labels, known, table.names, str(path), table.agent, table.split)
     return _first(dataset, limit)
 

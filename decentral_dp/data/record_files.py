@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -16,6 +16,9 @@ from decentral_dp.data.dataset import FloatArray, IntArray, TextArray, as_agents
 from decentral_dp.errors import InputError
 from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.files.regular import regular
+
+# What stands for a missing value in a cell, in lower case.
+_GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none")
 
 
 class Table(NamedTuple):
@@ -140,8 +143,9 @@ def read_header(path: Path, where: str) -> list[str]:
 
 
 def _explain(path: Path, header: list[str], names: tuple[str, ...], cause: Exception | None = None) -> NoReturn:
-    """Name the first cell or row that cannot be used, by its place: what a cell holds is private."""
+    """Name all columns that cannot be used, by the first places in them: what a cell holds is private."""
     where = f"problem.data: {str(path)!r}"
+    found: dict[tuple[str, str], int] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = (row for row in csv.reader(file, skipinitialspace=True) if row)
@@ -154,16 +158,33 @@ def _explain(path: Path, header: list[str], names: tuple[str, ...], cause: Excep
                     )
                 for column, cell in zip(header, row, strict=True):
                     if not cell.strip() or (column in names and not _is_finite(cell)):
-                        wanted = "a finite number" if column in names else "a value"
-                        raise InputError(
-                            f"{where}, row {number}, column {column!r} does not hold {wanted}; mend the cell, or leave "
-                            "the column or record out."
-                        )
+                        kind = "gaps" if cell.strip().lower() in _GAPS else "no numbers"
+                        found.setdefault((kind, column), number)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    if len(found) > 1:
+        raise InputError(_unusable(where, found))
+    for (_, column), number in found.items():
+        wanted = "a finite number" if column in names else "a value"
+        raise InputError(
+            f"{where}, row {number}, column {column!r} does not hold {wanted}; mend the cell, or leave the column or "
+            "record out."
+        )
     raise InputError(
         f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
     ) from cause
+
+
+def _unusable(where: str, found: Mapping[tuple[str, str], int]) -> str:
+    """found: (kind, column) → its first row."""
+    parts = []
+    for kind in ("no numbers", "gaps"):
+        columns = [f"{column!r} (first in row {row})" for (k, column), row in found.items() if k == kind]
+        parts += [f"{kind} in {', '.join(columns)}"] if columns else []
+    return (
+        f"{where} has {' and '.join(parts)}. Make 0 and 1 columns of words by a list that you declare, fill gaps "
+        "with a public constant, or leave the columns out."
+    )
 
 
 def _is_finite(cell: str) -> bool:

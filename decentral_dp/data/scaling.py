@@ -123,6 +123,59 @@ def scale(
     return replace(dataset, features=scaled, bounds=(-1.0, 1.0))
 
 
+def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> dict[str, float]:
+    """Which share of the values of every feature lies outside its declared range: it reads all records.
+
+    Args:
+        dataset: the records, before `scale`.
+        spec: as of `scale`.
+        root: where relative paths start.
+
+    Returns:
+        Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
+        declared.
+    """
+    if spec in ("none", "standard") or dataset.bounds is not None:
+        return {}
+    limits = declared_ranges(dataset, spec, root=root)
+    outside = ((dataset.features < limits.low) | (dataset.features > limits.high)).mean(axis=0)
+    order = np.argsort(-outside, kind="stable")
+    return {dataset.feature_names[k]: float(outside[k]) for k in order if outside[k] > 0.0}
+
+
+def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
+    """Name the ranges that are still placeholders; "" where there is none.
+
+    Args:
+        spec: as of `scale`; a range { low, high, placeholder = true } is one.
+        label_range: public (low, high) of the label; [0, 1] is what `new` writes where none is given.
+
+    Example:
+        >>> placeholder_sentence({"age": {"low": 0, "high": 1, "placeholder": True}})[:55]
+        'The range of age in problem.scale is still a placeholde'
+    """
+    named = [] if isinstance(spec, str) else [str(k) for k, v in spec.items() if _is_placeholder(v)]
+    said = []
+    if named:
+        listed = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+        one = len(named) == 1
+        said.append(
+            f"The range{'' if one else 's'} of {listed} in problem.scale {'is still a placeholder' if one else 'are'}"
+            f"{'' if one else ' still placeholders'}: values outside [0, 1] are cut. Put public ranges there, from the "
+            "meaning of the columns."
+        )
+    if label_range is not None and tuple(label_range) == (0, 1):
+        said.append(
+            "problem.label_range is [0, 1], the placeholder that `new` writes: unless labels are shares, put their "
+            "public range there."
+        )
+    return " ".join(said)
+
+
+def _is_placeholder(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and entry.get("placeholder") is True
+
+
 def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
     """Scale labels that are numbers: [low, high] becomes [−1, 1], and what lies outside is cut.
 
@@ -272,7 +325,7 @@ def _ranges(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> Ran
 
 
 def _limits(entry: Any, what: str) -> tuple[float, float, bool]:
-    if isinstance(entry, Mapping) and {"low", "high"} <= set(entry) <= {"low", "high", "log"}:
+    if isinstance(entry, Mapping) and {"low", "high"} <= set(entry) <= {"low", "high", "log", "placeholder"}:
         low, high, log = entry["low"], entry["high"], entry.get("log", False)
     elif isinstance(entry, list | tuple) and len(entry) == 2:
         low, high, log = entry[0], entry[1], False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,16 @@ from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import DEAL_NOTE, deal, deals_by_label, partition
 from decentral_dp.data.roles import Roles, cut_roles, held_out, split, values_by_column
-from decentral_dp.data.scaling import Normalisation, Normalised, ScaleSpec, normalise, scale, scale_labels
+from decentral_dp.data.scaling import (
+    Normalisation,
+    Normalised,
+    ScaleSpec,
+    normalise,
+    placeholder_sentence,
+    scale,
+    scale_labels,
+    shares_cut,
+)
 from decentral_dp.errors import InputError
 
 
@@ -34,7 +43,9 @@ class Shards:
     `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
     scaled. labels_cut: the share of all records whose labels lie outside it; it reads records. by_owner: whether the
     data's own column says who holds what, though nobody asked for it. elsewhere: whether the records are with their
-    agents, and features and labels of the right shapes are not numbers.
+    agents, and features and labels of the right shapes are not numbers. features_cut: feature → share of its values in
+    all records that lie outside the declared ranges, where there are any; it reads records. placeholders: a sentence on
+    ranges that are still to be filled in; else "".
     """
 
     features: FloatArray
@@ -58,11 +69,13 @@ class Shards:
     labels_cut: float = 0.0
     by_owner: bool = False
     elsewhere: bool = False
+    features_cut: Mapping[str, float] = field(default_factory=dict)
+    placeholders: str = ""
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """`notes`, and `given` where there is something to say."""
-        return (*self.notes, self.given) if self.given else self.notes
+        """`notes`, `given` and `placeholders` where there is something to say."""
+        return (*self.notes, *(said for said in (self.given, self.placeholders) if said))
 
     @property
     def label_unit(self) -> float | None:
@@ -180,6 +193,8 @@ def make_shards(
         None if label_range is None else (float(label_range[0]), float(label_range[1])),
         labels_cut,
         by_owner=partition_spec is None and dataset.agent is not None,
+        features_cut=shares_cut(dataset, scale_spec, root=root),
+        placeholders=placeholder_sentence(scale_spec, label_range),
     )
 
 

@@ -2,6 +2,6 @@
 
 from decentral_dp.estimators.auc_classifier import PrivateAUCClassifier
 from decentral_dp.estimators.logistic_regression_cv import PrivateLogisticRegressionCV
-from decentral_dp.estimators.two_classes import PrivacyWarning
+from decentral_dp.estimators.two_classes import PrivacyWarning, ScaleWarning
 
-__all__ = ["PrivacyWarning", "PrivateAUCClassifier", "PrivateLogisticRegressionCV"]
+__all__ = ["PrivacyWarning", "PrivateAUCClassifier", "PrivateLogisticRegressionCV", "ScaleWarning"]

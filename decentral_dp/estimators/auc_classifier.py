@@ -27,7 +27,8 @@ class PrivateAUCClassifier(TwoClasses):
     released with the weights; probabilities are the sigmoid of the distance from it, and not calibrated.
 
     Args:
-        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-5).
+        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
+            estimators here.
         rounds: noised steps; default 50.
         step: size of each; default 0.5.
         clip: bound on the norm of a record's gradient; default 1.
@@ -63,7 +64,7 @@ class PrivateAUCClassifier(TwoClasses):
         self,
         *,
         epsilon: float = 1.0,
-        delta: float = 1e-5,
+        delta: float = 1e-6,
         rounds: int = 50,
         step: float = 0.5,
         clip: float = 1.0,

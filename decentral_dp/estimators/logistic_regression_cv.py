@@ -24,7 +24,8 @@ class PrivateLogisticRegressionCV(TwoClasses):
     beforehand, not by a scaler that is fitted on the records.
 
     Args:
-        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6).
+        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
+            estimators here.
         weight_range: (smallest, largest) weight of the regulariser; default (0.01, 1).
         validation: share of the records that choose the weight, above 0 and below 1; default 0.5. Which ones is a
             public draw that reads no record.

@@ -19,10 +19,16 @@ from decentral_dp.privacy.ledger import Ledger
 
 # Seeds that a generator of scikit-learn is asked for.
 _SEEDS = 2**31 - 1
+# A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
+_LARGEST, _SPREAD = 5.0, 20.0
 
 
 class PrivacyWarning(UserWarning):
     """Something was read off the records that no ε covers."""
+
+
+class ScaleWarning(UserWarning):
+    """Columns of features that are not of comparable sizes, so that few of them decide."""
 
 
 class Fitted(NamedTuple):
@@ -63,7 +69,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Rows as the model reads them."""
         return features
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, **others: Any) -> Self:
         """Fit the model, privately.
 
         Args:
@@ -75,18 +81,45 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Raises:
             InputError: parameters that cannot be used, or labels that are not of two classes.
+            TypeError: other arguments, such as sample_weight.
+
+        Warns:
+            PrivacyWarning: classes were read off y.
+            ScaleWarning: columns are not of comparable sizes.
         """
+        for name in others:
+            why = ": ε is computed for records that count alike" if name == "sample_weight" else ""
+            raise TypeError(f"{type(self).__name__}.fit takes no {name}{why}. Leave it out.")
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
         self.classes_ = self._two_classes(labels)
         if not np.isin(labels, self.classes_).all():
             raise InputError("y has a label that is not one of `classes`. Declare both, or mend the record.")
+        self._warn_of_sizes(features)
         fitted = self._fitted(features, labels == self.classes_[1], seed_of(self.random_state))
         self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
         self.ledger_, self.epsilon_, self.delta_ = fitted.ledger, fitted.epsilon, fitted.delta
         found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
         self.statement_ = found + fitted.statement
         return self
+
+    def _warn_of_sizes(self, features: Array) -> None:
+        """Columns are compared by their root mean squares, which are not printed: they tell of the records."""
+        with np.errstate(over="ignore"):
+            sizes = np.sqrt(np.square(features).mean(axis=0))
+        filled = sizes[sizes > 0.0]
+        if not filled.size or (filled.max() <= _LARGEST and filled.max() <= _SPREAD * float(np.median(filled))):
+            return
+        largest = int(np.argmax(sizes))
+        names = getattr(self, "feature_names_in_", None)
+        named = f"column {largest}" if names is None else repr(str(names[largest]))
+        warnings.warn(
+            f"The columns of X are not scaled: {named} outweighs the others, and every record is cut to a bounded "
+            "length. Map columns to [-1, 1] by public ranges, 2*(X - low)/(high - low) - 1, for example with a "
+            "FunctionTransformer. A StandardScaler is fitted on the records, which no ε covers.",
+            ScaleWarning,
+            stacklevel=3,
+        )
 
     def _two_classes(self, labels: NDArray[Any]) -> NDArray[Any]:
         if self.classes is not None:

@@ -14,13 +14,15 @@ from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 
-from decentral_dp.errors import InputError, quoted_path
+from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.reporting.folder import broken, read_scenario
 from decentral_dp.simulation.result import RunResult, is_complete
 
 # Words about a scenario, and who computed it: no settings.
 _WORDS = ("title", "description", "versions", "objects")
+# Settings that a run is named by where they are so few, and characters that such a name may have.
+_MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD = ("_min", "_max")
 _NOTHING = pd.DataFrame(
     {
@@ -110,6 +112,25 @@ class Comparison:
         differing = [key for key in keys if len({json.dumps(r.settings.get(key), default=str) for r in self.runs}) > 1]
         columns = {run.name: [run.settings.get(key) for key in differing] for run in self.runs}
         return pd.DataFrame(columns, index=differing, dtype=object)
+
+    @property
+    def labels(self) -> list[str]:
+        """A short name for each run: what differs in its settings, where that is little, else its folder's name."""
+        table = self.settings
+        keys = [str(key) for key in table.index]
+        last = [key.rpartition(".")[2] for key in keys]
+        # An output folder or a title says nothing that a name would not.
+        short = [part if last.count(part) == 1 else key for key, part in zip(keys, last, strict=True)]
+        if not 1 <= len(keys) <= _MOST_NAMED:
+            return [run.name for run in self.runs]
+        rows = [
+            ", ".join(
+                f"{name} = {quoted(table.iloc[k, j])}" for k, name in enumerate(short) if table.iloc[k, j] is not None
+            )
+            for j in range(len(self.runs))
+        ]
+        fits = all(row and len(row) <= _LONGEST_LABEL for row in rows) and len(set(rows)) == len(rows)
+        return rows if fits else [run.name for run in self.runs]
 
     @property
     def budgets(self) -> pd.DataFrame:

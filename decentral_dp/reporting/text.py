@@ -50,3 +50,22 @@ def topology_name(graph: Json) -> str:
     """ "ring of 10 agents"; "one agent"."""
     m = int(graph.get("agents") or 0)
     return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
+
+
+def cut_text(shares: Mapping[str, float]) -> str:
+    """Say how many values the declared ranges cut; "" where none.
+
+    Args:
+        shares: feature → share of its values that were cut, largest first.
+
+    Example:
+        >>> cut_text({"gain": 0.5, "age": 0.015})
+        'Values outside problem.scale were cut: gain 50%, age 1.5%.'
+    """
+    listed = [f"{name} {_percent(float(share))}" for name, share in list(shares.items())[:5]]
+    more = f" and fewer of {len(shares) - 5} other features" if len(shares) > 5 else ""
+    return f"Values outside problem.scale were cut: {', '.join(listed)}{more}." if listed else ""
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 else f"{100.0 * share:.2g}%"

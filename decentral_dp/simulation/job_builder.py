@@ -16,7 +16,7 @@ from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import Norm, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, with_algorithm
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import is_minimax, minimax_of, problem_of
 from decentral_dp.config.scenario_components import (
@@ -88,7 +88,7 @@ def build(
         >>> job.setting, job.n_agents
         ('gossip', 8)
     """
-    s = scenario if isinstance(scenario, Scenario) else load(scenario)
+    s = scenario if isinstance(scenario, Scenario) else load_with_records(scenario, records=data)
     given = outside.GivenComponents(problem, topology, data, partition)
     handed = {**vars(given), "algorithm": algorithm, "mechanism": mechanism}
     s = outside.require_objects(s, [what for what, part in handed.items() if part is not None])

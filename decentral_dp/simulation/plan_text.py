@@ -40,8 +40,14 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
     return PlainConsole(markup=False, highlight=False, emoji=False, file=file, width=width)
 
 
-def print_plan(plan: Plan, out: Console | None = None) -> None:
-    """Budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release."""
+def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False) -> None:
+    """Budgets before running: per agent and channel, at T and for T → ∞, or with the price of every release.
+
+    Args:
+        plan: what is printed.
+        out: where to; by default the terminal.
+        conditions: whether every condition of the convergence theorem that fails is listed; default no.
+    """
     out, privacy = out or console(), plan.privacy
     size = f"({rounds_text(plan.rounds)}, {_agents(plan.n_agents)})"
     out.print(Text(plan.title or "Plan", style="bold"), size)
@@ -63,7 +69,10 @@ def print_plan(plan: Plan, out: Console | None = None) -> None:
         print_items(out, _facts(privacy))
     if plan.settings is not None:
         print_items(out, _settled_values(plan.settings) + _seen(privacy))
-    _print_theorem(out, plan.theorem)
+    if conditions:
+        _print_theorem(out, plan.theorem)
+    elif plan.theorem is not None:
+        print_items(out, [("Theorem", theorem_line(plan.theorem))])
 
 
 def _graph(plan: Plan) -> list[tuple[str, str]]:
@@ -240,6 +249,30 @@ def print_items(out: Console, items: Iterable[tuple[str, str]]) -> None:
     for label, text in items:
         grid.add_row(Text(label), Text(text))
     out.print(grid)
+
+
+def theorem_line(found: Mapping[str, Any]) -> str:
+    """Which cases of the convergence theorem apply, and how many conditions fail, in a sentence.
+
+    Args:
+        found: the theorem, as of `Plan.theorem`.
+
+    Example:
+        >>> failing = {"condition": "v_z > 0", "holds": False, "margin": -0.1}
+        >>> theorem_line({"name": "Theorem 4.1", "cases": [{"case": "(i) convex", "conditions": [failing]}]})
+        'Theorem 4.1 on convergence does not apply: 1 condition fails (plan --all lists it). No budget depends on it.'
+    """
+    fate = {
+        case["case"]: (case.get("rate"), {c["condition"] for c in case["conditions"] if not c["holds"]})
+        for case in found["cases"]
+    }
+    missed = set().union(*(failing for _, failing in fate.values()))
+    many = f"{len(missed)} conditions fail (plan --all lists them)"
+    number = many if len(missed) != 1 else "1 condition fails (plan --all lists it)"
+    if applies := [f"{case}, {rate}" for case, (rate, failing) in fate.items() if not failing]:
+        rest = f"; of its other cases {number}" if missed else ""
+        return f"{found['name']} on convergence applies in case {'; '.join(applies)}{rest}. No budget depends on it."
+    return f"{found['name']} on convergence does not apply: {number}. No budget depends on it."
 
 
 def _print_theorem(out: Console, found: Mapping[str, Any] | None) -> None:

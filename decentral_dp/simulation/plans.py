@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
@@ -137,5 +137,5 @@ def plan(
         (2, [1, 2])
     """
     # Prices are the same wherever it will run.
-    loaded = load(scenario, [*overrides, 'run.device="cpu"'])
+    loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data)
     return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,6 +148,16 @@ class RunResult(Mapping[str, Any]):
     def clip_advice(self) -> tuple[str, ...]:
         """What to do where a clip cuts nearly all records."""
         return tuple(map(str, self._table("diagnostics").get("clip_advice") or ()))
+
+    @property
+    def features_cut(self) -> Mapping[str, Any]:
+        """Feature → share of its values that lie outside problem.scale, and were cut; those with none are left out."""
+        return self._table("diagnostics").get("features_cut") or {}
+
+    @property
+    def learning(self) -> tuple[str, ...]:
+        """What says that the run learned little, and what to change; empty where nothing does."""
+        return tuple(map(str, self._table("diagnostics").get("learning") or ()))
 
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
@@ -339,7 +350,24 @@ def problem_summary(job: Job) -> dict[str, Any]:
         if job.shards.notes or outside.is_given(job.scenario, "data")
         else job.scenario.problem.data,
         "notes": list(job.shards.all_notes),
+        **({"x_names": names} if (names := _names_of_x(job)) else {}),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},
     }
+
+
+# Problems of which x has a coordinate for each feature.
+_BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
+# Names that say no more than a number: of features that have none.
+_NUMBERED = re.compile(r"(x|feature_?|pixel_?)\d+")
+
+
+def _names_of_x(job: Job) -> list[str]:
+    """What the coordinates of x stand for; empty where nothing names them."""
+    names, p = list(job.shards.feature_names), job.problem.p
+    if job.scenario.problem.kind not in _BY_FEATURE or outside.is_given(job.scenario, "problem"):
+        return []
+    if not 0 <= p - len(names) <= 1 or all(_NUMBERED.fullmatch(name) for name in names):
+        return []
+    return [*names, "intercept"][:p]

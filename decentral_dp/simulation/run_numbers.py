@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from decentral_dp.config.schema import by_channel
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
 from decentral_dp.simulation.jobs import GossipJob, Job
+from decentral_dp.simulation.learned_little import cause_sentence, loss_sentence, score_sentence, x_sentence
 from decentral_dp.simulation.result import RunResult, baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.user_code import USER_ERRORS
@@ -57,6 +60,8 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
             "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
             **_clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
+            **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
+            **({"learning": learning} if (learning := _learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
         **({} if settings is None else {"algorithm": settings}),
@@ -84,3 +89,25 @@ def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
         # No certified run ends because of what its records are.
         return {}
     return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
+
+
+def _learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[str, float]) -> list[str]:
+    """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
+    if outcome.last.divergence is not None:
+        return []
+    score = score_sentence(ends, baselines(job), int(job.shards.test.size))
+    step = "algorithm.y.scale" if isinstance(job, GossipJob) else "the steps"
+    falling = loss_sentence(metrics, step)
+    if not (score or falling):
+        # A model that learned is no worse for an x that stayed where it was put.
+        return []
+    cause = cause_sentence(job.scenario.privacy.guarantee != "none") if score else ""
+    return [s for s in (score, falling, _of_x(job, outcome), cause) if s]
+
+
+def _of_x(job: Job, outcome: Outcome) -> str:
+    """Whether x of gossip moved; "" where it started at random, or its step is not known."""
+    moved, step = outcome.last.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
+    if not isinstance(job, GossipJob) or moved is None or job.scenario.problem.start:
+        return ""
+    return x_sentence(moved, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))

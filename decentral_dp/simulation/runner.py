@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load, load_with_records
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
@@ -144,7 +144,7 @@ def run(
         >>> run.result.status, run.result.rounds, run.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    loaded = load(scenario)
+    loaded = load_with_records(scenario, records=data)
     job = build(loaded, problem, algorithm, mechanism, topology, data, partition)
     if out is None:
         return _finished(job, progress)

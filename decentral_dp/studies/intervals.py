@@ -183,18 +183,27 @@ def described_intervals(kinds: Iterable[str], confidence: float) -> str:
     return f"{100 * confidence:g} % intervals: {', '.join(named)}" if named else ""
 
 
-def spread_text(mean: float, low: float, high: float) -> str:
+def is_lopsided(mean: float, low: float, high: float) -> bool:
+    """Whether an interval is not mean ± half."""
+    below, above = mean - low, high - mean
+    return max(below, above) >= 1e-3 * abs(mean) and not abs(above - below) <= 0.02 * max(below, above)
+
+
+def spread_text(mean: float, low: float, high: float, ends: bool = False) -> str:
     """Print an interval behind its mean: " ± half", or " [low, high]" where it is lopsided; "" where none is seen.
+
+    Args:
+        mean, low, high: of the interval.
+        ends: whether both ends are printed in any case, as beside others that are lopsided; default no.
 
     Example:
         >>> spread_text(2.0, 1.5, 2.5), spread_text(0.96, 0.9, 0.98), spread_text(2.0, 2.0, 2.0)
         (' ± 0.5', ' [0.9, 0.98]', '')
     """
-    below, above = mean - low, high - mean
     # Less than a thousandth is not seen in the mean either.
-    if not max(below, above) >= 1e-3 * abs(mean):
+    if not max(mean - low, high - mean) >= 1e-3 * abs(mean):
         return ""
-    if abs(above - below) <= 0.02 * max(below, above):
+    if not ends and not is_lopsided(mean, low, high):
         return f" ± {power_text(float(f'{(high - low) / 2:.2g}'))}"
     return f" [{power_text(low)}, {power_text(high)}]"
 

@@ -17,7 +17,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.text import power_text
 from decentral_dp.studies.epsilons import BUDGETS, CLAIMS, deltas, described, guarantees
 from decentral_dp.studies.grid import Axis
-from decentral_dp.studies.intervals import described_intervals, spread_text
+from decentral_dp.studies.intervals import described_intervals, is_lopsided, spread_text
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
 
@@ -68,11 +68,13 @@ def study_table(
     parts = _combinations(cells, names)
     stated = _stated(cells, parts, columns)
     heads += [*((name, "") for name in stated), ("ended ok", ""), *((c, described(c, cells)) for c in columns)]
+    # A column that has one interval in brackets has all of them so.
+    ends = {row["name"] for row in known.values() if row["n"] and is_lopsided(row["mean"], row["low"], row["high"])}
     rows, keys = [], []
     for labels, part in parts.items():
         found = [known.get((*labels, column)) for column in columns]
         given = [*map(str, labels), *(stated[name][labels] for name in stated), ended_text(part)]
-        rows.append([*given, *(_mean(row, c, part) for row, c in zip(found, columns, strict=True))])
+        rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in found]
@@ -178,14 +180,14 @@ def _stated(
     return stated
 
 
-def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame) -> str:
+def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bool) -> str:
     ok = int(part["status"].isin(GOOD).sum())
     if row is None or not row["n"]:
         return "–" if ok else FAILED
     mean = epsilon_text(row["mean"]) if name in (*BUDGETS, *CLAIMS) else power_text(row["mean"])
     # Fewer than ended ok: the others have no such number.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
-    return f"{mean}{spread_text(row['mean'], row['low'], row['high'])}{fewer}"
+    return f"{mean}{spread_text(row['mean'], row['low'], row['high'], ends)}{fewer}"
 
 
 def markdown(table: StudyTable) -> str:

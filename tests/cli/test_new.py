@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +82,8 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
     assert text.count("# PLACEHOLDER: put the public range here") == 4
     assert text.count("PLACEHOLDER: put all labels") == 1
     table = tomllib.loads(text)["problem"]
-    assert (table["classes"], table["scale"]["age"], table["data"]) == ([0, 1], [0, 1], "mine.csv")
+    assert table["scale"]["age"] == {"low": 0, "high": 1, "placeholder": True}
+    assert (table["classes"], table["data"]) == ([0, 1], "mine.csv")
 
 
 def test_bundled_records_need_no_more(tmp_path: Path) -> None:
@@ -133,6 +135,68 @@ def test_a_label_with_a_range_is_a_number_to_predict(kind: str, algorithm: str, 
     assert 1.0 < run.result.metrics[f"test_rmse{ending}"] < 80.0
     assert run.result.metrics[f"test_r2{ending}"] < 1.0
     assert set(run.result.baselines) == {"test_rmse", "test_r2"}
+
+
+@pytest.mark.parametrize("problem", ["logistic_hyperparameter", "softmax_hyperparameter", "ridge_hyperparameter"])
+def test_the_step_is_a_tenth_of_the_inverse_smoothness(problem: str, tmp_path: Path) -> None:
+    """With an intercept a record has length at most √2; losses have curvature 1/4, 1/2 and 1 along it."""
+    label, ranges = ("pulse", {"label_range": (40, 120)}) if "ridge" in problem else ("outcome", {})
+    content, _ = made(Wishes(csv=RECORDS, label=label, problem=problem, **ranges), tmp_path)
+    curvature = {"logistic": 0.25, "softmax": 0.5, "ridge": 1.0}[problem.partition("_")[0]]
+    assert content["algorithm"]["y"]["scale"] == pytest.approx(0.1 / (2.0 * curvature), rel=0.02)
+    assert (content["algorithm"]["init"], content["problem"]["intercept"]) == ({"x": -6.0}, True)
+    assert content["run"]["average"] == 30
+    short, _ = made(Wishes(csv=RECORDS, label=label, problem=problem, rounds=20, **ranges), tmp_path)
+    assert short["run"]["average"] == 4
+
+
+@pytest.mark.parametrize("algorithm", ["ma_dsbo", "dp_bilevel"])
+def test_steps_of_other_algorithms_stay_those_of_their_scenario(algorithm: str, tmp_path: Path) -> None:
+    content, _ = made(Wishes(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
+    assert content["algorithm"].get("y") == load(algorithm).algorithm.model_dump(exclude_unset=True).get("y")
+
+
+def made_up(path: Path) -> dict[str, tuple[float, float]]:
+    """Two classes apart by a line that does not go through the middle of the ranges."""
+    draw = np.random.default_rng(1)
+    age, hours = draw.integers(18, 80, 1500), draw.normal(40.0, 12.0, 1500)
+    label = 0.05 * (age - 55) + 0.05 * (hours - 40) + 0.5 * draw.logistic(size=1500) > 0.0
+    rows = (f"{a},{h:.1f},{int(y)}" for a, h, y in zip(age, hours, label, strict=True))
+    path.write_text("age,hours,rich\n" + "\n".join(rows) + "\n")
+    return {"age": (18, 90), "hours": (0, 100)}
+
+
+def test_what_is_written_learns(tmp_path: Path) -> None:
+    ranges = made_up(tmp_path / "mine.csv")
+    carry_out(tmp_path / "new.toml", Wishes(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges=ranges))
+    run = decentral_dp.run(load(tmp_path / "new.toml", ["seed=1"]))
+    assert run.result.privacy.epsilon_max == pytest.approx(4.0, abs=1e-3)
+    assert run.result.metrics["test_accuracy"] > run.result.baselines["test_accuracy"] + 0.1
+    assert run.result.learning == ()
+    # As it was written before: short steps, a strong start and no intercept.
+    slow = ["algorithm.y.scale=0.0005", "algorithm.init.x=-3", "problem.intercept=false", "run.average=1", "seed=1"]
+    result = decentral_dp.run(load(tmp_path / "new.toml", slow)).result
+    assert "still fell in the last rounds" in result.learning[0]
+    assert "x, hardly moved from its start" in result.learning[1]
+    result = decentral_dp.run(load(tmp_path / "new.toml", ["privacy.epsilon=0.02", "seed=1"])).result
+    assert result.learning[0].startswith("The run learned little: the test accuracy of 0.")
+    assert "privacy.guarantee=none shows it" in result.learning[-1]
+
+
+def test_placeholders_are_said_by_plan_and_run(tmp_path: Path) -> None:
+    made_up(tmp_path / "mine.csv")
+    path = tmp_path / "new.toml"
+    carry_out(path, Wishes(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges={"age": (18, 50)}))
+    said = "The range of hours in problem.scale is still a placeholder"
+    assert any(said in note for note in decentral_dp.plan(path).privacy.notes)
+    result = decentral_dp.run(load(path, ["algorithm.rounds=2"])).result
+    assert any(said in note for note in result.problem["notes"])
+    assert list(result.features_cut) == ["hours", "age"]
+    assert result.features_cut["hours"] > 0.99
+    assert 0.4 < result.features_cut["age"] < 0.6
+    mended = load(path, ["problem.scale.hours=[-100, 200]", "problem.scale.age=[0, 120]", "algorithm.rounds=2"])
+    result = decentral_dp.run(mended).result
+    assert (result.features_cut, result.problem["notes"]) == ({}, [])
 
 
 @pytest.fixture
@@ -250,3 +314,13 @@ TOML = st.recursive(
 def test_values_are_written_as_they_are_read(value: Any) -> None:
     line = f"v = {toml_value(value)}"
     assert tomllib.loads(line)["v"] == value
+
+
+def test_the_picture_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
+    carry_out(tmp_path / "new.toml", MINE)
+    run = decentral_dp.run(load(tmp_path / "new.toml", ["algorithm.rounds=2"]))
+    assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
+    (axes,) = run.plot.upper_variable().figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
+    # Made-up features have numbers for names.
+    assert "x_names" not in decentral_dp.run(load("paper_synthetic", ["algorithm.rounds=2"])).result.problem

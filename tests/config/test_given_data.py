@@ -39,6 +39,36 @@ def test_a_data_frame_is_what_its_csv_is() -> None:
     assert decentral_dp.run(load("own_csv", FEW), data=frame).result.status == "ok"
 
 
+def test_a_scenario_without_records_takes_those_that_are_given() -> None:
+    frame = pd.read_csv(RECORDS)
+    # Without noise: its draws depend on the whole scenario, and so on what problem.data says.
+    named = load("own_csv", [*FEW, "privacy.guarantee=none"])
+    content = named.model_dump(exclude_unset=True)
+    del content["problem"]["data"]
+    expected = decentral_dp.run(named, data=frame)
+    assert np.array_equal(decentral_dp.run(content, data=frame).released["y"], expected.released["y"])
+    assert list(decentral_dp.plan(content, data=frame).epsilon) == list(expected.job.budget.epsilon)
+    assert decentral_dp.build(content, data=frame).shards.n_agents == shards().n_agents
+    with pytest.raises(InputError, match=r"problem\.data: missing"):
+        decentral_dp.run(content)
+
+
+def test_a_single_class_and_all_columns_of_words_are_refused() -> None:
+    frame = pd.read_csv(RECORDS)
+    with pytest.raises(InputError, match="every record has the same label"):
+        shards(data=frame.assign(outcome="no"))
+    with pytest.raises(InputError, match='columns "age", "pulse" hold others'):
+        shards(data=frame.assign(age="old", pulse="high"))
+
+
+def test_classes_may_be_truth_values() -> None:
+    frame = pd.read_csv(RECORDS)
+    named = load("own_csv", [*FEW, "problem.classes=[false, true]"])
+    given = decentral_dp.build(named, data=frame.assign(outcome=frame["outcome"] == "yes")).shards
+    assert given.classes == (0, 1)
+    assert np.array_equal(given.labels, shards().labels)
+
+
 def test_columns_of_other_names() -> None:
     frame = pd.read_csv(RECORDS).rename(columns={"agent": "clinic", "split": "part"})
     named = load("own_csv", [*FEW, 'problem.partition.name="clinic"', 'problem.validation.column="part"'])

@@ -452,3 +452,20 @@ def test_garbage_is_refused_or_runs(scenario: Make, changes: list[tuple[tuple[st
 def test_garbage_overrides_are_refused_or_load(scenario: Make, override: str) -> None:
     with suppress(InputError):
         load(scenario(), [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("epsilon=1", '"privacy.epsilon"'),
+        ("rounds=5", '"algorithm.rounds"'),
+        ("algorithm.epsilon=1", '"privacy.epsilon"'),
+        ("epsilom=1", '"privacy.epsilon"'),
+        ("evaluate_every=1", '"run.evaluate_every"'),
+        ("privacy.epsilom=1", '"epsilon"'),
+    ],
+)
+def test_the_last_part_of_a_key_finds_its_table(override: str, meant: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load("ring_breast_cancer", [override])
+    assert str(refused.value) == f"{override.partition('=')[0]}: unknown key; did you mean {meant}."

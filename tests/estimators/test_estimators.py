@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
@@ -20,7 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import decentral_dp
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators import PrivacyWarning, PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.estimators import PrivacyWarning, PrivateAUCClassifier, PrivateLogisticRegressionCV, ScaleWarning
 from decentral_dp.estimators.two_classes import seed_of
 
 BOTH = [PrivateLogisticRegressionCV, PrivateAUCClassifier]
@@ -175,3 +176,31 @@ def test_it_works_with_the_tools_around_it() -> None:
     again = pickle.loads(pickle.dumps(found.best_estimator_))  # noqa: S301
     assert np.array_equal(again.predict(features), found.predict(features))
     assert seed_of(np.random.RandomState(3)) == seed_of(np.random.RandomState(3))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_unscaled_columns_are_told_and_scaled_ones_are_not(kind: Any) -> None:
+    features, labels = records(n=300)
+    raw = features * np.array([1.0, 1.0, 1000.0, 1.0])
+    model = kind(classes=("no", "yes"), random_state=1)
+    with pytest.warns(ScaleWarning, match=r"column 2 outweighs the others.*2\*\(X - low\)/\(high - low\) - 1"):
+        model.fit(raw, labels)
+    with pytest.warns(ScaleWarning, match="'income' outweighs"):
+        model.fit(pd.DataFrame(raw, columns=["age", "hours", "income", "years"]), labels)
+    with pytest.warns(ScaleWarning):
+        model.fit(features * 100.0, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(features, labels)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_weights_of_records_are_refused_by_the_name_of_the_estimator(kind: Any) -> None:
+    features, labels = records(n=50)
+    with pytest.raises(TypeError) as refused:
+        kind().fit(features, labels, sample_weight=np.ones(50))
+    assert str(refused.value).startswith(f"{kind.__name__}.fit takes no sample_weight: ")
+
+
+def test_all_estimators_have_one_delta() -> None:
+    assert {kind().delta for kind in BOTH} == {1e-6}

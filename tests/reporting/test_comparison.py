@@ -159,3 +159,11 @@ def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str]
     with pytest.raises(InputError, match=sentence) as refused:
         compare(*(folders / name.replace("runs0", folders.name) for name in given))
     assert "\n" not in str(refused.value)
+
+
+def test_runs_are_named_by_what_differs_where_that_is_little(folders: Path) -> None:
+    assert compare(folders / "a", folders / "b").labels == [
+        f"rounds = {rounds}, epsilon = {epsilon}"
+        for rounds, epsilon in ((BASE["algorithm"]["rounds"], BASE["privacy"]["epsilon"]), (4, 1.0))
+    ]
+    assert compare(folders / "a", folders / "trusted").labels == ["a", "trusted"]

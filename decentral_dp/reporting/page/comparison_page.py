@@ -24,7 +24,14 @@ def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) ->
     written = write_comparison_plot(found, folder / "comparison", ["png", *formats])
     picture = [figure(path.read_bytes(), _CAPTION) for path in written if path.suffix == ".png"]
     title = f"{len(found.runs)} runs side by side"
-    titles = [tag("li", tag("strong", run.name), f": {run.result.title or 'no title'}") for run in found.runs]
+    titles = [
+        tag(
+            "li",
+            tag("strong", run.name),
+            f": {run.result.title or 'no title'}{'' if label == run.name else f' ({label})'}",
+        )
+        for run, label in zip(found.runs, found.labels, strict=True)
+    ]
     sections = [
         tag("header", tag("h1", title), tag("ul", *titles)),
         *(tag("p", remark, class_="note warn") for remark in found.remarks),

@@ -15,7 +15,8 @@ CAPTIONS = {
     "explained": "R² on held-out records by round: 1 is a perfect prediction, 0 (dotted) that of their mean label. "
     "Line: mean over agents; band: worst to best agent.",
     "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
-    "lowest to highest agent; dashed: where x started. Drawn from released values alone.",
+    "lowest to highest agent; dashed, if all places started at one value: where x started. Drawn from released "
+    "values alone.",
     "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
     "zero at a stationary point.",
     "primal": "The value that is minimised, by round.",
@@ -23,7 +24,7 @@ CAPTIONS = {
     "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
-    "Dashed: validation records alone. Lines that coincide are drawn as one, with all their names.",
+    "Lines that coincide are drawn as one, with all their names.",
     "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or in weight on neighbours, "
     "colour tells.",
 }

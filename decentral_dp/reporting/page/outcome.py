@@ -11,7 +11,7 @@ from decentral_dp.reporting.page import trusted, trusted_facts
 from decentral_dp.reporting.page.figures import figures
 from decentral_dp.reporting.page.markup import Html, Part, tag
 from decentral_dp.reporting.setting_words import WORDS
-from decentral_dp.reporting.text import article, capitalised, power_text, topology_name
+from decentral_dp.reporting.text import article, capitalised, cut_text, power_text, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import number
 
@@ -85,6 +85,8 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
         where += f"Who always says the mean label has {' and '.join(mean_label)} on held-out records. "
     if result.labels_cut:
         where += f"{result.labels_cut:.1%} of the labels lie outside problem.label_range, and scores know them as cut. "
+    if told := cut_text(result.features_cut):
+        where += f"{told} "
     if result.clipped:
         shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
         where += " ".join([f"Records that a clip cuts at these values: {shares}.", *result.clip_advice, ""])
@@ -95,6 +97,7 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
         *(trusted_facts.published_text(published_x(folder), result) if result.privacy.is_trusted else []),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
         *([] if table is None else [tag("div", table, class_="wide", tabindex="0")]),
+        *([tag("p", tag("strong", "What to change. "), " ".join(result.learning))] if result.learning else []),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
     ]
 

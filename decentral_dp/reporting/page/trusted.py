@@ -19,7 +19,7 @@ _CAPTIONS = {
     "the run.",
     "noise": "What each release carries: the scale of its noise, or of its random choice, and how far one replaced "
     "record can move it. Scales follow from sensitivities, which are public, and from prices fixed before the run. "
-    "Dashed: validation records alone. Lines that coincide are drawn as one, with all their names.",
+    "Lines that coincide are drawn as one, with all their names.",
 }
 
 

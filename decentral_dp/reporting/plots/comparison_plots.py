@@ -57,7 +57,13 @@ def write_comparison_plot(found: Comparison, path: Path, formats: Sequence[Forma
         for ax in grid.flat[len(names) :]:
             ax.set_visible(False)
         handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(found.runs))]
-        figure.legend(handles, [_label(r) for r in found.runs], loc="outside lower center", ncols=2, title="run")
+        figure.legend(
+            handles,
+            [_label(run, name) for run, name in zip(found.runs, found.labels, strict=True)],
+            loc="outside lower center",
+            ncols=2,
+            title="run",
+        )
         return save_figure(figure, path, formats)
 
 
@@ -69,8 +75,8 @@ def _dash(which: int) -> Any:
     return _DASHES[which // len(SERIES_COLOURS) % len(_DASHES)]
 
 
-def _label(run: ComparedRun) -> str:
-    name = run.name if len(run.name) <= 40 else f"…{run.name[-39:]}"
+def _label(run: ComparedRun, label: str) -> str:
+    name = label if len(label) <= 60 else f"…{label[-59:]}"
     return name if run.result.status == "ok" else f"{name} ({run.result.status.replace('_', ' ')})"
 
 

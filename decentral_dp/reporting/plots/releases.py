@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DRAWN_COORDINATES = 100
+# So many coordinates have their names below the axis, where features name them.
+_NAMED_COORDINATES = 40
 
 
 def upper_variable(figure: Figure, d: Drawing) -> bool:
@@ -39,8 +41,13 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
     flat_axis(ax, values)
     ax.grid(visible=False, axis="x")
     ax.set_xlim(-0.7, index.size - 0.3)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    ax.set_xlabel("coordinate of x")
+    names = [str(name) for name in d.result.problem.get("x_names") or ()]
+    if len(names) == index.size <= _NAMED_COORDINATES:
+        ax.set_xticks(index, [textwrap.shorten(name, 24, placeholder="…") for name in names], rotation=90, fontsize=7.5)
+        ax.set_xlabel("feature whose strength x is the logarithm of")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+        ax.set_xlabel("coordinate of x")
     ax.set_ylabel("published x")
     ends = f"x ends between {mean.min():.3g} and {mean.max():.3g}" if mean.size > 1 else f"x ends at {mean[0]:.3g}"
     title(

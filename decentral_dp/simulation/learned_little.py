@@ -1,0 +1,134 @@
+"""Whether a run learned little, and what to change: from its metrics, so in the simulator's view.
+
+Three signs, each of which says something else:
+
+    score   the interval of the test accuracy holds that of always the commonest class, or R² is next to that of always
+            the mean label
+    loss    it still fell in the last rounds, so that steps were too short or rounds too few
+    x       what is tuned hardly moved from its start
+
+None says whether noise is the cause. That is known only of the same run without noise, on public or made-up records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.statistics import rate_at_least, rate_at_most
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
+_STILL = 0.08
+# Evaluations below which nothing is said of the course of a loss.
+_FEWEST = 10
+# R² less that of always the mean label, up to which little is explained.
+_EXPLAINED = 0.05
+# x hardly moved where no coordinate went farther than this share of max(1, |its start|).
+_MOVED = 0.05
+_LOSSES = ("lower_loss", "upper_loss", "primal")
+_ENDINGS = ("", "_unreleased")
+
+
+def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:
+    """Say that the score is next to that of a guess; "" where it is not, or where nothing is known.
+
+    Args:
+        ends: last metrics.
+        known: metric → its value for who always guesses the same.
+        records: that were held out.
+
+    Example:
+        >>> score_sentence({"test_accuracy": 0.66}, {"test_accuracy": 0.65}, 100)[:44]
+        'The run learned little: the test accuracy of'
+    """
+    # Where classes are ranked, accuracy is no measure.
+    if any(name.startswith("test_auc") for name in ends) or not records:
+        return ""
+    accuracy, explained = _ended(ends, "test_accuracy"), _ended(ends, "test_r2")
+    guess = known.get("test_accuracy", math.nan)
+    if math.isfinite(accuracy) and math.isfinite(guess):
+        hits = round(accuracy * records)
+        low, high = float(rate_at_least(hits, records, 0.025)), float(rate_at_most(hits, records, 0.025))
+        if low <= guess:
+            return (
+                f"The run learned little: the test accuracy of {accuracy:.3f} (95 % interval {low:.3f} to {high:.3f} "
+                f"over {records} held-out records) is not above {guess:.3f}, that of always the commonest class."
+            )
+    guess = known.get("test_r2", math.nan)
+    if math.isfinite(explained) and math.isfinite(guess) and explained - guess < _EXPLAINED:
+        return (
+            f"The run learned little: its R² of {explained:.3f} on held-out records is next to {guess:.3f}, that of "
+            "always the mean label."
+        )
+    return ""
+
+
+def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
+    """Say that a loss still fell in the last fifth of the rounds; "" where it did not.
+
+    Args:
+        metrics: rows (round, agent, name, value).
+        steps: the key of the step to enlarge.
+    """
+    means = metrics[metrics["agent"] == "mean"]
+    for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
+        rows = means[means["name"] == name].sort_values("round")
+        rounds, values = rows["round"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
+        if values.size < _FEWEST or not np.isfinite(values).all():
+            continue
+        end = rounds[-1]
+        last, before = values[rounds > 0.8 * end], values[(rounds > 0.6 * end) & (rounds <= 0.8 * end)]
+        whole = float(values[0] - last.mean())
+        # Means over rounds, for under noise two single values may differ by chance.
+        fell = float(before.mean() - last.mean()) if before.size else 0.0
+        if whole > 0.0 and fell >= _STILL * whole:
+            return (
+                f"The {name.replace('_', ' ').replace(' unreleased', '')} still fell in the last rounds: {fell:.2g} of "
+                f"{whole:.2g} came in the last fifth. Enlarge {steps} or algorithm.rounds."
+            )
+        return ""
+    return ""
+
+
+def x_sentence(published: Array, start: float, step: float) -> str:
+    """Say that x hardly moved; "" where it did, or where it was not to move.
+
+    Args:
+        published: (m, p) values of x that agents ended with.
+        start: where every coordinate began.
+        step: of x.
+
+    Example:
+        >>> x_sentence(np.full((2, 3), -2.99), start=-3.0, step=0.3)[:58]
+        'What is tuned, x, hardly moved from its start: by 0.01 at '
+    """
+    if not step or not published.size or not np.isfinite(published).all():
+        return ""
+    moved = float(np.abs(published - start).max())
+    if moved > _MOVED * max(1.0, abs(start)):
+        return ""
+    return (
+        f"What is tuned, x, hardly moved from its start: by {moved:.2g} at most. The scores are those of "
+        "algorithm.init.x as it was given: choose it well, or enlarge algorithm.x.scale."
+    )
+
+
+def cause_sentence(noisy: bool) -> str:
+    """How to find out why."""
+    if not noisy:
+        return "No noise was added, so that it is not the cause: look at ranges, steps, start and rounds."
+    return (
+        "Whether noise is the cause is not known from this run: --set privacy.guarantee=none shows it, without any "
+        "privacy, so on public or made-up records."
+    )
+
+
+def _ended(ends: Mapping[str, float], stem: str) -> float:
+    return next((ends[stem + ending] for ending in _ENDINGS if stem + ending in ends), math.nan)

@@ -1,0 +1,78 @@
+"""Signs that a run learned little, each on numbers where it must and must not be seen."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.reporting.page import write_report
+from decentral_dp.simulation.learned_little import loss_sentence, score_sentence, x_sentence
+from decentral_dp.simulation.plan_text import console, print_plan
+
+
+@pytest.mark.parametrize(
+    ("ends", "known", "records", "little"),
+    [
+        ({"test_accuracy": 0.68}, {"test_accuracy": 0.65}, 100, True),
+        ({"test_accuracy": 0.68}, {"test_accuracy": 0.65}, 10_000, False),
+        ({"test_accuracy": 0.30}, {"test_accuracy": 0.65}, 10_000, True),
+        ({"test_accuracy_unreleased": 0.66}, {"test_accuracy": 0.65}, 100, True),
+        # Of ranked classes accuracy says nothing.
+        ({"test_accuracy": 0.65, "test_auc": 0.9}, {"test_accuracy": 0.65}, 100, False),
+        ({"test_accuracy": 0.68}, {}, 100, False),
+        ({"test_r2": 0.03}, {"test_r2": 0.0}, 100, True),
+        ({"test_r2": 0.30}, {"test_r2": 0.0}, 100, False),
+        ({"test_r2": float("nan")}, {"test_r2": 0.0}, 100, False),
+    ],
+)
+def test_score_beside_a_guess(ends: dict[str, float], known: dict[str, float], records: int, little: bool) -> None:
+    assert bool(score_sentence(ends, known, records)) == little
+
+
+@pytest.mark.parametrize(
+    ("course", "falls"),
+    [
+        (lambda t: 1.0 - 0.01 * t, True),
+        (lambda t: np.exp(-t / 5.0), False),
+        (lambda t: np.exp(-t / 60.0), True),
+        (lambda t: 1.0 + 0.01 * t, False),
+        (lambda t: np.full_like(t, 0.5), False),
+    ],
+)
+def test_loss_still_falls(course: object, falls: bool) -> None:
+    rounds = np.arange(0.0, 51.0, 2.5)
+    rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
+    assert bool(loss_sentence(pd.DataFrame(rows), "algorithm.y.scale")) == falls
+    assert loss_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.y.scale") == ""
+
+
+def test_x_that_stayed() -> None:
+    assert "by 0.04 at most" in x_sentence(np.array([[-3.0, -2.96]]), -3.0, 0.3)
+    assert x_sentence(np.array([[-3.0, -2.5]]), -3.0, 0.3) == ""
+    assert x_sentence(np.array([[-3.0]]), -3.0, 0.0) == ""
+
+
+def test_the_page_says_it(tmp_path: object) -> None:
+    folder = tmp_path / "run"  # type: ignore[operator]
+    short = ["algorithm.y.scale=0.0001", "algorithm.rounds=60"]
+    run = decentral_dp.run(decentral_dp.load("ring_breast_cancer", short), out=folder)
+    assert run.result.learning
+    page = write_report(folder).read_text()
+    assert "What to change." in page
+    assert run.result.learning[0].split(":")[0] in page
+
+
+def test_a_plan_counts_the_conditions_that_fail_and_lists_them_where_asked() -> None:
+    plan = decentral_dp.plan("ring_breast_cancer")
+    failing = {c["condition"] for case in plan.theorem["cases"] for c in case["conditions"] if not c["holds"]}
+    short, long = (io.StringIO() for _ in range(2))
+    print_plan(plan, console(short, 1000))
+    print_plan(plan, console(long, 1000), conditions=True)
+    assert len(failing) > 10
+    assert f"does not apply: {len(failing)} conditions fail (plan --all lists them)" in short.getvalue()
+    assert not [name for name in failing if name in short.getvalue()]
+    assert not [name for name in failing if name not in long.getvalue()]
