@@ -14,9 +14,9 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.job_summary import title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console, print_plan
-from decentral_dp.simulation.result import title_of, topology_summary
 from decentral_dp.simulation.statement import PrivacyStatement, Setting
 
 if TYPE_CHECKING:

@@ -37,10 +37,11 @@ from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, TENSORBOARD, digest, locked, write_synced
 from decentral_dp.simulation.interrupted_run import Found, given, machine
+from decentral_dp.simulation.job_summary import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.kept_releases import KeptReleases
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.result import IN_PROGRESS, plain, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.result import IN_PROGRESS, plain
 from decentral_dp.simulation.run_folder import resolved_toml, versions
 from decentral_dp.simulation.saved_values import home_of, to_bytes
 

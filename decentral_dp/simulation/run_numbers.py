@@ -12,9 +12,10 @@ from decentral_dp.config.schema import by_channel
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
+from decentral_dp.simulation.job_summary import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import GossipJob, Job
 from decentral_dp.simulation.learned_little import cause_sentence, loss_sentence, score_sentence, x_sentence
-from decentral_dp.simulation.result import RunResult, baselines, problem_summary, title_of, topology_summary
+from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.user_code import USER_ERRORS
 

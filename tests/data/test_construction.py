@@ -16,7 +16,7 @@ from decentral_dp.data import Dataset, make_shards
 from decentral_dp.data import load as load_data
 from decentral_dp.data.construction import construct
 from decentral_dp.simulation import job_builder
-from decentral_dp.simulation.result import problem_summary
+from decentral_dp.simulation.job_summary import problem_summary
 
 TEN = tuple(range(10))
 

@@ -21,7 +21,7 @@ import decentral_dp
 from decentral_dp.data import Dataset, load, make_shards, scale
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.result import problem_summary
+from decentral_dp.simulation.job_summary import problem_summary
 
 NAMES = {
     "images": "train-images-idx3-ubyte",

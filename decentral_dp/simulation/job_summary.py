@@ -1,0 +1,97 @@
+"""What results say of a job: its title, graph, problem and records, and the scores of who knows nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from decentral_dp.bounded import SPLITS, Split
+from decentral_dp.config import outside_components as outside
+from decentral_dp.data.stand_in import STANDING_IN
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.jobs import Job
+
+
+def baselines(job: Job) -> dict[str, float]:
+    """Scores of who knows nothing of a record but its kind.
+
+    Returns:
+        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
+        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
+        Nothing without held-out records.
+    """
+    shards = job.shards
+    if not shards.test.size:
+        return {}
+    known = shards.labels[np.concatenate([*shards.train, *shards.validation])]
+    if (unit := shards.label_unit) is not None:
+        held_out = shards.labels[shards.test]
+        with np.errstate(all="ignore"):
+            squared = float(np.mean(np.square(held_out - known.mean())))
+            explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
+        found = {"test_rmse": math.sqrt(squared) * unit, **explained}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+    known = known.astype(np.int64)
+    commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
+    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+
+
+def title_of(job: Job) -> str:
+    """The scenario's title, with what stands in for the records that it names."""
+    title, source = job.scenario.title, job.shards.source
+    return f"{title} ({source})".strip() if STANDING_IN in source else title
+
+
+def topology_summary(job: Job) -> dict[str, Any]:
+    """The graph and its numbers."""
+    t = job.topology
+    return {
+        "kind": t.name,
+        "agents": t.n_agents,
+        "edges": t.edges.tolist(),
+        "rho": t.rho,
+        "spectral_gap": t.spectral_gap,
+        "neighbour_weight": t.neighbour_weight.tolist(),
+        "weights": t.weights,
+        "labels": list(t.labels),
+        "notes": list(t.notes),
+        "central": job.central,
+    }
+
+
+def problem_summary(job: Job) -> dict[str, Any]:
+    """The problem, its size, and the public record counts."""
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    return {
+        "kind": job.scenario.problem.kind,
+        "solves": job.solves,
+        # What is noted about the records says that they are others than those that were named.
+        "data": job.shards.source
+        if job.shards.notes or outside.is_given(job.scenario, "data")
+        else job.scenario.problem.data,
+        "notes": list(job.shards.all_notes),
+        **({"x_names": names} if (names := _names_of_x(job)) else {}),
+        "p": job.problem.p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(job.shards.test.size)},
+    }
+
+
+# Problems of which x has a coordinate for each feature.
+_BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
+# Names that say no more than a number: of features that have none.
+_NUMBERED = re.compile(r"(x|feature_?|pixel_?)\d+")
+
+
+def _names_of_x(job: Job) -> list[str]:
+    """What the coordinates of x stand for; empty where nothing names them."""
+    names, p = list(job.shards.feature_names), job.problem.p
+    if job.scenario.problem.kind not in _BY_FEATURE or outside.is_given(job.scenario, "problem"):
+        return []
+    if not 0 <= p - len(names) <= 1 or all(_NUMBERED.fullmatch(name) for name in names):
+        return []
+    return [*names, "intercept"][:p]
