@@ -124,11 +124,14 @@ def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bo
         asked = parameters(found, "problem.data", name)
         _refuse_unknown(asked, known, "problem.data", f"{name}{source_of(found)}")
         found = _called(found, {k: known[k] for k in asked if k in known}, "problem.data", name)
-    if _is_frame(found):
+    from_frame = _is_frame(found)
+    if from_frame:
         found = _columns_of(found, table, name)
     elif table.label is not None:
         raise InputError(f"problem.label: records from {name} take none, only a DataFrame does. Leave it out.")
     dataset = _as_dataset(found, name, table.classes, certified)
+    if from_frame and dataset.classes and not certified:
+        require_two_classes(dataset.labels, f"problem.data: {name}")
     return dataset if table.limit is None else dataset.first(table.limit)
 
 
@@ -155,10 +158,6 @@ def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
         raise InputError(f"problem.data: {name} has two columns of one name. Give every column its own.")
     renamed = frame.set_axis(known, axis=1)
     own = {table.label, agent, split}
-    if table.classes != []:
-        require_two_classes(
-            np.unique(renamed[table.label].astype(str), return_inverse=True)[1], f"problem.data: {name}"
-        )
     columns = {"labels": renamed[table.label], "agent": agent and renamed[agent], "split": split and renamed[split]}
     return {
         "features": renamed[[c for c in known if c not in own]],

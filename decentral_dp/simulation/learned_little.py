@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.statistics import rate_at_least, rate_at_most
@@ -68,6 +69,21 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
             "always the mean label."
         )
     return ""
+
+
+def label_sentence(labels: NDArray[Any], classes: int) -> str:
+    """Say that all records have one label; "" where they do not, or where labels are numbers. labels: of all records.
+
+    Example:
+        >>> label_sentence(np.ones(3), 2)[:44], label_sentence(np.arange(2.0), 2)
+        ('Every record has the same label, so that the', '')
+    """
+    if not classes or not labels.size or bool((labels != labels[0]).any()):
+        return ""
+    return (
+        "Every record has the same label, so that there was nothing to learn: problem.label may name the wrong "
+        "column, or problem.classes other labels."
+    )
 
 
 def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:

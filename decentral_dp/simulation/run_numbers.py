@@ -14,7 +14,13 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
 from decentral_dp.simulation.job_summary import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import GossipJob, Job
-from decentral_dp.simulation.learned_little import cause_sentence, loss_sentence, score_sentence, x_sentence
+from decentral_dp.simulation.learned_little import (
+    cause_sentence,
+    label_sentence,
+    loss_sentence,
+    score_sentence,
+    x_sentence,
+)
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.user_code import USER_ERRORS
@@ -96,6 +102,8 @@ def _learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[s
     """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
     if outcome.last.divergence is not None:
         return []
+    if single := label_sentence(job.shards.labels, len(job.shards.classes)):
+        return [single]
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
     step = "algorithm.y.scale" if isinstance(job, GossipJob) else "the steps"
     falling = loss_sentence(metrics, step)
