@@ -148,9 +148,9 @@ def run_file(path: Path, wanted: str) -> ModuleType:
         InputError: where there is no such file, or it does not run; with its line.
     """
     if not is_file(regular(path, wanted.partition(" ")[0])):
-        others = [p.name for p in path.parent.glob("*.py")]
-        near = difflib.get_close_matches(path.name, others, n=1, cutoff=0.5)
-        raise InputError(f"{path}: there is no such file{f'; did you mean {near[0]}' if near else ''}; {wanted}.")
+        near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.py")], n=1)
+        meant = f"; did you mean {near[0]}.py" if near else ""
+        raise InputError(f"{path}: there is no such file{meant}; {wanted}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = spec_from_loader(name, loader)
