@@ -68,17 +68,7 @@ class RecordwiseObjective(Objective):
 
     def _vector(self, method: str, *given: Array) -> Array:
         """What a method gives, (q,). Raises InputError where it raises, or gives another shape."""
-        try:
-            found = np.asarray(getattr(self.author, method)(*given), dtype=np.float64)
-        except USER_ERRORS as error:
-            raise InputError(f"{self.name}: {method} does not run: {blamed(error)}. Mend it.") from error
-        if found.size != self.q:
-            place = place_in_class(type(self.author), method)
-            raise InputError(
-                f"{self.name}: {method} gives shape {found.shape}{place}; wanted ({self.q},), for "
-                f"sizes({self.n_classes}) says that y has dimension {self.q}. Mend it."
-            )
-        return found.reshape(self.q)
+        return _given_by(self.author, self.name, method, self.q, *given)
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluated(
@@ -146,17 +136,20 @@ def _try_methods(objective: RecordwiseObjective) -> None:
         given: tuple[Any, ...] = made_up.get(method, ())
         if method in ("project_y", "regulariser", "regulariser_grad"):
             given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
-        try:
-            found = np.asarray(getattr(author, method)(*given))
-        except USER_ERRORS as error:
-            raise InputError(f"{name}: {method} does not run: {blamed(error)}. Mend it.") from error
-        if found.size != size:
-            place = place_in_class(type(author), method)
-            raise InputError(f"{name}: {method} gives shape {found.shape}{place}, wanted {_numbers(size)}. Mend it.")
+        _given_by(author, name, method, size, *given)
 
 
-def _numbers(count: int) -> str:
-    return "one number" if count == 1 else f"{count} numbers"
+def _given_by(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
+    """The numbers that a method gives, (size,). Raises InputError where it raises, or gives others than so many."""
+    try:
+        found = np.asarray(getattr(author, method)(*given), dtype=np.float64)
+    except USER_ERRORS as error:
+        why = blamed(error, place_in_class(type(author), method))
+        raise InputError(f"{name}: {method} does not run: {why}. Mend it.") from error
+    if found.size != size:
+        wanted, place = "one number" if size == 1 else f"{size} numbers", place_in_class(type(author), method)
+        raise InputError(f"{name}: {method} gives shape {found.shape}{place}, wanted {wanted}. Mend it.")
+    return found.reshape(size)
 
 
 def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseObjective:
