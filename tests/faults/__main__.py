@@ -11,6 +11,7 @@ from pathlib import Path
 from . import damage
 from .damage import mutate, truncate
 from .kills import kill_local
+from .network import lossy_network
 from .ray_kills import kill_actors, kill_drivers, lose_machines
 from .tampering import tamper
 
@@ -19,6 +20,7 @@ KINDS = {
     "actor": kill_actors,
     "driver": kill_drivers,
     "machine": lose_machines,
+    "network": lossy_network,
     "truncated": truncate,
     "mutated": mutate,
     "tampered": tamper,
