@@ -259,11 +259,16 @@ def _read(folder: Path, name: str) -> ComparedRun:
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """(dotted key, value) of all that is no table; an empty table is as good as none."""
-    found = []
+    """(dotted key, value) of all that is no table, and of features' ranges; an empty table is as good as none."""
+    found: list[tuple[str, Any]] = []
     for key, value in table.items():
         path = f"{above}.{key}" if above else str(key)
-        found += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
+        if above == "problem.scale" and isinstance(value, Mapping) and {"low", "high"} <= value.keys():
+            # A feature's range is one setting: its ends, and what else is said of it.
+            words = [word for word in value if word not in ("low", "high") and value[word]]
+            found.append((path, [value["low"], value["high"], *words]))
+        else:
+            found += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
     return found
 
 

@@ -167,3 +167,16 @@ def test_runs_are_named_by_what_differs_where_that_is_little(folders: Path) -> N
         for rounds, epsilon in ((BASE["algorithm"]["rounds"], BASE["privacy"]["epsilon"]), (4, 1.0))
     ]
     assert compare(folders / "a", folders / "trusted").labels == ["a", "trusted"]
+
+
+def test_the_range_of_a_feature_is_one_setting(tmp_path: Path, undrawn: None) -> None:
+    content = copy.deepcopy(BASE)
+    content["problem"]["scale"] = {
+        "*": {"low": 0.0, "high": 16.0},
+        "mean area": {"low": 0.0, "high": 3e3, "log": False},
+    }
+    decentral_dp.run(content, out=tmp_path / "a")
+    content["problem"]["scale"]["mean area"] = {"low": 1.0, "high": 3e3, "log": True}
+    decentral_dp.run(content, out=tmp_path / "b")
+    found = compare(tmp_path / "a", tmp_path / "b").settings
+    assert found.to_dict("index") == {"problem.scale.mean area": {"a": [0.0, 3e3], "b": [1.0, 3e3, "log"]}}
