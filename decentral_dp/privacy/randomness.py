@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -129,14 +129,10 @@ class Streams:
         self._bits.state = self._full
         return self.generator
 
-    def each(self, index: int, tag: int) -> Iterator[np.random.Generator]:
-        """Position the generator for one draw of each agent in turn."""
-        counter, state = (0, 0, index, tag), self._state
-        for key in self._rows:
-            # Set for each: between two agents the generator may have been positioned for another draw.
-            state["counter"], state["key"] = counter, key
-            self._bits.state = self._full
-            yield self.generator
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """The key of each agent, (b, 2)."""
+        return self._keys
 
     def __getstate__(self) -> NDArray[np.uint64]:
         return self._keys

@@ -61,15 +61,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one noise for all rounds",
         "privacy/mechanisms/scheduled_releaser.py",
-        'self._streams.each(index, tag(",".join(channels)))',
-        'self._streams.each(1, tag(",".join(channels)))',
+        'Draws(self._streams, index, tag(",".join(channels)), part)',
+        'Draws(self._streams, 1, tag(",".join(channels)), part)',
         (f"{_MECHANISMS}::test_agents_channels_and_rounds_have_independent_noise",),
     ),
     Mutation(
         "one noise for all channels",
         "privacy/mechanisms/scheduled_releaser.py",
-        'self._streams.each(index, tag(",".join(channels)))',
-        'self._streams.each(index, tag("value"))',
+        'Draws(self._streams, index, tag(",".join(channels)), part)',
+        'Draws(self._streams, index, tag("value"), part)',
         (f"{_MECHANISMS}::test_channels_that_are_released_one_by_one_have_independent_noise",),
     ),
     Mutation(
@@ -81,9 +81,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a retry that draws anew",
-        "privacy/randomness.py",
-        '            state["counter"], state["key"] = counter, key\n            self._bits.state = self._full\n',
-        '            state["counter"], state["key"] = counter, key\n',
+        "privacy/keyed_draws.py",
+        "self._used = np.zeros((len(self._rows), 1), dtype=np.uint64)",
+        'self._used = np.full((len(self._rows), 1), __import__("time").time_ns() % 2**40, dtype=np.uint64)',
         (f"{_MECHANISMS}::test_a_retry_repeats_the_draw_and_placement_does_not_matter",),
     ),
     Mutation(
@@ -125,8 +125,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "wide gaussian releases rounded to the nearest",
         "privacy/mechanisms/gaussian.py",
-        "variates.transpose(1, 0, 2), uniforms if wide else None)",
-        "variates.transpose(1, 0, 2), None)",
+        "normals[None, :, part], uniforms[:, part] if wide else None",
+        "normals[None, :, part], None",
         (f"{_MECHANISMS}::test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid",),
     ),
     Mutation(

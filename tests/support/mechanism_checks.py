@@ -7,20 +7,22 @@ import math
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.mechanisms import DominatingPair, NoiseMechanism
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
+from decentral_dp.privacy.randomness import Streams, seeded_root
 
 DRAWS = 50_000
 
 
 def drawn(m: NoiseMechanism, query: np.ndarray, scale: float, draws: int, seed: int = 5) -> np.ndarray:
-    """(draws, d) noised copies of one query (d,), by the mechanism's own sampler."""
-    d, rng = query.size, np.random.default_rng(seed)
+    """(draws, d) noised copies of one query (d,), by the mechanism's own sampler: as many channels of one agent."""
+    d = query.size
     g = m.grid(scale, d).reshape(1, 1)
-    every = np.broadcast_to(query, (draws, d)).copy()
-    grid, ratio = np.repeat(g, d, axis=1), np.repeat(scale / g, d, axis=1)
-    integers = m.sample(Unnoised(iter([rng] * draws), every, grid, ratio, (d,), {}))
-    return np.asarray(g * integers)
+    every, stream = np.tile(query, draws)[None], Streams(seeded_root(seed, b"checks"), "noise", [0])
+    grid, ratio = np.full_like(every, g), np.full_like(every, scale / g)
+    integers = m.sample(Unnoised(Draws(stream, 1, 0), every, grid, ratio, (d,) * draws, {}))
+    return np.asarray(g * integers).reshape(draws, d)
 
 
 def deviation_complaints(m: NoiseMechanism, scale: float = 0.7, draws: int = DRAWS) -> list[str]:

@@ -27,7 +27,14 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, power_of_two_grid, rounded_at_random
+from decentral_dp.privacy.mechanisms.grid_arithmetic import (
+    at_the_ends,
+    broadcast,
+    by_columns,
+    columns_of,
+    power_of_two_grid,
+    rounded_at_random,
+)
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, NormalVariates, Sampling, Unit, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
@@ -108,20 +115,22 @@ class Gaussian:
 
     def sample(self, asked: Unnoised) -> Array:
         """Draw noised values in units of the grid, as float64 integers."""
-        generators, query, grid, scale, widths, workspace = asked
+        draws, query, grid, scale, widths, workspace = asked
         (rows, columns), wide = query.shape, self._wide(widths)
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:
             # Half everywhere rounds to the nearest.
-            variates, uniforms = np.empty((rows, 1, columns)), np.full((rows, columns if wide else 0), 0.5)
-            workspace[key] = (variates, uniforms, list(zip(variates, uniforms, strict=True)))
-        variates, uniforms, of_agents = workspace[key]
-        # Not strict: the generators of the agents after these are not asked for.
-        for (normals, uniform), generator in zip(of_agents, generators, strict=False):
-            generator.standard_normal(out=normals)
-            for part in wide:
-                generator.random(out=uniform[part])
-        return gaussian_integers(query, grid, scale, variates.transpose(1, 0, 2), uniforms if wide else None)
+            workspace[key] = np.empty((rows, columns)), np.full((rows, columns if wide else 0), 0.5)
+        normals, uniforms = workspace[key]
+        draws.fill(("normal", normals), *[("uniform", uniforms[:, part]) for part in wide])
+
+        def integers(part: slice) -> Array:
+            g, ratio = columns_of(grid, part), columns_of(scale, part)
+            return gaussian_integers(
+                query[:, part], g, ratio, normals[None, :, part], uniforms[:, part] if wide else None
+            )
+
+        return by_columns(integers, columns)
 
     def _wide(self, widths: tuple[int, ...]) -> list[slice]:
         """The columns of wide releases."""

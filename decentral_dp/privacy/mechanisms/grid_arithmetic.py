@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+
+_COLUMNS = 2**13
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
@@ -18,6 +22,27 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
     size = np.asarray(scale, dtype=np.float64)
     exponent = np.frexp(size)[1]
     return np.where(size > 0.0, np.ldexp(1.0, exponent - 1 - bits), 0.0)
+
+
+def by_columns(integers: Callable[[slice], Array], columns: int) -> Array:
+    """Compute some thousand columns after the others: of wide rows, what is computed next is still in cache then.
+
+    Args:
+        integers: of these columns, (b, …).
+        columns: how many there are.
+
+    Example:
+        >>> by_columns(lambda part: np.arange(20_000.0)[None, part], 20_000).shape
+        (1, 20000)
+    """
+    if columns <= _COLUMNS:
+        return integers(slice(None))
+    return np.concatenate([integers(slice(k, k + _COLUMNS)) for k in range(0, columns, _COLUMNS)], axis=1)
+
+
+def columns_of(values: Array, part: slice) -> Array:
+    """Return these columns; a single one stands for all."""
+    return values if values.shape[1] == 1 else values[:, part]
 
 
 def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, Array]:

@@ -18,7 +18,14 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, power_of_two_grid, rounded_at_random
+from decentral_dp.privacy.mechanisms.grid_arithmetic import (
+    at_the_ends,
+    broadcast,
+    by_columns,
+    columns_of,
+    power_of_two_grid,
+    rounded_at_random,
+)
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
@@ -95,17 +102,19 @@ class Laplace:
 
     def sample(self, asked: Unnoised) -> Array:
         """Draw noised values in units of the grid, as float64 integers."""
-        generators, query, grid, scale, _, workspace = asked
+        draws, query, grid, scale, _, workspace = asked
         if query.shape not in workspace:
             rows, columns = query.shape
-            variates, uniforms = np.empty((rows, 2, columns)), np.empty((rows, columns))
-            workspace[query.shape] = (variates, uniforms, list(zip(variates, uniforms, strict=True)))
-        variates, uniforms, of_agents = workspace[query.shape]
-        # Not strict: the generators of the agents after these are not asked for.
-        for (exponentials, uniform), generator in zip(of_agents, generators, strict=False):
-            generator.standard_exponential(out=exponentials)
-            generator.random(out=uniform)
-        return laplace_integers(query, grid, scale, variates.transpose(1, 0, 2), uniforms)
+            workspace[query.shape] = np.empty((rows, 2, columns)), np.empty((rows, columns))
+        variates, uniforms = workspace[query.shape]
+        draws.fill(("exponential", variates), ("uniform", uniforms))
+        exponentials = variates.transpose(1, 0, 2)
+
+        def integers(part: slice) -> Array:
+            g, ratio = columns_of(grid, part), columns_of(scale, part)
+            return laplace_integers(query[:, part], g, ratio, exponentials[:, :, part], uniforms[:, part])
+
+        return by_columns(integers, query.shape[1])
 
 
 def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:

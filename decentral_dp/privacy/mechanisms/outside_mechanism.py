@@ -104,12 +104,11 @@ class OutsideMechanism:
         return np.broadcast_to(np.asarray(epsilon, float), loss.shape), np.broadcast_to(delta, loss.shape)
 
     def sample(self, asked: Unnoised) -> Array:
-        generators, query, grid, scale, widths, _ = asked
+        draws, query, grid, scale, widths, _ = asked
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
-        for row, one, g, ratio in zip(out, query, grids, ratios, strict=True):
-            generator = next(generators)
+        for row, one, g, ratio, generator in zip(out, query, grids, ratios, draws.generators(), strict=True):
             for end, width in zip(ends, widths, strict=True):
                 part = slice(end - width, end)
                 step = float(g[part][0])

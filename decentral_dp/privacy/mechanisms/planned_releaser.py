@@ -15,6 +15,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
+from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
@@ -76,13 +77,13 @@ class PlannedReleaser:
             )
         d = value.private.shape[1]
         g = mechanism.grid(scale, d).reshape(1, 1)
-        generator, most = self.generator(index, channel), _LARGEST_INTEGER * g
+        draws, most = Draws(self._streams, index, tag(channel), slice(1)), _LARGEST_INTEGER * g
         out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
         # A part at a time, still in cache when it is used.
         for first in range(0, d, step):
             part = slice(first, min(d, first + step))
             query = np.clip(value.private[:, part], -most, most)
-            integers = mechanism.sample(Unnoised(iter([generator]), query, g, scale / g, (d,), {}))
+            integers = mechanism.sample(Unnoised(draws, query, g, scale / g, (d,), {}))
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 

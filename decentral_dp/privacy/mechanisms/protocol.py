@@ -6,13 +6,11 @@ the prices needs `Mechanism`; what adds noise to values needs `NoiseMechanism`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
-import numpy as np
-
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.privacy.keyed_draws import Draws
 
 # How a fresh batch is drawn: so many records of the pool, or every record by its own coin.
 Sampling = Literal["fixed", "poisson"]
@@ -97,12 +95,12 @@ class Mechanism(Protocol):
 class Unnoised(NamedTuple):
     """Queries of some agents, all channels side by side, that are to be rounded and noised.
 
-    generators: one for each agent, in order. query: (b, Σ widths), the private parts. grid: (b or 1, Σ widths), of
+    draws: of the agents, in order. query: (b, Σ widths), the private parts. grid: (b or 1, Σ widths), of
     every coordinate. scale: of the noise in units of the grid, of the same shape. widths: of the channels as they were
     released; `query` may hold a part of the only one. workspace: arrays that are kept between calls.
     """
 
-    generators: Iterator[np.random.Generator]
+    draws: Draws
     query: Array
     grid: Array
     scale: Array

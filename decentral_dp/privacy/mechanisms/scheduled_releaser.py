@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Bundle, Value
+from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
@@ -151,7 +152,6 @@ class ScheduledReleaser:
         widths = tuple(value.private.shape[1] for value in bounded.values())
         # All channels side by side, (b, Σ widths): few calls where the block is small.
         queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
-        positioned = self._streams.each(index, tag(",".join(channels)))
         released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows = max(1, _CACHED_VARIATES // released.shape[1])
@@ -159,7 +159,8 @@ class ScheduledReleaser:
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, noise.ratio))
             query = _concatenated([q[part] for q in queries])
-            integers = mechanism.sample(Unnoised(positioned, query, g_part, ratio_part, widths, self._workspace))
+            draws = Draws(self._streams, index, tag(",".join(channels)), part)
+            integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace))
             # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
             sent = released[part]
             with np.errstate(over="ignore", invalid="ignore"):

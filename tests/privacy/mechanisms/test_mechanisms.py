@@ -203,24 +203,3 @@ def test_rounds_that_are_prepared_together_release_what_each_does_alone(kind: st
         for channel in channels:
             np.testing.assert_array_equal(together[channel], alone[channel])
         np.testing.assert_array_equal(together.concatenated(), np.concatenate(list(alone.values()), axis=1))
-
-
-def test_a_stream_is_positioned_as_numpy_positions_a_generator_of_the_same_key() -> None:
-    streams, named = Streams(ROOT, "noise", [4, 9]), tag("y")
-    keys = streams.__getstate__()
-    drawn = [g.random(7) for g in streams.each(3, named)]
-    for row, key in enumerate(keys):
-        own = np.random.Philox(key=key, counter=np.array([0, 0, 3, named], dtype=np.uint64))
-        expected = np.random.Generator(own).random(7)
-        np.testing.assert_array_equal(drawn[row], expected)
-        np.testing.assert_array_equal(streams.at(row, 3, named).random(7), expected)
-
-
-def test_a_stream_asked_for_one_draw_between_two_agents_goes_on_as_before() -> None:
-    streams = Streams(ROOT, "noise", [4, 9])
-    expected = [g.random() for g in streams.each(3, tag("y"))]
-    found = []
-    for generator in streams.each(3, tag("y")):
-        found.append(generator.random())
-        streams.at(0, 8, tag("z"))
-    assert found == expected

@@ -1,0 +1,10 @@
+import numpy as np
+from numpy.typing import NDArray
+
+EXPONENTIAL: int
+UNIFORM: int
+NORMAL: int
+
+def fill(
+    keys: NDArray[np.uint64], used: NDArray[np.uint64], index: int, tag: int, kind: int, out: NDArray[np.float64], /
+) -> None: ...
