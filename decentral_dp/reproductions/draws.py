@@ -30,6 +30,6 @@ def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
     """values (b, d) with the package's float-safe Gaussian noise, as they are released."""
     d = values.shape[1]
     g = GAUSSIAN.grid(scale, d).reshape(1, 1)
-    normals = rng.standard_normal((1, *values.shape))
+    normals = rng.standard_normal(values.shape)
     uniforms = rng.random(values.shape) if GAUSSIAN.rounds_at_random(d) else None
     return np.asarray(g * gaussian_integers(values, g, scale / g, normals, uniforms))

@@ -82,8 +82,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a retry that draws anew",
         "privacy/keyed_draws.py",
-        "self._used = np.zeros((len(self._rows), 1), dtype=np.uint64)",
-        'self._used = np.full((len(self._rows), 1), __import__("time").time_ns() % 2**40, dtype=np.uint64)',
+        "self._streams.at(row, self._index, self._tag)",
+        'self._streams.at(row, __import__("time").time_ns(), self._tag)',
         (f"{_MECHANISMS}::test_a_retry_repeats_the_draw_and_placement_does_not_matter",),
     ),
     Mutation(
@@ -125,8 +125,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "wide gaussian releases rounded to the nearest",
         "privacy/mechanisms/gaussian.py",
-        "normals[None, :, part], uniforms[:, part] if wide else None",
-        "normals[None, :, part], None",
+        "normals, uniforms if wide else None)",
+        "normals, None)",
         (f"{_MECHANISMS}::test_wide_gaussian_releases_are_rounded_by_tosses_on_a_finer_grid",),
     ),
     Mutation(
@@ -138,8 +138,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a public part that is not rounded",
-        "privacy/mechanisms/scheduled_releaser.py",
-        "                np.rint(sent, out=sent)\n",
+        "privacy/mechanisms/grid_arithmetic.py",
+        "        np.rint(public, out=public)\n",
         "",
         (f"{_MECHANISMS}::test_what_is_sent_lies_on_the_grid_whatever_is_public",),
     ),

@@ -10,6 +10,7 @@ import pytest
 
 from decentral_dp.privacy import keyed_draws as module
 from decentral_dp.privacy.keyed_draws import Draws, Law
+from decentral_dp.privacy.mechanisms import grid_arithmetic
 from decentral_dp.privacy.randomness import Streams, tag
 
 ROOT = b"0" * 32
@@ -33,8 +34,9 @@ def _numpys(streams: Streams, row: int, index: int, name: str) -> np.random.Gene
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the compiled module needs a C compiler")
-def test_the_compiled_module_is_there_and_in_use_where_a_compiler_is() -> None:
+def test_the_compiled_modules_are_there_and_in_use_where_a_compiler_is() -> None:
     assert module._compiled is not None
+    assert grid_arithmetic._integers is not None
 
 
 @pytest.mark.parametrize("law", LAWS)

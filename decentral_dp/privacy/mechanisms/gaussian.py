@@ -30,8 +30,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.mechanisms.grid_arithmetic import (
     at_the_ends,
     broadcast,
-    by_columns,
-    columns_of,
+    in_one_pass,
     power_of_two_grid,
     rounded_at_random,
 )
@@ -123,14 +122,7 @@ class Gaussian:
             workspace[key] = np.empty((rows, columns)), np.full((rows, columns if wide else 0), 0.5)
         normals, uniforms = workspace[key]
         draws.fill(("normal", normals), *[("uniform", uniforms[:, part]) for part in wide])
-
-        def integers(part: slice) -> Array:
-            g, ratio = columns_of(grid, part), columns_of(scale, part)
-            return gaussian_integers(
-                query[:, part], g, ratio, normals[None, :, part], uniforms[:, part] if wide else None
-            )
-
-        return by_columns(integers, columns)
+        return gaussian_integers(query, grid, scale, normals, uniforms if wide else None)
 
     def _wide(self, widths: tuple[int, ...]) -> list[slice]:
         """The columns of wide releases."""
@@ -145,19 +137,23 @@ def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, unif
         query: (b, d).
         g: grid.
         ratio: scale/grid.
-        normals: (1, b, d), overwritten.
+        normals: (b, d), overwritten.
         uniforms: (b, d) in [0, 1); None rounds to the nearest.
 
     Example:
-        >>> one, noise = np.ones((1, 1)), np.array([[[1.2]]])
+        >>> one, noise = np.ones((1, 1)), np.array([[1.2]])
         >>> gaussian_integers(np.array([[3.4]]), one, one, noise).tolist()
         [[4.0]]
     """
+    kind, added = ("gaussian", [normals]) if uniforms is None else ("wide_gaussian", [normals, uniforms])
+    at_once = in_one_pass(kind, query, g, ratio, *added)
+    if at_once is not None:
+        return at_once
     if uniforms is None:
         out = query * (1.0 / g)
         np.rint(out, out=out)
     else:
         out = rounded_at_random(query, g, uniforms)
     normals *= ratio
-    out += np.rint(normals[0], out=normals[0])
+    out += np.rint(normals, out=normals)
     return np.asarray(out)

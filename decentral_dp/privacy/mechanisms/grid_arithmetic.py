@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 
-_COLUMNS = 2**13
+try:
+    from decentral_dp.privacy import _integers
+except ImportError:
+    _integers = None  # type: ignore[assignment]  # it is compiled where there is a compiler
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
@@ -24,25 +25,39 @@ def power_of_two_grid(scale: Array | float, bits: int) -> Array:
     return np.where(size > 0.0, np.ldexp(1.0, exponent - 1 - bits), 0.0)
 
 
-def by_columns(integers: Callable[[slice], Array], columns: int) -> Array:
-    """Compute some thousand columns after the others: of wide rows, what is computed next is still in cache then.
+def in_one_pass(name: str, query: Array, grid: Array, ratio: Array, *added: Array) -> Array | None:
+    """Round and noise by the function of this name of `_integers.c`; None where that is not there.
 
     Args:
-        integers: of these columns, (b, …).
-        columns: how many there are.
+        name: of the function.
+        query: (b, d).
+        grid: of one row or one column, or of all.
+        ratio: scale/grid, likewise.
+        added: variates, (b, d) each.
 
-    Example:
-        >>> by_columns(lambda part: np.arange(20_000.0)[None, part], 20_000).shape
-        (1, 20000)
+    Returns:
+        (b, d) float64 integers.
     """
-    if columns <= _COLUMNS:
-        return integers(slice(None))
-    return np.concatenate([integers(slice(k, k + _COLUMNS)) for k in range(0, columns, _COLUMNS)], axis=1)
+    if _integers is None:
+        return None
+    out = np.empty(query.shape)
+    getattr(_integers, name)(np.ascontiguousarray(query), grid, ratio, out, *added)
+    return out
 
 
-def columns_of(values: Array, part: slice) -> Array:
-    """Return these columns; a single one stands for all."""
-    return values if values.shape[1] == 1 else values[:, part]
+def add_public(integers: Array, grid: Array, public: Array) -> None:
+    """Make g·(rint(public/g) + integers) of the public part of a release, in place.
+
+    Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
+    """
+    if _integers is not None:
+        _integers.released(integers, grid, grid, public)
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        public *= 1.0 / grid
+        np.rint(public, out=public)
+        public += integers
+        public *= grid
 
 
 def broadcast(sensitivity: Array | float, scale: Array | float) -> tuple[Array, Array]:

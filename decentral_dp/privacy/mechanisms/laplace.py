@@ -21,8 +21,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.privacy.mechanisms.grid_arithmetic import (
     at_the_ends,
     broadcast,
-    by_columns,
-    columns_of,
+    in_one_pass,
     power_of_two_grid,
     rounded_at_random,
 )
@@ -108,13 +107,7 @@ class Laplace:
             workspace[query.shape] = np.empty((rows, 2, columns)), np.empty((rows, columns))
         variates, uniforms = workspace[query.shape]
         draws.fill(("exponential", variates), ("uniform", uniforms))
-        exponentials = variates.transpose(1, 0, 2)
-
-        def integers(part: slice) -> Array:
-            g, ratio = columns_of(grid, part), columns_of(scale, part)
-            return laplace_integers(query[:, part], g, ratio, exponentials[:, :, part], uniforms[:, part])
-
-        return by_columns(integers, query.shape[1])
+        return laplace_integers(query, grid, scale, variates.transpose(1, 0, 2), uniforms)
 
 
 def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, uniforms: Array) -> Array:
@@ -132,6 +125,9 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
         >>> laplace_integers(np.array([[3.0]]), g, ratio, noise, np.array([[0.5]])).tolist()
         [[5.0]]
     """
+    at_once = in_one_pass("laplace", query, g, ratio, exponentials[0], exponentials[1], uniforms)
+    if at_once is not None:
+        return at_once
     out = rounded_at_random(query, g, uniforms)
     exponentials *= ratio
     np.floor(exponentials, out=exponentials)

@@ -20,6 +20,7 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Bundle, Value
 from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
 from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.recorder import Recorder
@@ -161,14 +162,8 @@ class ScheduledReleaser:
             query = _concatenated([q[part] for q in queries])
             draws = Draws(self._streams, index, tag(",".join(channels)), part)
             integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace))
-            # Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
-            sent = released[part]
-            with np.errstate(over="ignore", invalid="ignore"):
-                np.concatenate([p[part] for p in publics], axis=1, out=sent)
-                sent *= 1.0 / g_part
-                np.rint(sent, out=sent)
-                sent += integers
-                sent *= g_part
+            np.concatenate([p[part] for p in publics], axis=1, out=released[part])
+            add_public(integers, g_part, released[part])
         ends = accumulate(widths)
         columns = {c: released[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
         return columns, released

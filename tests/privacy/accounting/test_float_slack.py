@@ -305,7 +305,7 @@ def test_tossed_rounding_moves_no_further_than_stated() -> None:
     stated = float(GAUSSIAN.cost(apart, s, d))
     sensitivity, mean = [], np.zeros(d)
     for _ in range(200):
-        tosses, still = rng.random((1, d)), np.zeros((1, 1, d))
+        tosses, still = rng.random((1, d)), np.zeros((1, d))
         a, b = (gaussian_integers(v, cells, 1.0 / cells, still.copy(), tosses)[0] for v in (query, other))
         sensitivity.append(g * float(np.linalg.norm(b - a)))
         mean += (b - a) / 200
