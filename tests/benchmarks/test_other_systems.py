@@ -95,7 +95,7 @@ def _arithmetic(job: Job, terms: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     ("problem", "algorithm", "limit"),
-    [*((p, "ldp_dsbo", 5.0) for p in PROBLEMS), *(("logistic_regularisation", a, 6.0) for a in ALGORITHMS)],
+    [*((p, "ldp_dsbo", 4.0) for p in PROBLEMS), *(("logistic_regularisation", a, 3.5) for a in ALGORITHMS)],
 )
 def test_a_round_of_another_system(
     problem: str, algorithm: str, limit: float, benchmark: Any, monkeypatch: pytest.MonkeyPatch
