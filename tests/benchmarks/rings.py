@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +15,8 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.jobs import Job
 
 
-def ring_job(rounds: int, agents: int, records: int, width: int) -> Job:
-    """Made-up records in [−1, 1]. records: of each kind, per agent. width: features."""
+def ring_job(rounds: int, agents: int, records: int, width: int, topology: Mapping[str, Any] | None = None) -> Job:
+    """Made-up records in [−1, 1]. records: of each kind, per agent. width: features. topology: another than a ring."""
     draw, n = np.random.default_rng(0), 2 * agents * records
     data = {
         "features": draw.uniform(-1.0, 1.0, (n, width)),
@@ -28,7 +29,7 @@ def ring_job(rounds: int, agents: int, records: int, width: int) -> Job:
     content = {
         "seed": 1,
         "problem": {"kind": "logistic_hyperparameter", "data": "breast_cancer", "classes": [-1, 1], "normalise": "l1"},
-        "topology": {"kind": "ring", "agents": agents},
+        "topology": {"kind": "ring", "agents": agents, **(topology or {})},
         "algorithm": {"kind": "ldp_dsbo", "rounds": rounds, "x": step, "y": step, "z": step},
         "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
         "run": {"evaluate_every": rounds},
