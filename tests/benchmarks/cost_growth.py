@@ -1,7 +1,8 @@
-"""How the cost of a round grows with agents, edges and records: `python -m tests.benchmarks.cost_growth docs/cost_growth.png`.
+"""How the cost of a round grows: `python -m tests.benchmarks.cost_growth docs/cost_growth.png`.
 
-Certified LDP-DSBO with its ledger, 64 features; processor time of a round, over that of the smallest system of its
-panel. The least of several runs; rounds are taken apart from the start by running twice as many.
+By agents, neighbours and records. Certified LDP-DSBO with its ledger, 64 features; processor time of a round, over
+that of the smallest system of its panel. The least of several runs; rounds are taken apart from the start by running
+twice as many.
 """
 
 from __future__ import annotations
