@@ -17,7 +17,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import Regularised
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
 from decentral_dp.problems.records import take
 from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
@@ -117,13 +117,21 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
         (q,) or (p,); 0 where it reads none.
     """
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
-    if term in problem.reads_records:
-        n = len(records[0])
-        for first in range(0, n, CHUNK):
-            chunk = take(records, slice(first, first + CHUNK))
-            # In the place of the other kind, of which nothing is wanted, the same.
-            value = getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term)
-            total += value * (len(chunk[0]) / n)
+    if term not in problem.reads_records:
+        return total
+    n, at_once = len(records[0]), stacked(problem)
+    whole = 0 if at_once is None else n // CHUNK
+    if at_once is not None and whole:
+        # Full chunks stand in the stack that otherwise agents with equally many records stand in.
+        chunks = type(records)(*(a[: whole * CHUNK].reshape(whole, CHUNK, *a.shape[1:]) for a in records))
+        xs, ys, zs = (np.broadcast_to(v, (whole, v.size)) for v in (x, y, z))
+        values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
+        total += (values * (CHUNK / n)).sum(axis=0)
+    for first in range(whole * CHUNK, n, CHUNK):
+        chunk = take(records, slice(first, first + CHUNK))
+        # In the place of the other kind, of which nothing is wanted, the same.
+        value = getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term)
+        total += value * (len(chunk[0]) / n)
     return total
 
 

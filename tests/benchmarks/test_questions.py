@@ -72,10 +72,17 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     scale = max(facts.sensitivity.values())
     streams = Streams(seeded_root(2, b"draw"), "noise", [0])
 
-    points = np.linspace(high, low, 65)
-    started = time.perf_counter()
-    scores = pool.scores_along(points)
-    solved = time.perf_counter() - started
+    points, coefficients = np.linspace(high, low, 65), rng.normal(size=n)
+
+    def bare():
+        """Of a score no less than a product for its gradient, one back, and one for its losses."""
+        for at in rng.normal(size=(len(points), d)):
+            (features @ at, coefficients @ features, features @ at)
+
+    with threadpool_limits(1, user_api="blas"):
+        # Moments are kept: they are part of the price of the first look, and a pool is looked at once here.
+        solved, passes = fastest([lambda: Pooled.of(family, [(records, records)]).scores_along(points), bare], 3)
+        scores = pool.scores_along(points)
 
     def draw():
         return FiniteExponential(facts, points, lambda _: scores).draw(streams.at(0, 1, 1), scale)
@@ -84,8 +91,11 @@ def test_one_dimensional_tuning_by_exact_samplers(benchmark, kind):
     draw()
     drawn = time.perf_counter() - started
     benchmark.pedantic(draw, rounds=3)
-    benchmark.extra_info["seconds"] = drawn
-    print(f"\n{kind}, n = {n}: 65 certified scores in {solved:.2f} s, then one exact draw in {drawn * 1e3:.1f} ms")
+    benchmark.extra_info |= {"seconds": drawn, "ratio": solved / passes}
+    print(
+        f"\n{kind}, n = {n}: 65 certified scores in {solved:.2f} s, {solved / passes:.2f} of three passes each; then "
+        f"one exact draw in {drawn * 1e3:.1f} ms"
+    )
     assert drawn < 1.0
     # Squares need their moments once; a logistic score is a solve over all records.
-    assert solved < 1.0 or kind == "logistic"
+    assert solved <= 4.0 * passes

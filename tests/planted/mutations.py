@@ -573,4 +573,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    secret = False\n",
         ("tests/simulation/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
     ),
+    # Solves ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "solutions of a path that nothing certifies",
+        "participants/solution_path.py",
+        "found = minimise(objective, f, y, gradient)",
+        "found = y",
+        ("tests/participants/test_solution_path.py::test_a_bad_factor_costs_time_only",),
+    ),
 )

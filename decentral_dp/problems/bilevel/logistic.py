@@ -115,7 +115,11 @@ class LogisticHyperparameter(LinearClassifier):
         with np.errstate(over="ignore", invalid="ignore"):
             for part in blocks(len(weights), max(self.q, len(y))):
                 margins = y @ records.signed[part].T
-                mean += np.logaddexp(0.0, np.negative(margins, out=margins)) @ weights[part]
+                # log(1 + e^{−t}) = max(−t, 0) + log(1 + e^{−|t|}): four passes of numpy that are vectorised.
+                losses = np.abs(margins)
+                np.log1p(np.exp(np.negative(losses, out=losses), out=losses), out=losses)
+                losses -= np.minimum(margins, 0.0, out=margins)
+                mean += losses @ weights[part]
         return mean, mean.copy()
 
     def accuracy(self, x: Array, y: Array, records: LogisticRecords) -> Array:
