@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
-from scipy.stats import t as student
+from scipy.special import betaincinv, stdtrit
 
 from decentral_dp.bounded import Array
 
@@ -43,7 +42,7 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
     mean = float(found.mean())
     if found.size == 1:
         return Interval(mean, mean, mean)
-    half = float(student.ppf(0.5 + 0.5 * _CONFIDENCE, found.size - 1) * found.std(ddof=1) / math.sqrt(found.size))
+    half = float(stdtrit(found.size - 1, 0.5 + 0.5 * _CONFIDENCE) * found.std(ddof=1) / math.sqrt(found.size))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -76,7 +75,7 @@ def rate_at_least(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Ar
         (0.7411, 0.0)
     """
     counted = np.asarray(hits)
-    return np.where(counted > 0, beta.ppf(risk, np.maximum(counted, 1), trials - counted + 1), 0.0)
+    return np.where(counted > 0, betaincinv(np.maximum(counted, 1), trials - counted + 1, risk), 0.0)
 
 
 def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Array:
@@ -87,4 +86,4 @@ def rate_at_most(hits: NDArray[np.int64] | int, trials: int, risk: float) -> Arr
         (0.2589, 1.0)
     """
     counted = np.asarray(hits)
-    return np.where(counted < trials, beta.ppf(1.0 - risk, counted + 1, np.maximum(trials - counted, 1)), 1.0)
+    return np.where(counted < trials, betaincinv(counted + 1, np.maximum(trials - counted, 1), 1.0 - risk), 1.0)

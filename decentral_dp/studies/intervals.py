@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.text import power_text
@@ -160,7 +159,7 @@ def wilson(hits: int, trials: int, confidence: float) -> tuple[float, float, flo
         >>> [round(v, 3) for v in wilson(10, 10, confidence=0.95)]
         [1.0, 0.722, 1.0]
     """
-    z = float(norm.ppf(0.5 + confidence / 2))
+    z = float(ndtri(0.5 + confidence / 2))
     share = hits / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
@@ -210,4 +209,4 @@ def spread_text(mean: float, low: float, high: float, ends: bool = False) -> str
 
 @functools.cache
 def _quantile(confidence: float, n: int) -> float:
-    return float(student.ppf(0.5 + confidence / 2, n - 1))
+    return float(stdtrit(n - 1, 0.5 + confidence / 2))
