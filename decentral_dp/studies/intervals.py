@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.special import ndtri, stdtrit
+from scipy.special import expit, logit, ndtri, stdtrit
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.text import power_text

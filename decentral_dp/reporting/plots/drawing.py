@@ -154,23 +154,22 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
 
 def curve(metrics: pd.DataFrame, name: str) -> Curve | None:
     """The metric over rounds, its band from `…_min`/`…_max` or else from rows per agent; None if it is missing."""
-    mean = _by_round(metrics, name)
-    rows = metrics[(metrics["name"] == name) & (metrics["agent"] != "mean")].groupby("round")["value"]
-    if mean.empty:
-        mean = rows.mean()
-    if mean.empty:
-        return None
     stem, last = (name.removesuffix("_last"), "_last") if name.endswith("_last") else (name, "")
+    sides = {side: (f"{name}_{side}", f"{stem}_{side}{last}") for side in ("min", "max")}
+    # Of the many metrics of a run few are drawn together: they are looked for once.
+    near = metrics[metrics["name"].isin([name, *sides["min"], *sides["max"]])]
+    of_all = near["agent"] == "mean"
+    means = {str(n): part.groupby("round")["value"].last() for n, part in near[of_all].groupby("name")}
+    rows = near[~of_all & (near["name"] == name)]
+    by_agent = None if rows.empty else rows.groupby("round")["value"]
+    mean = means.get(name, None if by_agent is None else by_agent.mean())
+    if mean is None:
+        return None
     band = []
-    for side, spread in (("min", rows.min()), ("max", rows.max())):
-        named = [_by_round(metrics, f"{name}_{side}"), _by_round(metrics, f"{stem}_{side}{last}")]
-        found = next((s for s in [*named, spread] if not s.empty), mean)
+    for side, names in sides.items():
+        found = next((means[n] for n in names if n in means), mean if by_agent is None else by_agent.agg(side))
         band.append(found.reindex(mean.index).to_numpy(dtype=np.float64))
     rounds, values = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
     drawable = [np.where(np.abs(v) < OVERFLOW, v, np.nan) for v in (values, *band)]
     bad = rounds[~np.isfinite(drawable[0])]
     return Curve(rounds, drawable[0], drawable[1], drawable[2], int(bad[0]) if bad.size else None)
-
-
-def _by_round(metrics: pd.DataFrame, name: str) -> pd.Series[float]:
-    return metrics[(metrics["name"] == name) & (metrics["agent"] == "mean")].groupby("round")["value"].last()

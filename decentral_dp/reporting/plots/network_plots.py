@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
-from scipy.spatial.distance import cdist
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
@@ -105,7 +104,7 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
         at = at @ np.array([[v, u], [-u, v]])
     factor = cho_factor(laplacian + 1.0 / m)
     for _ in range(max(20, 60 - m // 10)):
-        gaps = cdist(at, at)
+        gaps = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
         pull = weight * hops / np.maximum(gaps, 1e-9)
         at = cho_solve(factor, pull.sum(1)[:, None] * at - pull @ at)
     return at
