@@ -75,4 +75,5 @@ def test_every_agent_with_its_own_schedule(benchmark: Callable[..., object]) -> 
     ledger = planned(AGENTS, 200, AGENTS)
     ours, plain = seconds(lambda: price(ledger, 0.0)), seconds(lambda: bare(ledger))
     print(f"\nown columns: {AGENTS} agents × 200 rounds: {ours:.3f} s, {ours / plain:.1f} × the bare sums")
+    assert ours <= 25.0 * plain
     benchmark(price, ledger, 0.0)

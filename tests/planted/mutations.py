@@ -363,6 +363,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_ACCOUNTANTS}::test_a_validation_record_may_be_the_dearer_one",),
     ),
     Mutation(
+        "two kinds of record priced at the rate of one",
+        "privacy/accounting/charges.py",
+        "if _same(c.sensitivity, kind, split) and _same(c.rate, kind, split)",
+        "if _same(c.sensitivity, kind, split)",
+        ("tests/privacy/accounting/test_charges.py::test_only_what_is_charged_alike_is_one_object",),
+    ),
+    Mutation(
         "the dearest release for the sum of all",
         "privacy/accounting/accountants.py",
         "    plain = releases.laplace.sum() + releases.pure.sum() + releases.ranged.sum()\n",

@@ -106,15 +106,22 @@ def price(ledger: Ledger, delta: float) -> Budget:
     _check_delta(delta)
     charged = charges(ledger)
     notes: list[str] = []
-    settled = {split: _settled(charged, split, None, delta, notes) for split in charged.kinds}
-    records = {split: s.cost for split, s in settled.items()}
     nothing = Cost(np.zeros(ledger.n_agents), np.zeros(ledger.n_agents))
+    known: dict[tuple[int, ...], _Settled] = {}
+
+    def settle(split: Split, channel: str | None) -> _Settled:
+        # What is charged alike is one object, and is settled once.
+        lines = tuple(id(line) for line in charged.lines[split] if channel in (None, line.channel))
+        if lines not in known:
+            known[lines] = _settled(charged, split, channel, delta, notes)
+        return known[lines]
+
+    settled = {split: settle(split, None) for split in charged.kinds}
+    records = {split: s.cost for split, s in settled.items()}
 
     def alone(split: Split, channel: str) -> Cost:
-        names = [line.channel for line in charged.lines[split]]
-        if names == [channel]:
-            return records[split]
-        return _settled(charged, split, channel, delta, notes).cost if channel in names else nothing
+        charged_alone = any(line.channel == channel for line in charged.lines[split])
+        return settle(split, channel).cost if charged_alone else nothing
 
     channels = {name: _largest([nothing, *(alone(split, name) for split in charged.kinds)]) for name in charged.names}
     whole = _largest([nothing, *records.values()])

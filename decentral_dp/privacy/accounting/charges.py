@@ -5,7 +5,7 @@ Agents that share their column in every channel form one group and are priced on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,9 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import Mechanism, NormalVariates
+
+# Prices are computed for so many releases at once, 256 KiB an array: what arises on the way stays in a core's cache.
+BLOCK = 1 << 15
 
 
 class ChannelCharges(NamedTuple):
@@ -28,6 +31,7 @@ class ChannelCharges(NamedTuple):
         loss: (T, g) the price of every release before amplification, in the mechanism's unit.
         rate: (T, g) sampling rate.
         column: (G,) its column for each group of agents.
+        variates: what float64 samplers may add: (ε, δ) of each column, (g,) each, or normal variates, by group.
         sampling: as in the ledger.
         distortion: as in the ledger.
     """
@@ -39,6 +43,7 @@ class ChannelCharges(NamedTuple):
     loss: Array
     rate: Array
     column: IntArray
+    variates: tuple[Array, Array] | Drawn
     sampling: str = "fixed"
     distortion: float = 0.0
 
@@ -50,7 +55,7 @@ class Charges(NamedTuple):
         names: channels that are charged.
         kinds: of records.
         group: (m,) of each agent.
-        lines: kind → charges of every channel.
+        lines: kind → charges of every channel; the same object where two kinds are charged alike.
     """
 
     names: tuple[str, ...]
@@ -90,22 +95,53 @@ def charges(ledger: Ledger) -> Charges:
         return Charges((), (), np.zeros(ledger.n_agents, dtype=np.int64), {})
     pairs, group = np.unique(np.stack([c.group for c in channels]), axis=1, return_inverse=True)
     kinds = tuple(k for k in SPLITS if any(k in c.sensitivity for c in channels))
-    lines = {
-        split: tuple(
-            _line(c, split, column) for c, column in zip(channels, pairs, strict=True) if split in c.sensitivity
-        )
-        for split in kinds
-    }
-    return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), lines)
+    lines: dict[Split, list[ChannelCharges]] = {split: [] for split in kinds}
+    for c, column in zip(channels, pairs, strict=True):
+        for split, line in _lines(c, column).items():
+            lines[split].append(line)
+    found = {split: tuple(of) for split, of in lines.items()}
+    return Charges(tuple(c.channel for c in channels), kinds, group.reshape(-1), found)
+
+
+def _lines(c: ChannelLedger, column: IntArray) -> dict[Split, ChannelCharges]:
+    """The charges of a channel by kind of record: where two kinds are charged alike, they are priced once."""
+    found: dict[Split, ChannelCharges] = {}
+    for split in c.sensitivity:
+        alike = next((kind for kind in found if _same(c.sensitivity, kind, split) and _same(c.rate, kind, split)), None)
+        found[split] = _line(c, split, column) if alike is None else found[alike]
+    return found
+
+
+def _same(values: Mapping[Split, Array], one: Split, other: Split) -> bool:
+    return values[one] is values[other] or np.array_equal(values[one], values[other])
 
 
 def _line(c: ChannelLedger, split: Split, column: IntArray) -> ChannelCharges:
     # A record in a Poisson sample is compared with its absence, which is half as far but rounded as coarsely.
     parts = 2.0 if c.sampling == "poisson" else 1.0
-    loss = parts * c.mechanism.cost(c.sensitivity[split] / parts, c.scale, c.dimension)
+    sensitivity, loss = c.sensitivity[split], np.empty(c.scale.shape)
+    for rows in _blocks(loss):
+        loss[rows] = parts * c.mechanism.cost(sensitivity[rows] / parts, c.scale[rows], c.dimension)
+    variates = _variates(c, loss, column)
     return ChannelCharges(
-        c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, c.sampling, c.distortion
+        c.channel, c.mechanism, c.dimension, c.rounds, loss, c.rate[split], column, variates, c.sampling, c.distortion
     )
+
+
+def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, Array] | Drawn:
+    epsilon, delta = np.empty(loss.shape), np.empty(loss.shape)
+    for rows in _blocks(loss):
+        slack = c.mechanism.float_slack(loss[rows], c.dimension)
+        if isinstance(slack, NormalVariates):
+            return drawn(loss, c.dimension, slack.bits, slack.randomised, column)
+        epsilon[rows], delta[rows] = slack
+    return epsilon.sum(axis=0), delta.sum(axis=0)
+
+
+def _blocks(table: Array) -> Iterator[slice]:
+    """Rows of a table, about `BLOCK` numbers at a time, at least once: its entries are priced one by one."""
+    height = max(1, BLOCK // max(1, table.shape[1]))
+    return (slice(start, start + height) for start in range(0, max(1, len(table)), height))
 
 
 def _check(c: ChannelLedger, agents: int) -> None:
@@ -163,14 +199,14 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
     for line in charged.lines[split]:
         if channel not in (None, line.channel):
             continue
-        away = line.distortion * (line.loss > 0.0).sum(axis=0)
-        epsilon += 2.0 * away[line.column]
-        ratio += away[line.column]
-        slack = line.mechanism.float_slack(line.loss, line.dimension)
-        if isinstance(slack, NormalVariates):
-            normals.append(drawn(line.loss, line.dimension, slack.bits, slack.randomised, line.column))
+        if line.distortion:
+            away = line.distortion * (line.loss > 0.0).sum(axis=0)
+            epsilon += 2.0 * away[line.column]
+            ratio += away[line.column]
+        if isinstance(line.variates, Drawn):
+            normals.append(line.variates)
         else:
-            more, less = (part.sum(axis=0)[line.column] for part in slack)
+            more, less = (part[line.column] for part in line.variates)
             epsilon, lost, ratio = epsilon + more, lost + less, ratio + 0.5 * more
     if not normals:
         none = np.zeros((1, groups))

@@ -1,0 +1,98 @@
+"""Charges that are priced once or part by part are those that would be priced apart and at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decentral_dp.privacy.accounting import charges as charging
+from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.charges import charges
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+
+DELTA = 1e-5
+KINDS = ("train", "validation")
+
+
+def channel(name: str, mechanism: str, kinds: dict[str, np.ndarray], rates: dict[str, np.ndarray]) -> ChannelLedger:
+    rounds, columns = next(iter(kinds.values())).shape
+    group = np.arange(2 * columns) % columns
+    scale = np.linspace(1.0, 3.0, rounds)[:, None] * np.ones(columns)
+    return ChannelLedger(name, mechanism, 5, group, np.arange(1, rounds + 1), scale, kinds, rates)
+
+
+def made(mechanism: str, alike: bool) -> Ledger:
+    """x and z are read by both kinds; the columns of z differ between kinds in one release unless they are alike."""
+    rng = np.random.default_rng(4)
+    sensitivity, ones = 0.1 * rng.random((40, 3)), np.ones((40, 3))
+    other = sensitivity.copy()
+    other[7, 1] += 0.0 if alike else 0.5
+    both = dict.fromkeys(KINDS, ones)
+    lines = (
+        channel("x", mechanism, dict.fromkeys(KINDS, sensitivity), both),
+        channel("y", mechanism, {"train": 2.0 * sensitivity}, {"train": ones}),
+        channel("z", mechanism, {"train": sensitivity, "validation": other}, both),
+    )
+    return Ledger(6, lines)
+
+
+def alone(ledger: Ledger, kind: str) -> Ledger:
+    """What one kind of record is charged, in a ledger of its own."""
+    lines = tuple(
+        replace(c, sensitivity={kind: c.sensitivity[kind]}, rate={kind: c.rate[kind]})
+        for c in ledger.channels
+        if kind in c.sensitivity
+    )
+    return Ledger(ledger.n_agents, lines)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("delta", [0.0, DELTA])
+def test_kinds_that_are_charged_alike_cost_what_each_costs_alone(mechanism: str, alike: bool, delta: float) -> None:
+    ledger = made(mechanism, alike)
+    budget = price(ledger, delta)
+    for kind in KINDS:
+        apart = price(alone(ledger, kind), delta)
+        assert np.array_equal(budget.records[kind].epsilon, apart.epsilon)
+        assert np.array_equal(budget.records[kind].epsilon_pure, apart.epsilon_pure)
+    for name in ("x", "y", "z"):
+        each = [price(alone(ledger, kind), delta).channels.get(name) for kind in KINDS]
+        largest = np.max([cost.epsilon for cost in each if cost is not None], axis=0)
+        assert np.array_equal(budget.channels[name].epsilon, largest)
+
+
+def test_only_what_is_charged_alike_is_one_object() -> None:
+    for alike in (True, False):
+        lines = charges(made("laplace", alike)).lines
+        found = {line.channel: line for line in lines["train"]}
+        shared = {line.channel for line in lines["validation"] if line is found[line.channel]}
+        assert shared == ({"x", "z"} if alike else {"x"})
+    ones = np.ones((4, 1))
+    rates = {"train": ones, "validation": 0.5 * ones}
+    apart = charges(Ledger(2, (channel("x", "laplace", dict.fromkeys(KINDS, ones), rates),))).lines
+    assert apart["train"][0] is not apart["validation"][0]
+    assert np.array_equal(apart["validation"][0].rate, 0.5 * ones)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_prices_are_those_of_the_whole_table(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = made(mechanism, False)
+    whole = price(ledger, DELTA)
+    for block in (1, 7, 10**9):
+        monkeypatch.setattr(charging, "BLOCK", block)
+        parts = price(ledger, DELTA)
+        assert np.array_equal(parts.epsilon, whole.epsilon)
+        assert np.array_equal(parts.epsilon_pure, whole.epsilon_pure)
+        assert (parts.slack_epsilon, parts.slack_delta) == (whole.slack_epsilon, whole.slack_delta)
+    line = ledger.channels[0]
+    table = charges(ledger).lines["train"][0].loss
+    assert np.array_equal(table, line.mechanism.cost(line.sensitivity["train"], line.scale, line.dimension))
+
+
+def test_a_ledger_without_rounds_costs_nothing() -> None:
+    empty = np.ones((0, 2))
+    budget = price(Ledger(4, (channel("x", "laplace", {"train": empty}, {"train": empty}),)), DELTA)
+    assert np.array_equal(budget.epsilon, np.zeros(4))
