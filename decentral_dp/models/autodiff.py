@@ -48,7 +48,7 @@ class Trace(NamedTuple):
 
 
 @contextmanager
-def quiet_torch() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """One thread, no gradient tape.
 
     The products of one record are too small to share: with more threads than one, torch loses time in handing out work,
@@ -59,15 +59,22 @@ def quiet_torch() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            # torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid.
-            warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is", category=DeprecationWarning)
-            warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
-            # Of an operation that vmap does record by record.
-            warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
+        with torch.no_grad():
             yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """As `one_thread`, without warnings about what is not the user's."""
+    with one_thread(), warnings.catch_warnings():
+        # torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid.
+        warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
+        # Of an operation that vmap does record by record.
+        warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
+        yield
 
 
 def tensor(array: Array) -> Tensor:

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from torch import Tensor
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.autodiff import quiet_torch, tensor
+from decentral_dp.models.autodiff import one_thread, tensor
 from decentral_dp.models.protocol import Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 
@@ -76,8 +76,12 @@ class Outer(NamedTuple):
     def norms(self, norm: Norm) -> Tensor:
         right = _norms(self.right, norm)
         if self.one:
-            right = right + 1.0 if norm == "l1" else torch.hypot(right, torch.ones_like(right))
+            right = right + 1.0 if norm == "l1" else torch.hypot(right, right.new_ones(()))
         return _norms(self.left, norm) * right
+
+
+# For each layer, the outer products that add up to its part of a record's gradient.
+Gradients: TypeAlias = Sequence[tuple[Outer, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +106,8 @@ class Mlp:
         return self.layers[0].fan_in + 3 * sum(layer.fan_out for layer in self.layers)
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
-        with quiet_torch():
-            a, flat = self._tensor(inputs), self._tensor(x)
+        with one_thread():
+            a, flat = self._seen(inputs), self._seen(x)
             weights, seen = [], [a]
             for layer, (by_rows, bias) in zip(self.layers, self._parts(flat), strict=True):
                 h = torch.addmm(bias, a, by_rows.T) if layer.bias else a @ by_rows.T
@@ -113,21 +117,42 @@ class Mlp:
             return a.cpu().numpy(), Tape(weights, seen) if keep else None
 
     def clipped(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Array, Array]:
-        with quiet_torch():
-            pairs = zip(self.layers, self._deltas(at), at.tape.seen, strict=False)
-            return self._summed([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound, norm)
+        rows, factors = self.kept(at, extra, bound, norm)
+        return self.joined([rows]), factors
 
     def clipped_change(
         self, at: Slope, before: Slope, extra: Array, bound: float, norm: Norm = "l2"
     ) -> tuple[Array, Array]:
-        with quiet_torch():
+        rows, factors = self.kept_change(at, before, extra, bound, norm)
+        return self.joined([rows]), factors
+
+    def kept(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Gradients, Array]:
+        with one_thread():
+            pairs = zip(self.layers, self._deltas(at), at.tape.seen, strict=False)
+            return self._scaled([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound, norm)
+
+    def kept_change(
+        self, at: Slope, before: Slope, extra: Array, bound: float, norm: Norm = "l2"
+    ) -> tuple[Gradients, Array]:
+        with one_thread():
             changes: list[tuple[Outer, ...]] = []
             for k, (now, then) in enumerate(zip(self._deltas(at), self._deltas(before), strict=True)):
                 a = at.tape.seen[k]
                 slope = Outer(now - then, a, self.layers[k].bias)
                 # The records themselves are the same at both points.
                 changes.append((slope, Outer(then, a - before.tape.seen[k], False)) if k else (slope,))
-            return self._summed(changes, extra, bound, norm)
+            return self._scaled(changes, extra, bound, norm)
+
+    def joined(self, parts: Sequence[Gradients]) -> Array:
+        with one_thread():
+            total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
+            for (by_rows, bias), *layer in zip(self._parts(total), *parts, strict=True):
+                for outers in zip(*layer, strict=True):
+                    left, right = _rows([o.left for o in outers]), _rows([o.right for o in outers])
+                    by_rows.addmm_(left.T, right)
+                    if outers[0].one:
+                        bias += left.sum(0)
+            return total.cpu().numpy()
 
     def _deltas(self, at: Slope) -> list[Tensor]:
         """δ_l (n, o) of every layer."""
@@ -144,28 +169,21 @@ class Mlp:
                 delta = delta @ tape.weights[k]
         return out[::-1]
 
-    def _summed(
-        self, gradients: Sequence[tuple[Outer, ...]], extra: Array, bound: float, norm: Norm
-    ) -> tuple[Array, Array]:
-        """gradients: for each layer, the outer products that add up to a record's gradient."""
+    def _scaled(self, gradients: Gradients, extra: Array, bound: float, norm: Norm) -> tuple[Gradients, Array]:
+        """The gradients of the records that count, clipped, and the factors of all.
+
+        gradients: for each layer, the outer products that add up to a record's gradient.
+        """
         lengths = [sum((outer.norms(norm) for outer in outers[1:]), outers[0].norms(norm)) for outers in gradients]
         parts = [torch.stack(lengths, dim=1).cpu().numpy(), row_norms(extra, norm)[:, None]]
-        norms = row_norms(np.concatenate(parts, axis=1), norm)
-        factors = clip_factors(norms, bound)
-        finite = np.isfinite(norms)
-        safe = None if finite.all() else torch.from_numpy(finite[:, None]).to(self.device)
-        scale = self._tensor(factors[:, None])
-        total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
-        for (by_rows, bias), outers in zip(self._parts(total), gradients, strict=True):
-            for left, right, one in outers:
-                if safe is not None:
-                    # Zero times infinity is NaN: what is not finite has to go before the product.
-                    left, right = (torch.where(safe, rows, 0.0) for rows in (left, right))
-                kept = scale * left
-                by_rows.addmm_(kept.T, right)
-                if one:
-                    bias += kept.sum(0)
-        return total.cpu().numpy(), factors
+        factors = clip_factors(row_norms(np.concatenate(parts, axis=1), norm), bound)
+        counts = factors > 0.0
+        if not counts.all():
+            # Zero times infinity is NaN: what is not finite, or is cut to nothing, has to go before the product.
+            chosen = torch.from_numpy(np.flatnonzero(counts)).to(self.device)
+            gradients = [tuple(Outer(o.left[chosen], o.right[chosen], o.one) for o in outers) for outers in gradients]
+        scale = self._tensor(factors[counts, None])
+        return [tuple(Outer(scale * o.left, o.right, o.one) for o in outers) for outers in gradients], factors
 
     def _parts(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Views of A (o, i) and b (o,), which is empty where there is none, of every layer."""
@@ -177,6 +195,10 @@ class Mlp:
 
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array).to(self.device)
+
+    def _seen(self, array: Array) -> Tensor:
+        """The same numbers, not copied where torch can look at them; nothing here writes into them."""
+        return (torch.from_numpy(array) if array.flags.writeable else tensor(array)).to(self.device, torch.float64)
 
 
 def mlp(n_features: int, hidden: Iterable[int], outputs: int, seed: int, device: str = "cpu") -> Mlp:
@@ -203,6 +225,10 @@ def mlp(n_features: int, hidden: Iterable[int], outputs: int, seed: int, device:
         start += [draw.normal(size=layer.fan_out * layer.fan_in) * math.sqrt(2.0 / layer.fan_in)]
         start += [np.zeros(layer.fan_out)]
     return Mlp(layers, np.concatenate(start), device)
+
+
+def _rows(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _norms(rows: Tensor, norm: Norm) -> Tensor:

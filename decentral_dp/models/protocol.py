@@ -10,7 +10,8 @@ matrices have it; the callers give every record the same place always (`problems
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -69,6 +70,23 @@ class Model(Weighted, Protocol):
             As of `clipped`, for the differences: their clipped sum (p,), and s (n,). The norm is at least that of the
             record's difference, `extra` included.
         """
+        ...
+
+
+@runtime_checkable
+class Gathering(Protocol):
+    """A model that adds up the records of many evaluations at once: `clipped` is `joined` of one `kept`."""
+
+    def kept(self, at: Slope, extra: Array, bound: float) -> tuple[Any, Array]:
+        """What the records that count contribute, in whatever form, and s (n,), both as of `clipped`."""
+        ...
+
+    def kept_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Any, Array]:
+        """The same of `clipped_change`."""
+        ...
+
+    def joined(self, parts: Sequence[Any]) -> Array:
+        """The sum of all that was kept, (p,), in any order of summation."""
         ...
 
 

@@ -14,7 +14,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.clients import AnsweringBlock
 from decentral_dp.participants.fixed_positions import block_size, blocks
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
+from decentral_dp.problems.minimax.protocol import Minimax, Parametrised, summed_over
 from decentral_dp.problems.records import take
 
 
@@ -53,8 +53,5 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
             return problem.sums(records, queries)
         n = len(records[0])
         coins = self.coins.at(row, number, tag("train")).random(n)
-        totals = [np.zeros(problem.width(q.term)) for q in queries]
-        for block in blocks(coins < rate, block_size(n, rate, problem.p + problem.q)):
-            for total, found in zip(totals, problem.sums(take(records, block.rows), queries, block.drawn), strict=True):
-                total += found
-        return totals
+        places = blocks(coins < rate, block_size(n, rate, problem.p + problem.q))
+        return summed_over(problem, ((take(records, block.rows), block.drawn) for block in places), queries)

@@ -1,5 +1,7 @@
 """Cost of a private step of a network, as a ratio to a plain step of torch in the same run."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.mlp import mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
 from decentral_dp.models.resnet import residual_network
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax.auc import AucObjective
@@ -89,6 +92,38 @@ def test_dense_network_ratio(benchmark):
     )
     assert private <= 3 * bare
     assert noisy <= 3 * bare
+
+
+def test_poisson_sample_ratio(benchmark):
+    """784-256-128-1 on a Poisson sample of about 256 of 5000 records, each of which is evaluated at its own place."""
+    n, size = 5000, 256
+    model = mlp(784, (256, 128), 1, 0)
+    layers = [nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1)]
+    module = nn.Sequential(*layers).double()
+    nn.utils.vector_to_parameters(torch.tensor(model.start), module.parameters())
+    plain = steps(model, module, size, 784)[2]
+    rng = np.random.default_rng(1)
+    problem = Composite(model, AucObjective(SHARE))
+    records = problem.prepare(rng.normal(size=(n, 784)), (rng.random(n) < SHARE).astype(float), "l2")
+    coins, noise = (Streams(seeded_root(0, name), "noise", [0]) for name in (b"coins", b"models"))
+    client_block = MinimaxClientBlock(np.array([0]), problem, [records], coins)
+    x, y = np.concatenate([model.start, [0.6, 0.4]]), np.array([0.9])
+    asked = {"gx": ClippedQuery("grad_x", x, y, CLIP, rate=size / n)}
+    numbers = itertools.count(1)
+
+    def clipped():
+        return dict(client_block.of_one(0, next(numbers), asked))["gx"]
+
+    def released():
+        return noised(clipped(), noise, 1)
+
+    private, noisy, bare = measured(benchmark, 1, [clipped, released, plain], 15)
+    benchmark.extra_info |= {"ratio": noisy / bare, "without_noise": private / bare}
+    print(
+        f"\n784-256-128-1, a Poisson sample of 256: plain {bare * 1e3:.2f} ms, clipped {private / bare:.2f}, "
+        f"with noise {noisy / bare:.2f} of it"
+    )
+    assert noisy <= 6 * bare
 
 
 @pytest.mark.parametrize("n", [8, 64])

@@ -6,7 +6,7 @@ record's ∇_x f is clipped as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.protocol import Model, Slope
+from decentral_dp.models.protocol import Gathering, Model, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Dual, Known, Minimax, Scores
 from decentral_dp.problems.records import take
@@ -189,28 +189,45 @@ class Composite(Minimax):
     def sums(
         self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
+        return self.sums_over([(records, drawn)], queries)
+
+    def sums_over(
+        self, parts: Iterable[tuple[Labelled, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
+    ) -> list[Array]:
         totals = [np.zeros(self.width(q.term)) for q in queries]
-        left = None if drawn is None else ~drawn
-        for start, chunk in self._chunks(records):
-            seen = _Seen(self, chunk, None if left is None else left[start : start + len(chunk.labels)])
-            for total, query in zip(totals, queries, strict=True):
-                self._add(total, query, seen)
+        kept: list[list[Any]] = [[] for _ in queries]
+        waiting, most = 0, self._most_records
+        for records, drawn in parts:
+            left = None if drawn is None else ~drawn
+            for start, chunk in self._chunks(records):
+                n = len(chunk.labels)
+                if waiting + n > most:
+                    self._join(totals, kept)
+                    waiting = 0
+                waiting += n
+                seen = _Seen(self, chunk, None if left is None else left[start : start + n])
+                for total, query, rows in zip(totals, queries, kept, strict=True):
+                    self._add(total, query, seen, rows)
+        self._join(totals, kept)
         return totals
 
-    def _add(self, total: Array, query: ClippedQuery, seen: _Seen) -> None:
-        """Add what these records contribute to the total."""
+    def _join(self, totals: Sequence[Array], kept: Sequence[list[Any]]) -> None:
+        """Add what was kept for one product to the totals, and forget it."""
+        for total, rows in zip(totals, kept, strict=True):
+            if rows and isinstance(self.model, Gathering):
+                total[: self.model.p] += self.model.joined(rows)
+                rows.clear()
+
+    def _add(self, total: Array, query: ClippedQuery, seen: _Seen, kept: list[Any]) -> None:
+        """Add what these records contribute to the total, or keep it until there are more to be added at once."""
         now = seen.at(query.x, query.y)
         before = None if query.since is None else seen.at(*query.since)
         if query.term in _BY_MODEL:
             here, there = now.slope, None if before is None else before.slope
             extra = _extra_rows(query.term, now)
             extra = extra if before is None else extra - _extra_rows(query.term, before)
-            if there is None:
-                weights, factors = self.model.clipped(here, extra, query.bound)
-            else:
-                weights, factors = self.model.clipped_change(here, there, extra, query.bound)
-            total[: weights.size] += weights
-            total[weights.size :] += _weighted(factors, extra)
+            factors = self._by_model(total[: self.model.p], here, there, extra, query.bound, kept)
+            total[self.model.p :] += _weighted(factors, extra)
             return
         rows = seen.rows(query.term, now)
         if before is not None:
@@ -218,6 +235,23 @@ class Composite(Minimax):
         elif query.centre is not None:
             rows = rows - query.centre
         total += _weighted(clip_factors(row_norms(rows, "l2"), query.bound), rows)
+
+    def _by_model(
+        self, total: Array, here: Slope, there: Slope | None, extra: Array, bound: float, kept: list[Any]
+    ) -> Array:
+        """As `_add`, of the gradient by the model's weights; and the factors of the records."""
+        model = self.model
+        if isinstance(model, Gathering):
+            rows, factors = (
+                model.kept(here, extra, bound) if there is None else model.kept_change(here, there, extra, bound)
+            )
+            kept.append(rows)
+            return factors
+        found, factors = (
+            model.clipped(here, extra, bound) if there is None else model.clipped_change(here, there, extra, bound)
+        )
+        total += found
+        return factors
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         weights, extra = self._parts(x)
@@ -245,8 +279,13 @@ class Composite(Minimax):
 
     def _chunks(self, records: Labelled) -> Iterator[tuple[int, Labelled]]:
         """Parts of bounded memory, each with where it starts; one empty part where there are no records."""
-        n, size = len(records.labels), max(1, _CELLS // self.model.cells)
+        n, size = len(records.labels), self._most_records
         return ((k, take(records, slice(k, k + size))) for k in range(0, max(n, 1), size))
+
+    @property
+    def _most_records(self) -> int:
+        """How many records are evaluated, and added up, at once."""
+        return max(1, _CELLS // self.model.cells)
 
     def _parts(self, x: Array) -> tuple[Array, Array]:
         return x[: self.model.p], x[self.model.p :]

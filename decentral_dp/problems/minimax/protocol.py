@@ -14,7 +14,7 @@ and whatever else a problem names in `terms`. Every contribution is clipped to a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -116,6 +116,17 @@ class Minimax(TwoVariables, Protocol):
 
 
 @runtime_checkable
+class Pooling(Protocol):
+    """A problem that sums over records which are evaluated apart, and adds them up at once."""
+
+    def sums_over(
+        self, parts: Iterable[tuple[Any, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
+    ) -> list[Array]:
+        """What `sums` gives for each (records, drawn), added up."""
+        ...
+
+
+@runtime_checkable
 class Dual(Protocol):
     """A problem with the best y in closed form. "dual" is among its terms."""
 
@@ -168,3 +179,30 @@ class Attackable(Protocol):
     def confidences(self, x: Array, records: Any) -> Array | None:
         """(n,) probability that the model gives to its own answer; None where it gives none."""
         ...
+
+
+def summed_over(
+    problem: Minimax, parts: Iterable[tuple[Any, NDArray[np.bool_] | None]], queries: Sequence[ClippedQuery]
+) -> list[Array]:
+    """Sum over records that are evaluated apart.
+
+    A class that overrides `sums` and inherits `sums_over` has changed its mathematics in one of two places: what it
+    inherits is not used.
+
+    Args:
+        problem: of the records.
+        parts: (records, which of them count) of each evaluation.
+        queries: what is summed.
+
+    Returns:
+        (width,) for each query.
+    """
+    order = type(problem).__mro__
+    apart, over = (next((k for k, c in enumerate(order) if n in vars(c)), len(order)) for n in ("sums", "sums_over"))
+    if isinstance(problem, Pooling) and over <= apart:
+        return problem.sums_over(parts, queries)
+    totals = [np.zeros(problem.width(q.term)) for q in queries]
+    for records, drawn in parts:
+        for total, found in zip(totals, problem.sums(records, queries, drawn), strict=True):
+            total += found
+    return totals
