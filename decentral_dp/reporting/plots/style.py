@@ -8,10 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-import numpy as np
-
 from decentral_dp.reporting.plots.margins import RIM, fill, in_a_row
-from decentral_dp.reporting.plots.png import png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +26,8 @@ OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8
 
 # Of curves one after another, where nothing else gives them a colour.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
+# Of 0 to 9. Six, the usual one, makes files smaller by a fifth, and takes three times as long.
+_COMPRESSION = 3
 # Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
 LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
 STYLE: Mapping[Any, Any] = {
@@ -111,17 +110,17 @@ def save_png(figure: Figure, path: Path | BinaryIO) -> None:
         path: of the PNG, or where its bytes go.
     """
     import matplotlib
+    from matplotlib.image import imsave
 
     figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
     canvas: Any = figure.canvas
     if in_a_row(figure):
         fill(figure, canvas.get_renderer())
     canvas.draw()
-    picture = png(np.asarray(canvas.buffer_rgba()), figure.dpi)
-    if isinstance(path, Path):
-        path.write_bytes(picture)
-    else:
-        path.write(picture)
+    # Without matplotlib's version, so that equal figures are equal files.
+    metadata: Any = {"Software": None}
+    options = {"compress_level": _COMPRESSION}
+    imsave(path, canvas.buffer_rgba(), dpi=figure.dpi, format="png", metadata=metadata, pil_kwargs=options)
 
 
 def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
