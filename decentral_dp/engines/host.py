@@ -33,21 +33,30 @@ class Host:
     Args:
         node: a block of agents with its program and data.
         rounds: T.
-        saved: of `save`, to go on from there; by default it starts anew.
+        saved: of `save`, to go on from there; by default it starts anew. Where the agents read records of their own, it
+            goes on once `go_on` says from which of its rounds.
         keeps_releases: whether released values are kept until `drain`; default False.
+        states: name of the run, under which such agents keep their states; by default they keep none.
 
     Raises:
         ValueError: the program starts from data, but its start is published as it is.
     """
 
     def __init__(
-        self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None = None, keeps_releases: bool = False
+        self,
+        node: AgentNode,
+        rounds: int,
+        saved: Mapping[str, Any] | None = None,
+        keeps_releases: bool = False,
+        states: str | None = None,
     ) -> None:
         self._node = node
         self._rounds = rounds
         self._round = 0
         self._index = 0
-        self._dataset, self._score = Hosted(node.dataset) if node.read is None else node.read()
+        self._dataset, self._score, kept_by = Hosted(node.dataset) if node.read is None else node.read()
+        receipts = () if saved is None else saved.get("states", ())
+        self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()
         self._state: Any = node.program.init(self._dataset)
         self._running: Generator[Exchange, Any, Any] | None = None
@@ -62,7 +71,7 @@ class Host:
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
         self._divergence: Divergence | None = None
         self._kept: deque[ReleasedValues] | None = deque() if keeps_releases else None
-        if saved is not None:
+        if saved is not None and node.read is None:
             self._restore(saved)
 
     def advance(self, *messages: Array) -> Array:
@@ -191,14 +200,14 @@ class Host:
 
         Raises:
             RuntimeError: a round is under way, and a running program cannot be kept.
-            TypeError: the agents read records of their own, and their state stays with them.
+            TypeError: the state cannot be kept.
         """
-        if self._node.read is not None:
+        if self._node.read is not None and self._states is None:
             raise TypeError("the state of agents whose records are their own stays with them")
         first = self._round * self._node.program.releases_per_round
         if self._index != first + 1:
             raise RuntimeError("a block is saved between two rounds only")
-        return {
+        state = {
             "round": self._round,
             "state": self._state,
             "latest": dict(self._latest),
@@ -206,6 +215,24 @@ class Host:
             "divergence": self._divergence,
             "recorded": self._releaser.recorder.lines(before=first),
         }
+        return state if self._states is None else {"states": self._states.keep(self._round, state)}
+
+    def held(self) -> list[int]:
+        """Rounds from which this block can go on, because their states lie where its records are."""
+        return [] if self._states is None else self._states.held()
+
+    def go_on(self, t: int) -> None:
+        """Go on after a round of `held`; from the start where it is 0. States of later rounds are void."""
+        if self._states is None:
+            return
+        if t:
+            self._restore(self._states.after(t))
+        self._states.forget(later_than=t)
+
+    def forget(self) -> None:
+        """Remove what lies where the records are: the run is done."""
+        if self._states is not None:
+            self._states.forget()
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         self._round = saved["round"]

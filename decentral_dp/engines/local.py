@@ -19,6 +19,7 @@ from decentral_dp.engines.protocol import (
     RunControl,
     Saved,
     Snapshot,
+    last_common,
 )
 from decentral_dp.privacy.recorder import assemble
 
@@ -38,7 +39,14 @@ class LocalEngine:
         saved = control.saved
         first = 0 if saved is None else saved.round
         parts = [None] * len(nodes) if saved is None else saved.parts
-        hosts = [Host(node, rounds, part, control.keeps_releases) for node, part in zip(nodes, parts, strict=True)]
+        hosts = [
+            Host(node, rounds, part, control.keeps_releases, control.states)
+            for node, part in zip(nodes, parts, strict=True)
+        ]
+        if any(node.read is not None for node in nodes):
+            first = last_common(h.held() for h in hosts)
+            for h in hosts:
+                h.go_on(first)
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observed(rounds)
         messages = [h.advance() for h in hosts]
@@ -65,6 +73,8 @@ class LocalEngine:
                 last = look(t)
                 done = control.observe(last)
         recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
+        for h in hosts:
+            h.forget()
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:

@@ -28,16 +28,34 @@ class Releaser(Protocol):
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle: ...
 
 
+# Rounds whose states lie with the agents, oldest first, each with a digest that tells nothing of the state.
+Receipts = Sequence[tuple[int, str]]
+
+
+class KeptStates(Protocol):
+    """States of a block of agents, in files where its records are."""
+
+    def keep(self, t: int, state: Mapping[str, Any]) -> Receipts: ...
+
+    def held(self) -> list[int]: ...
+
+    def after(self, t: int) -> Mapping[str, Any]: ...
+
+    def forget(self, later_than: int = -1) -> None: ...
+
+
 class Hosted(NamedTuple):
     """The data of a block of agents, where the block is.
 
     Args:
         dataset: of the agents.
         score: values of all agents → what this block's records make of them; None where records are scored elsewhere.
+        states: name of a run, and what it has kept → where its states lie; None where they lie with the driver.
     """
 
     dataset: Any
     score: Callable[[Mapping[str, Array]], Any] | None = None
+    states: Callable[[str, Receipts], KeptStates] | None = None
 
 
 class AgentNode(NamedTuple):
@@ -52,7 +70,7 @@ class AgentNode(NamedTuple):
         mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
         average: how many of the last released values to average for evaluation; default 1, only the last.
         read: reads the data where the block will live, in place of `dataset`; default None. What the agents keep to
-            themselves then stays there: no state is viewed or saved.
+            themselves then stays there: no state is viewed, and what is saved of one is a receipt.
 
     Limits:
         Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
@@ -114,7 +132,7 @@ class Saved(NamedTuple):
     Args:
         round: t, the rounds that are done.
         parts: one per block of agents, or the coordinator's alone. Numbers, strings, arrays, `Bounded`, and tuples,
-            lists and dicts of them; no code.
+            lists and dicts of them; no code. Of agents that read records of their own, {"states": Receipts}.
     """
 
     round: int
@@ -190,6 +208,8 @@ class RunControl(NamedTuple):
         due: whether to observe after a round that is not listed; by default never.
         saved: where the run goes on from; by default it starts anew.
         keeps_releases: whether released values are kept for `Snapshot.drain`; default False.
+        states: name of the run, under which agents that read records of their own keep their states; by default they
+            keep none.
     """
 
     rounds: Iterable[int] = ()
@@ -197,6 +217,7 @@ class RunControl(NamedTuple):
     due: Callable[[int], bool] = _never
     saved: Saved | None = None
     keeps_releases: bool = False
+    states: str | None = None
 
     def observed(self, last: int) -> Callable[[int], bool]:
         """The rounds that are observed of a run with this last round.
@@ -231,6 +252,16 @@ class Engine(Protocol):
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
         """Run a trusted coordinator's program; snapshots have one row."""
         ...
+
+
+def last_common(held: Iterable[Sequence[int]]) -> int:
+    """The last round whose state every block has; 0, the start, where there is none.
+
+    Example:
+        >>> last_common([[40, 60], [20, 40]]), last_common([[40, 60], []])
+        (40, 0)
+    """
+    return max(set.intersection(*map(set, held)), default=0)
 
 
 Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]

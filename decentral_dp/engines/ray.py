@@ -6,9 +6,9 @@ something is evaluated (and, so that the queue stays short, for the round before
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,16 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
-from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Saved, Snapshot
+from decentral_dp.engines.protocol import (
+    UNATTENDED,
+    AgentNode,
+    CoordinatorNode,
+    Outcome,
+    RunControl,
+    Saved,
+    Snapshot,
+    last_common,
+)
 from decentral_dp.engines.ray_cluster import cluster, started, wanted
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -36,13 +45,18 @@ class Actor:
     """A `Host` in a process of its own."""
 
     def __init__(
-        self, node: AgentNode, rounds: int, saved: Mapping[str, Any] | None, keeps_releases: bool = False
+        self,
+        node: AgentNode,
+        rounds: int,
+        saved: Mapping[str, Any] | None,
+        keeps_releases: bool = False,
+        states: str | None = None,
     ) -> None:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
         self._failed: Exception | None = None
         try:
-            self._host = Host(node, rounds, saved, keeps_releases)
+            self._host = Host(node, rounds, saved, keeps_releases, states)
         except InputError as error:
             # An actor that fails to start would be taken for a lost one, and started again.
             self._failed = error
@@ -69,6 +83,15 @@ class Actor:
 
     def score(self, values: Mapping[str, Any]) -> Any:
         return self._sound().score(values)
+
+    def held(self) -> list[int]:
+        return self._sound().held()
+
+    def go_on(self, t: int) -> None:
+        self._sound().go_on(t)
+
+    def forget(self) -> None:
+        self._sound().forget()
 
     def alive(self) -> bool:
         return bool(self._sound())
@@ -123,13 +146,13 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        kept = _Kept(control.saved, -1 if control.saved is None else control.saved.round - 1)
+        kept = _Kept(control.saved, -1)
         places = [wanted(self.place, node.agents) for node in nodes]
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
                 given = zip(nodes, parts, strict=True)
-                arguments = [(node, rounds, part, control.keeps_releases) for node, part in given]
+                arguments = [(node, rounds, part, control.keeps_releases, control.states) for node, part in given]
                 try:
                     with _actors(Actor, arguments, places) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
@@ -197,7 +220,7 @@ class _Kept:
         time.sleep(min(_PAUSE * 2.0 ** min(self.restarts, 10), _LONGEST_PAUSE))
 
 
-@contextmanager
+@contextlib.contextmanager
 def _actors(
     kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]]
 ) -> Iterator[list[Any]]:
@@ -224,7 +247,17 @@ def _drive(
         def score(values: Mapping[str, Any]) -> Any:
             return everywhere("score", ray.put(dict(values)))
 
-        return snapshot(t, everywhere("view"), lambda: everywhere("save"), lambda end: everywhere("drain", end), score)
+        def save() -> Any:
+            try:
+                parts = everywhere("save")
+            except ray.exceptions.RayTaskError as error:
+                raise _cause(error) from None
+            if own_records:
+                # States lie with the agents, which have the last two: what others would keep in between is not asked.
+                kept.keep(Saved(t, tuple(parts)))
+            return parts
+
+        return snapshot(t, everywhere("view"), save, lambda end: everywhere("drain", end), score)
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round
@@ -232,10 +265,11 @@ def _drive(
 
     observed = control.observed(rounds)
     own_records = any(n.read is not None for n in nodes)
+    first = 0 if kept.saved is None else kept.saved.round
     if own_records:
         # Nothing is released before every agent has its records.
-        ray.get([a.alive.remote() for a in actors])
-    first = 0 if kept.saved is None else kept.saved.round
+        first = last_common(ray.get([a.held.remote() for a in actors]))
+        ray.get([a.go_on.remote(first) for a in actors])
     messages = [a.advance.remote() for a in actors]
     last, alive = look(first), time.monotonic()
     done = first > kept.observed and observed(first) and observe(last)
@@ -262,5 +296,8 @@ def _drive(
             ray.get([a.alive.remote() for a in actors])
             kept.keep(Saved(t, tuple(ray.get([a.save.remote() for a in actors]))))
     recorders = ray.get([a.recorder.remote() for a in actors])
+    with contextlib.suppress(*_LOST):
+        # All is released, and a loss now is none.
+        ray.get([a.forget.remote() for a in actors])
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
     return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))

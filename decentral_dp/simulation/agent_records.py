@@ -14,13 +14,15 @@ from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.engines.protocol import AgentNode, Hosted
+from decentral_dp.engines.protocol import AgentNode, Hosted, Receipts
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.agent_scores import AgentScorer
+from decentral_dp.simulation.agent_states import STATES, AgentStates
+from decentral_dp.simulation.saved_values import home_of
 
 ABSENT = (
     "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
@@ -127,8 +129,13 @@ def reading_node(
     secret = s.seed is None
     make: Any = node.make_releaser
     releaser = partial(_releaser, make, records.shards, node.agents) if secret else make
-    read = partial(_read, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret)
+    read = partial(_read, node.agents, records.shards, problem, dataset_of, s.run.agent_scores, secret, node.program)
     return node._replace(make_releaser=releaser, read=read)
+
+
+def _states(agents: NDArray[np.int64], shards: AgentShards, program: Any, run: str, receipts: Receipts) -> AgentStates:
+    first = int(agents[0])
+    return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", home_of(program), receipts)
 
 
 def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
@@ -147,6 +154,7 @@ def _read(
     dataset_of: Any,
     scored: bool,
     secret: bool,
+    program: Any,
 ) -> Hosted:
     """Read the records of agents, in the process that hosts them.
 
@@ -157,6 +165,7 @@ def _read(
         dataset_of: records → their data set, with the clip and the streams of minibatches.
         scored: whether the records are scored, which nothing protects.
         secret: whether minibatches are drawn with the secrets beside the records.
+        program: that they run.
 
     Raises:
         InputError: a file cannot be read, or is not what the manifest says.
@@ -172,7 +181,8 @@ def _read(
         tests.append(held_out(problem, mine, norm) if scored else None)
     batches = dataset_of.keywords["batches"]
     dataset = dataset_of(records=records, batches=_mixed(batches, shards, agents) if secret else batches)
+    states = partial(_states, agents, shards, program)
     if not scored:
-        return Hosted(dataset)
+        return Hosted(dataset, states=states)
     held = list(zip(records["train"], records["validation"], tests, strict=True))
-    return Hosted(dataset, AgentScorer(problem, held, not shards.manifest.classes))
+    return Hosted(dataset, AgentScorer(problem, held, not shards.manifest.classes), states)

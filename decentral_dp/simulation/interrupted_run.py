@@ -126,7 +126,9 @@ def continued(found: Found, job: Job, folder: Path) -> bytes | None:
         )
     here = machine()
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
-    if others and found.leased > (found.saved[0] if found.saved else 0):
+    # Agents that have lost the last of their own states go on from an earlier one.
+    certain = found.saved[0] if found.saved and not job.shards.elsewhere else 0
+    if others and found.leased > certain:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
             "last bits, which is a second release. Go on where it was begun, or with the same versions."

@@ -8,7 +8,8 @@ journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from
                 {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
-saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there.
+saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
+                records are with their agents, so are the states (`agent_states`), and here are receipts.
 releases-A-B.parquet: released values, where they are kept (`kept_releases`).
 scenario.toml   as the run was begun, where it has more rounds since. lock: held while the run is.
 
@@ -23,6 +24,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -47,6 +49,8 @@ from decentral_dp.simulation.saved_values import home_of, to_bytes
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
+# Of a run, where agents keep their states.
+_NAME = re.compile("[0-9a-f]{16}")
 
 
 class RunInProgress:
@@ -157,7 +161,17 @@ class RunInProgress:
     @property
     def keeps_secret(self) -> bool:
         """Whether the root of the noise lies in the folder."""
-        return json.loads((self._place / ROOT).read_text())["root"] is not None
+        return self._about()["root"] is not None
+
+    @property
+    def states(self) -> str | None:
+        """The name under which agents keep their states; None of a run that an older version has begun."""
+        name = self._about().get("states")
+        return name if isinstance(name, str) and _NAME.fullmatch(name) else None
+
+    def _about(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self._place / ROOT).read_text())
+        return told
 
     # --- how it ends ------------------------------------------------------------------------------------------------
 
@@ -230,6 +244,7 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     root = None if secret else job.root.hex()
     about = {"root": root, "check": digest(str(root).encode()), "given": given(job), "versions": machine()}
+    about["states"] = os.urandom(8).hex()
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), mode=0o600)
     (folder / IN_PROGRESS / JOURNAL).touch()
     write_synced(folder / "scenario.toml", resolved_toml(job.scenario).encode())

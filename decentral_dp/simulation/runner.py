@@ -214,6 +214,9 @@ def resume(
         root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
+            if job.shards.elsewhere:
+                # Whether agents still have their states shows too late: what is charged again is told beforehand.
+                found = replace(found, saved=None, kept=0, rows=[])
             job, window = charged_again(job, found, folder, charge_again)
         else:
             job = job.keyed(root)
@@ -305,7 +308,8 @@ def _perform(
     saved = None if found is None else found.state(job)
     # What a state comes with was measured before it was kept.
     rows: list[Row] = [] if found is None else priced(found.rows, spent)
-    measured = -1 if saved is None else saved.round
+    # Where agents have lost their last states, rounds come again that were measured already.
+    measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
     listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"
 
@@ -340,7 +344,7 @@ def _perform(
     engine = ENGINES[table.engine](table.address, table.place)
     control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
-        control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases)
+        control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases, states=kept.states)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)

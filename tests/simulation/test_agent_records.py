@@ -21,7 +21,6 @@ from decentral_dp.data.shard_manifest import read_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped
-from decentral_dp.simulation import run_in_progress
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.shard_folder import write_shards
@@ -199,26 +198,6 @@ def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
     del content["problem"]["manifest"]
     with pytest.raises(InputError, match=r"problem\.manifest: missing\. Every agent has a file of its own"):
         build(load(content, folder=shards))
-
-
-def test_a_run_that_is_cut_off_goes_on_with_the_same_draws(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    given = load(shards / "scenario.toml")
-
-    def cut(done: int, *_: Any) -> None:
-        if done >= 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Stopped, match="goes on"):
-        decentral_dp.run(given, out=tmp_path / "run", progress=cut)
-    # What agents keep to themselves is in no file.
-    assert not list((tmp_path / "run" / "in_progress").glob("saved-*"))
-    again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given)
-    for channel, value in whole.released.items():
-        np.testing.assert_array_equal(again.released[channel], value, strict=True)
-    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
 
 
 def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:

@@ -1,0 +1,268 @@
+"""States of agents whose records are with them: kept beside the records, and never with the driver."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
+from decentral_dp.engines.host import Host
+from decentral_dp.errors import Stopped
+from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.simulation import interrupted_run, run_in_progress
+from decentral_dp.simulation.agent_states import STATES, AgentStates
+from decentral_dp.simulation.in_progress_files import digest
+from decentral_dp.simulation.runner import Run
+from decentral_dp.simulation.saved_values import Home, to_bytes
+from decentral_dp.simulation.shard_folder import write_shards
+
+ROUNDS = 12
+# A block of two agents, and one of another two.
+SETTINGS = ["run.blocks=2", "run.evaluate_every=3", "run.agent_scores=true", "run.keep_releases=true"]
+
+
+@pytest.fixture(scope="module")
+def whole_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("data") / "shards"
+    write_shards(load("ring_breast_cancer", ["topology.agents=4", f"algorithm.rounds={ROUNDS}"]), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def undisturbed(whole_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return decentral_dp.run(load(whole_shards / "scenario.toml", SETTINGS), out=out)
+
+
+@pytest.fixture
+def shards(whole_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files of agents, where a state is kept after every round."""
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    return Path(shutil.copytree(whole_shards, tmp_path / "shards"))
+
+
+def cut_off(shards: Path, out: Path, *more: str, keep_secret: bool = True) -> None:
+    """Interrupt a run after its ninth round."""
+
+    def cut(done: int, *_: Any) -> None:
+        if done >= 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped, match="goes on"):
+        decentral_dp.run(
+            load(shards / "scenario.toml", [*SETTINGS, *more]), out=out, progress=cut, keep_secret=keep_secret
+        )
+
+
+def states(shards: Path) -> dict[int, dict[int, Path]]:
+    """First agent of a block → round → file."""
+    found: dict[int, dict[int, Path]] = {}
+    for path in (shards / STATES).glob("*.npz"):
+        _, agent, t = path.stem.split("-")
+        found.setdefault(int(agent), {})[int(t)] = path
+    return found
+
+
+def went_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[int]]:
+    """The run that goes on, and the rounds of which its blocks released anything."""
+    made: list[int] = []
+    release = ScheduledReleaser.release
+
+    def counted(self: ScheduledReleaser, index: int, values: Any) -> Any:
+        made.append(index)
+        return release(self, index, values)
+
+    monkeypatch.setattr(ScheduledReleaser, "release", counted)
+    return decentral_dp.resume(folder), made
+
+
+def assert_same(again: Run, whole: Run) -> None:
+    for channel, value in whole.released.items():
+        np.testing.assert_array_equal(again.released[channel], value, strict=True)
+    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
+    pd.testing.assert_frame_equal(again.metrics, whole.metrics)
+    assert again.folder is not None
+    assert whole.folder is not None
+    name = "releases.parquet"
+    assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def lose_nothing(shards: Path) -> None:
+    return
+
+
+def lose_last_of_one(shards: Path) -> None:
+    states(shards)[2][8].unlink()
+
+
+def damage_last_of_one(shards: Path) -> None:
+    path = states(shards)[0][8]
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lose_one_block(shards: Path) -> None:
+    for path in states(shards)[2].values():
+        path.unlink()
+
+
+def swap_rounds(shards: Path) -> None:
+    """Each file is whole, and neither is what the driver has a receipt of."""
+    last, before = states(shards)[0][8], states(shards)[0][7]
+    old = last.read_bytes()
+    last.write_bytes(before.read_bytes())
+    before.write_bytes(old)
+
+
+def lose_all(shards: Path) -> None:
+    shutil.rmtree(shards / STATES)
+
+
+@pytest.mark.parametrize(
+    ("lose", "first"),
+    [
+        (lose_nothing, 8),
+        (lose_last_of_one, 7),
+        (damage_last_of_one, 7),
+        (lose_one_block, 0),
+        (swap_rounds, 0),
+        (lose_all, 0),
+    ],
+)
+def test_a_run_goes_on_from_the_last_round_that_all_blocks_have(
+    lose: Callable[[Path], None],
+    first: int,
+    shards: Path,
+    undisturbed: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut_off(shards, tmp_path / "run")
+    assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
+    lose(shards)
+    again, made = went_on(tmp_path / "run", monkeypatch)
+    per_round = again.job.ledger.releases_per_round
+    assert min(made) == first * per_round
+    assert len(made) == 2 * ((ROUNDS - first) * per_round + 1)
+    assert_same(again, undisturbed)
+    # The run is done, and nothing of it is left beside the records.
+    assert not (shards / STATES).exists()
+
+
+def test_a_run_that_has_lost_states_is_cut_off_again(
+    shards: Path, undisturbed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(shards, tmp_path / "run")
+    lose_all(shards)
+    held, seen = Host.save, list[int]()
+
+    def cut(self: Host) -> Any:
+        # Before the round that was measured last is reached again.
+        seen.append(self._round)
+        if self._round >= 5:
+            raise KeyboardInterrupt
+        return held(self)
+
+    with monkeypatch.context() as context:
+        context.setattr(Host, "save", cut)
+        with pytest.raises(Stopped):
+            decentral_dp.resume(tmp_path / "run")
+    assert min(seen) < 5
+    again, made = went_on(tmp_path / "run", monkeypatch)
+    assert min(made) == 4 * again.job.ledger.releases_per_round
+    assert_same(again, undisturbed)
+
+
+def test_states_are_the_owners_and_the_driver_has_receipts(shards: Path, tmp_path: Path) -> None:
+    cut_off(shards, tmp_path / "run")
+    for rounds in states(shards).values():
+        assert {path.stat().st_mode & 0o777 for path in rounds.values()} == {0o600}
+    assert (shards / STATES).stat().st_mode & 0o777 == 0o700
+    kept = sorted((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
+    assert kept
+    for path in kept:
+        with np.load(path) as archive:
+            # A JSON text of rounds and digests, and no array beside it.
+            assert archive.files == ["structure"]
+            told = json.loads(str(archive["structure"]))
+        words = json.dumps(told)
+        assert len(told["list"]) == 2
+        assert '"states"' in words
+        assert '"float"' not in words
+
+
+def test_a_digest_does_not_tell_whether_a_guess_is_right(tmp_path: Path) -> None:
+    home, state = Home("", {}), {"y": np.array([1.0, 2.0])}
+    digests = {AgentStates(tmp_path / STATES, f"run-{k}", home).keep(3, state)[-1][1] for k in range(2)}
+    assert len(digests) == 2
+    assert not digests & {digest(to_bytes(state, home)), digest(to_bytes({"salt": "", "state": state}, home))}
+
+
+def test_two_runs_on_the_same_records_keep_apart(
+    shards: Path, undisturbed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(shards, tmp_path / "one")
+    cut_off(shards, tmp_path / "two")
+    assert len(list((shards / STATES).glob("*.npz"))) == 8
+    assert_same(decentral_dp.resume(tmp_path / "one"), undisturbed)
+    assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
+    again, made = went_on(tmp_path / "two", monkeypatch)
+    assert min(made) == 8 * again.job.ledger.releases_per_round
+
+
+def test_records_in_a_folder_that_cannot_be_written(
+    shards: Path, undisturbed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file where the folder would be, since root may write anywhere.
+    (shards / STATES).write_text("")
+    cut_off(shards, tmp_path / "run")
+    journal = (tmp_path / "run" / "in_progress" / "journal.jsonl").read_text()
+    assert f"the state of agents cannot be kept in {shards / STATES}" in journal
+    again, made = went_on(tmp_path / "run", monkeypatch)
+    assert min(made) == 0
+    assert_same(again, undisturbed)
+
+
+def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
+    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), progress=lambda *_: None)
+    assert not (shards / STATES).exists()
+
+
+def test_what_is_charged_again_does_not_depend_on_states_of_agents(shards: Path, tmp_path: Path) -> None:
+    content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
+    del content["seed"]
+    (shards / "scenario.toml").write_text(tomli_w.dumps(content))
+    cut_off(shards, tmp_path / "run", keep_secret=False)
+    assert states(shards)
+    with pytest.raises(InputError, match=r"Rounds 0 to \d+ may be out"):
+        decentral_dp.resume(tmp_path / "run")
+    run = decentral_dp.resume(tmp_path / "run", charge_again=True)
+    assert "y again" in set(run.ledger["channel"])
+    assert not (shards / STATES).exists()
+
+
+def test_another_machine_is_refused_while_agents_might_have_lost_their_states(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off(shards, tmp_path / "run")
+    found, lock = interrupted_run.find(tmp_path / "run")
+    lock.close()
+    assert found.saved is not None
+    # All that may be out lies before the state.
+    journal = tmp_path / "run" / "in_progress" / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    capped = [line | {"leased": min(line["leased"], found.saved[0])} if "leased" in line else line for line in lines]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in capped))
+    monkeypatch.setattr(interrupted_run, "machine", lambda: {"processor": "another"})
+    with pytest.raises(InputError, match="would be released again with other last bits"):
+        decentral_dp.resume(tmp_path / "run")
