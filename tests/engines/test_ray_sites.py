@@ -1,0 +1,100 @@
+"""Agents on machines of their own: several Ray nodes, each with the records of its agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.engines import protocol
+from decentral_dp.engines import ray as ray_engine
+from decentral_dp.simulation import run_in_progress
+from decentral_dp.simulation.agent_states import STATES
+from decentral_dp.simulation.result import is_complete
+from decentral_dp.simulation.shard_folder import write_shards
+from tests.support.ray_processes import ray_actors
+
+ROUNDS = 30
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Ray cluster of a head without cores; machines are added to it."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def site(machines: Any, *agents: int) -> Any:
+    """Add a machine on which these agents are."""
+    node = machines.add_node(num_cpus=1, resources={f"site-{agent}": 1 for agent in agents})
+    machines.wait_for_nodes()
+    return node
+
+
+def sites_of_actors() -> list[list[str]]:
+    """Of every actor, the resources of its machine that name sites."""
+    found = []
+    for pid in ray_actors():
+        raylet = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1]
+        words = (Path("/proc") / raylet / "cmdline").read_bytes().decode().replace("\0", " ").replace(",", " ")
+        found.append(sorted({w.rpartition("=")[2] for w in words.split() if w.rpartition("=")[2].startswith("site-")}))
+    return sorted(found)
+
+
+def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
+    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    begun: list[int] = []
+
+    def from_round(held: Any) -> int:
+        begun.append(protocol.last_common(held))
+        return begun[-1]
+
+    monkeypatch.setattr(ray_engine, "last_common", from_round)
+    shards = tmp_path / "shards"
+    write_shards(load("ring_breast_cancer", ["topology.agents=4"]), shards)
+    shared = [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=5", "run.agent_scores=true"]
+    whole = decentral_dp.run(load(shards / "scenario.toml", shared))
+    there = ["run.engine='ray'", "run.place='site-{agent}'", "run.agents_per_actor=2"]
+    given = load(shards / "scenario.toml", [*shared, *there])
+    left = [site(machines, 0, 1), site(machines, 2, 3)]
+    seen: list[list[list[str]]] = []
+
+    def lose(done: int, *_: Any) -> None:
+        seen.append(sites_of_actors())
+        if done >= 20:
+            machines.remove_node(left.pop(), allow_graceful=False)
+
+    with pytest.raises(decentral_dp.InputError, match=r'no machine of the cluster has "site-2", "site-3"'):
+        decentral_dp.run(given, out=tmp_path / "run", progress=lose)
+    assert seen[0] == [["site-0", "site-1"], ["site-2", "site-3"]]
+    assert not is_complete(tmp_path / "run")
+    agents = {path.name.split("-")[1] for path in (shards / STATES).iterdir()}
+    assert agents == {"0", "2"}
+    site(machines, 2, 3)
+    again = decentral_dp.resume(tmp_path / "run")
+    assert begun[0] == 0
+    assert 15 <= begun[-1] <= 20
+    for channel, value in whole.released.items():
+        np.testing.assert_array_equal(again.released[channel], value, strict=True)
+    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
+    scores = [run.metrics.set_index(["round", "agent", "name"])["value"] for run in (whole, again)]
+    pd.testing.assert_series_equal(*scores, rtol=1e-12, check_like=True)
+    assert not (shards / STATES).exists()
