@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.plans import Plan, plan
     from decentral_dp.simulation.result import RunResult
     from decentral_dp.simulation.runner import Run, resume, run
+    from decentral_dp.simulation.shard_folder import write_shards
     from decentral_dp.studies.conduct import study
     from decentral_dp.tuner import Tuned, tune
 
@@ -53,6 +54,7 @@ __all__ = [
     "run",
     "study",
     "tune",
+    "write_shards",
 ]
 
 _HOMES = {
@@ -78,6 +80,7 @@ _HOMES = {
     "run": "simulation.runner",
     "study": "studies.conduct",
     "tune": "tuner",
+    "write_shards": "simulation.shard_folder",
 }
 
 

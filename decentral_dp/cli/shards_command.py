@@ -7,7 +7,6 @@ from pathlib import Path
 
 import typer
 
-from decentral_dp.config.loading import load
 from decentral_dp.errors import printable
 from decentral_dp.simulation.shard_folder import MANIFEST, SCENARIO, write_shards
 
@@ -23,7 +22,7 @@ def carry_out(scenario: str, out: Path, overrides: Sequence[str]) -> None:
     Raises:
         InputError: one sentence about whatever does not fit.
     """
-    written = write_shards(load(scenario, overrides), out)
+    written = write_shards(scenario, out, overrides)
     typer.echo(printable(f"{len(written) - 2} files of agents, {MANIFEST} and {SCENARIO} are in {out}."))
     typer.echo(printable(f"To run on them: decentral-dp run {out / SCENARIO}"))
     typer.echo(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.algorithm_components import is_coordinated
+from decentral_dp.config.loading import load
 from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.problem_components import public_seed
 from decentral_dp.config.scenario_components import dataset_of, shards_of, topology_of
@@ -29,15 +31,19 @@ MANIFEST, SCENARIO = "manifest.toml", "scenario.toml"
 _WRITTEN = ("label", "validation", "synthetic", *NOT_BESIDE)
 
 
-def write_shards(s: Scenario, out: Path) -> list[Path]:
+def write_shards(
+    scenario: str | Path | Mapping[str, Any] | Scenario, out: str | Path, overrides: Sequence[str] = ()
+) -> list[Path]:
     """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
 
     Every file has 32 random bytes beside its records. They keep its digest from telling whether a guess of the records
     is right, and secret noise is drawn with them. Held-out records are dealt one by one.
 
     Args:
-        s: a scenario of a gossip algorithm, whose records are here.
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario; of a gossip algorithm, whose
+            records are here.
         out: new or empty folder.
+        overrides: "table.key=value" with a TOML value.
 
     Returns:
         What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
@@ -45,7 +51,14 @@ def write_shards(s: Scenario, out: Path) -> list[Path]:
 
     Raises:
         InputError: records that cannot be with their agents, or a folder that cannot be written.
+
+    Example:
+        >>> import decentral_dp, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [path.name for path in decentral_dp.write_shards("quadratic", folder, ["topology.agents=2"])]
+        ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
     """
+    s, out = load(scenario, overrides), Path(out)
     _check(s)
     check_writable(out)
     n_agents = topology_of(s).n_agents

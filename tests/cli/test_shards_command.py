@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load
+
 
 def _cli(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "decentral_dp.cli", *arguments]
@@ -36,3 +42,19 @@ def test_what_it_writes_is_run_and_what_was_changed_is_refused(tmp_path: Path) -
     assert "another SHA-256" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "other").exists()
+
+
+def test_python_writes_the_same(tmp_path: Path) -> None:
+    few = ["topology.agents=3", "algorithm.rounds=2"]
+    written = decentral_dp.write_shards("ring_breast_cancer", str(tmp_path / "one"), few)
+    content = load("ring_breast_cancer", few).model_dump(exclude_unset=True)
+    decentral_dp.write_shards(content, tmp_path / "other")
+    assert [path.name for path in written] == [*(f"agent-{k}.npz" for k in range(3)), "manifest.toml", "scenario.toml"]
+    for path in written[:3]:
+        with np.load(path) as mine, np.load(tmp_path / "other" / path.name) as theirs:
+            for name in ("X", "y", "split"):
+                np.testing.assert_array_equal(mine[name], theirs[name])
+            # No two runs of it make the same secret.
+            assert mine["secret"].tolist() != theirs["secret"].tolist()
+    with pytest.raises(decentral_dp.InputError, match="exists already"):
+        decentral_dp.write_shards("ring_breast_cancer", tmp_path / "one")
