@@ -144,8 +144,8 @@ class ProblemTable(Table):
         )
     )
     manifest: str | None = optional(
-        "Path of a public manifest of records that are with their agents, each of whom reads its own file. Read by "
-        "gossip algorithms."
+        "Path of a public manifest of records that are with their agents, each of whom reads its own file. "
+        "Refused by algorithms that hold all records in one place."
     )
     files: ImageFiles | None = optional(
         "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from decentral_dp.config import outside_components as outside
-from decentral_dp.config.algorithm_components import is_coordinated
+from decentral_dp.config.problem_components import is_minimax
 from decentral_dp.config.record_tables import Column
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges
@@ -66,16 +66,12 @@ def agent_shards_of(s: Scenario, n_agents: int) -> AgentShards | None:
         public_ranges(manifest, spec, s.folder),
         table.normalise,
         None if given is None else (given[0], given[1]),
+        1 if is_minimax(s) else 2,
     )
 
 
 def _check(s: Scenario) -> None:
     table = s.problem
-    if is_coordinated(s):
-        raise InputError(
-            f"problem.manifest: {s.algorithm.kind} hands its agents' answers to a trusted coordinator, and their "
-            "records are not read elsewhere. Leave it out and give problem.data whole, or take a gossip algorithm."
-        )
     if outside.component(s, "data") is not None:
         raise InputError("problem.manifest: records that are handed over are here already. Leave one of the two out.")
     if AGENT not in table.data:

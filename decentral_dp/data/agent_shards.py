@@ -43,6 +43,7 @@ class AgentShards:
         ranges: feature → its public range, by which it is scaled; None leaves features as they are.
         normalisation: as of `make_shards`.
         label_range: as of `make_shards`.
+        levels: 2 where every agent has train and validation records, 1 where it has train records alone.
     """
 
     place: str
@@ -52,6 +53,7 @@ class AgentShards:
     ranges: Mapping[str, Any] | None = None
     normalisation: Normalisation = "none"
     label_range: tuple[float, float] | None = None
+    levels: int = 2
 
     def path(self, agent: int) -> Path:
         """The file of one agent."""
@@ -69,7 +71,7 @@ class AgentShards:
             for part, count in zip(parts, (held.train, held.validation), strict=True):
                 part.append(np.arange(taken, taken + count))
                 taken += count
-            check_parts(i, parts[0][i], parts[1][i], 2)
+            check_parts(i, parts[0][i], parts[1][i], self.levels)
         labels = np.zeros(1) if not told.classes else np.zeros(1, dtype=np.int64)
         sized = self._sized(self._told(Dataset(np.zeros((1, len(told.names))), labels, told.classes, told.names, "")))[
             1

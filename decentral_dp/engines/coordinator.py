@@ -45,6 +45,9 @@ def coordinate(
     Returns:
         The last snapshot and the ledger of what was released, for all agents.
     """
+    if coordinator_node.reads:
+        # Nothing is released before every agent has its records.
+        everywhere("ready")
     coordinator = _Coordinator(coordinator_node, everywhere, control.keeps_releases)
     first = 0
     if control.saved is not None:

@@ -110,6 +110,7 @@ class CoordinatorNode(NamedTuple):
         make_releaser: builds the mechanism.
         client_blocks: blocks of agents in order, each with `answer` and `hand_over`.
         n_agents: their number.
+        reads: whether the blocks read their records where they live, once `ready` asks them; default False.
     """
 
     program: Coordination
@@ -117,6 +118,7 @@ class CoordinatorNode(NamedTuple):
     make_releaser: Callable[[], CoordinatorReleaser]
     client_blocks: tuple[Any, ...]
     n_agents: int
+    reads: bool = False
 
 
 class Divergence(NamedTuple):

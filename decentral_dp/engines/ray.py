@@ -181,6 +181,8 @@ class RayEngine:
                     shared = [ray.put(a) for a in given]
                     try:
                         return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+                    except ray.exceptions.RayTaskError as error:
+                        raise _cause(error) from None
                     except _LOST as error:
                         kept.lost(error)
                         for actor in actors:

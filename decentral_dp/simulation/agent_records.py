@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
+from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AgentShards
-from decentral_dp.engines.protocol import AgentNode, Hosted, Receipts
+from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Hosted, Receipts
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.clients import ClientBlock
+from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
@@ -32,6 +35,9 @@ SCORED = (
     "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
     "the simulator's view and no part of what the budget covers."
 )
+
+
+UNSCORED = "The records are with their agents (problem.manifest), and scores of them are left out."
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,8 @@ def noted(s: Scenario, shards: Shards) -> Shards:
     """The shards, with what is to be said of scores where the records are with their agents."""
     if not shards.elsewhere:
         return shards
-    return replace(shards, notes=(*shards.notes, SCORED if s.run.agent_scores else ABSENT))
+    note = UNSCORED if is_coordinated(s) else SCORED if s.run.agent_scores else ABSENT
+    return replace(shards, notes=(*shards.notes, note))
 
 
 def as_numbers(labels: Any) -> Array:
@@ -136,6 +143,86 @@ def reading_node(
 def _states(agents: NDArray[np.int64], shards: AgentShards, program: Any, run: str, receipts: Receipts) -> AgentStates:
     first = int(agents[0])
     return AgentStates(shards.path(first).parent / STATES, f"{run}-{first}", home_of(program), receipts)
+
+
+@dataclass(eq=False)
+class ReadingClients:
+    """A block of agents that answer a trusted coordinator, and read their own records where the block is.
+
+    Args:
+        block: of the agents, without records.
+        read: returns their records, as the block has them.
+    """
+
+    block: Any
+    read: Callable[[], Any]
+
+    @property
+    def agents(self) -> NDArray[np.int64]:
+        agents: NDArray[np.int64] = self.block.agents
+        return agents
+
+    @cached_property
+    def _complete(self) -> Any:
+        return replace(self.block, records=self.read())
+
+    def ready(self) -> int:
+        """Read the records, and return of how many agents. Raises InputError where a file is not the manifest's."""
+        return int(self._complete.agents.size)
+
+    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
+        """Sum the agents' clipped contributions; as of the block."""
+        answers: dict[str, Array] = self._complete.answer(number, questions)
+        return answers
+
+    def hand_over(self) -> list[Any]:
+        """Refuse: what is with the agents stays there."""
+        raise TypeError("agents whose records are their own hand over none")
+
+
+def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere, label_bound: float | None) -> CoordinatorNode:
+    """A coordinator whose agents read their own records, where their blocks will live.
+
+    Args:
+        node: whose blocks have no records.
+        records: where they are.
+        label_bound: where labels that are numbers are cut, or None.
+    """
+
+    def reading(block: ClientBlock | MinimaxClientBlock) -> ReadingClients:
+        train_only = isinstance(block, MinimaxClientBlock)
+        norm: Norm = "l2" if isinstance(block, MinimaxClientBlock) else block.clip.norm
+        read = partial(_read_clients, block.agents, records.shards, block.problem, norm, label_bound, train_only)
+        return ReadingClients(block, read)
+
+    return node._replace(client_blocks=tuple(map(reading, node.client_blocks)), reads=True)
+
+
+def _read_clients(
+    agents: NDArray[np.int64],
+    shards: AgentShards,
+    problem: Any,
+    norm: Norm,
+    label_bound: float | None,
+    train_only: bool,
+) -> Any:
+    records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
+    for agent in agents:
+        mine = shards.read(int(agent))
+        if label_bound is not None:
+            mine = replace(mine, labels=np.clip(as_numbers(mine.labels), -label_bound, label_bound))
+        own = records_in(problem, mine, norm, int(agent))
+        for split in SPLITS:
+            records[split] += own[split]
+    return records["train"] if train_only else records
+
+
+def states_are_elsewhere(s: Scenario, shards: Shards) -> bool:
+    """Whether what a run goes on from lies with its agents; of a trusted coordinator it lies with the driver.
+
+    Whether they still have it shows only when they are asked, after prices were told.
+    """
+    return shards.elsewhere and not is_coordinated(s)
 
 
 def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:

@@ -57,6 +57,35 @@ def check_coordinated(s: Scenario) -> Coordinated:
     return program
 
 
+def require_answers(s: Scenario, algorithm: Coordinated) -> None:
+    """Refuse a coordinator that works on more than its agents' sums, where the records are with their agents.
+
+    Args:
+        s: the scenario.
+        algorithm: with its defaults resolved.
+
+    Raises:
+        InputError: it holds all records, or what is asked for counts or scores them.
+    """
+    kind = s.algorithm.kind
+    if algorithm.needs_records:
+        raise InputError(
+            f"problem.manifest: as it is set, {kind} computes on the records of all agents in one place, and these are "
+            "with their agents. Leave it out and give problem.data whole, or take an algorithm whose agents answer "
+            "with sums, such as dp_bilevel, privatediff or dp_sgda."
+        )
+    if s.problem.positive_share == "empirical":
+        raise InputError(
+            'problem.positive_share: "empirical" is counted over the records of all, which are with their agents. Give '
+            'a public share, or "released".'
+        )
+    if s.run.agent_scores:
+        raise InputError(
+            "run.agent_scores: the agents of a trusted coordinator answer its questions, and send no scores. Leave it "
+            "out."
+        )
+
+
 def _check_start(s: Scenario) -> None:
     """Refuse a stated start outside the domain, which would silently be another."""
     domain, x = own_keys(s).get("domain"), s.algorithm.init.get("x")

@@ -15,6 +15,7 @@ from typing import IO, Any
 from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.released_again import Window
+from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import Row
@@ -127,7 +128,7 @@ def continued(found: Found, job: Job, folder: Path) -> bytes | None:
     here = machine()
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
     # Agents that have lost the last of their own states go on from an earlier one.
-    certain = found.saved[0] if found.saved and not job.shards.elsewhere else 0
+    certain = found.saved[0] if found.saved and not states_are_elsewhere(job.scenario, job.shards) else 0
     if others and found.leased > certain:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "

@@ -36,7 +36,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechani
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.agent_records import RecordsElsewhere, held_out, noted, records_in
-from decentral_dp.simulation.coordinator_checks import check_coordinated
+from decentral_dp.simulation.coordinator_checks import check_coordinated, require_answers
 from decentral_dp.simulation.coordinator_plan import bounded_labels, context_of, minimax_context, plan_of
 from decentral_dp.simulation.gossip_noise import (
     calibrated_schedules,
@@ -217,9 +217,11 @@ def _coordinated(
     """A job of a trusted coordinator, with the problem and the context of its setting."""
     program = check_coordinated(s)
     topology = topology_of(s)
-    shards = shards_of(s, topology.n_agents)
+    shards = noted(s, shards_of(s, topology.n_agents))
     problem = problem_of(s, shards)
     algorithm, context = program.resolve_defaults(context_of(s, shards, problem, program))
+    if shards.elsewhere:
+        require_answers(s, algorithm)
     ledger = plan_of(s, algorithm, context)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))
     mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
@@ -227,7 +229,7 @@ def _coordinated(
         scenario=s,
         topology=topology,
         shards=shards,
-        records=records_in(problem, shards, context.clip.norm),
+        records=_records(s, problem, shards, context.clip.norm),
         test=held_out(problem, shards, "l2"),
         stream=stream_of(s),
         clip=context.clip,

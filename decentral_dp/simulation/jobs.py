@@ -47,8 +47,8 @@ from decentral_dp.privacy.released_again import Window
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import coordinator_statement, gossip_statement
-from decentral_dp.simulation.agent_records import RecordsElsewhere, reading_node
-from decentral_dp.simulation.agent_scores import AgentEvaluator
+from decentral_dp.simulation.agent_records import RecordsElsewhere, reading_coordinator, reading_node
+from decentral_dp.simulation.agent_scores import AgentEvaluator, Unscored
 from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled, scored_agents
 from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
@@ -118,7 +118,7 @@ class Job(Protocol):
         """Run all rounds. control: when they are observed, by what, and where they go on from."""
         ...
 
-    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator:
+    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
         """The scores of what is released, from all records that may be scored."""
         ...
 
@@ -156,7 +156,8 @@ class Job(Protocol):
         return block_sizes(self.n_agents, run.blocks, run.agents_per_actor if run.engine == "ray" else None)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
-        return {k: [r[a] for a in agents] for k, r in self.records.items()}
+        elsewhere = isinstance(self.records, RecordsElsewhere)
+        return {k: [] if elsewhere else [self.records[k][a] for a in agents] for k in self.records}
 
 
 @final
@@ -268,7 +269,10 @@ class _Coordinated(Job, Protocol):
         cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
         client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
         make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
-        return CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
+        node = CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)
+        if isinstance(self.records, RecordsElsewhere):
+            return reading_coordinator(node, self.records, self.scenario.problem.label_bound)
+        return node
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 
@@ -319,17 +323,12 @@ class CoordinatorBilevelJob(_Coordinated):
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluator | Unscored:
+        if isinstance(self.records, RecordsElsewhere):
+            return Unscored()
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
-        return Evaluator(
-            self.problem,
-            [self._pooled()],
-            self.test,
-            gap=True,
-            names=("coordinator",),
-            reads_state=False,
-            label_unit=self.shards.label_unit,
-        )
+        named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
+        return Evaluator(self.problem, [self._pooled()], self.test, label_unit=self.shards.label_unit, **named)
 
 
 @final
@@ -345,5 +344,7 @@ class CoordinatorMinimaxJob(_Coordinated):
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> MinimaxClientBlock:
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
-    def evaluator(self) -> MinimaxEvaluator:
+    def evaluator(self) -> MinimaxEvaluator | Unscored:
+        if isinstance(self.records, RecordsElsewhere):
+            return Unscored()
         return MinimaxEvaluator(self.problem, self._pooled()[0], self.test)

@@ -23,6 +23,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
+from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.charged_again import all_released, charged_again
 from decentral_dp.simulation.event_writers import check_installed, logged
 from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
@@ -214,8 +215,7 @@ def resume(
         root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
-            if job.shards.elsewhere:
-                # Whether agents still have their states shows too late: what is charged again is told beforehand.
+            if states_are_elsewhere(job.scenario, job.shards):
                 found = replace(found, saved=None, kept=0, rows=[])
             job, window = charged_again(job, found, folder, charge_again)
         else:
@@ -308,7 +308,7 @@ def _perform(
     saved = None if found is None else found.state(job)
     # What a state comes with was measured before it was kept.
     rows: list[Row] = [] if found is None else priced(found.rows, spent)
-    # Where agents have lost their last states, rounds come again that were measured already.
+    # Where agents have lost states, rounds that were measured come again.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
     listed = set(evaluation_rounds)
     certified = job.scenario.privacy.guarantee == "certified"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.loading import load
 from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.problem_components import public_seed
@@ -40,8 +39,8 @@ def write_shards(
     is right, and secret noise is drawn with them. Held-out records are dealt one by one.
 
     Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario; of a gossip algorithm, whose
-            records are here.
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records
+            are here.
         out: new or empty folder.
         overrides: "table.key=value" with a TOML value.
 
@@ -92,11 +91,6 @@ def write_shards(
 def _check(s: Scenario) -> None:
     if s.problem.manifest is not None:
         raise InputError("shards: the records of this scenario are with their agents already. Give another scenario.")
-    if is_coordinated(s):
-        raise InputError(
-            f"shards: {s.algorithm.kind} has a trusted coordinator, and only agents that gossip can have records of "
-            "their own. Give a scenario of a gossip algorithm."
-        )
     if objects_of(s):
         raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
 

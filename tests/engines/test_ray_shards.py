@@ -67,3 +67,34 @@ def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path)
     assert killed
     for channel, value in whole.released.items():
         np.testing.assert_array_equal(again.released[channel], value, strict=True)
+
+
+def test_agents_of_a_coordinator_read_their_own_records(
+    ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["topology.agents=4", "algorithm.rounds=4", "run.evaluate_every=2"]
+    write_shards(load("dp_bilevel_breast_cancer", given), tmp_path / "shards")
+    local = decentral_dp.run(load(tmp_path / "shards" / "scenario.toml"))
+
+    def opened(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a shard was opened")
+
+    for name in ("load", "digest_of_shard", "regular", "read_arrays", "names_in"):
+        monkeypatch.setattr(agent_shards, name, opened)
+    there = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])
+    killed: list[int] = []
+
+    def kill(*_: Any) -> None:
+        if not killed:
+            killed.append(ray_actors()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    # An actor that is started again reads again.
+    remote = decentral_dp.run(there, progress=kill)
+    assert killed
+    for channel, value in local.released.items():
+        np.testing.assert_array_equal(remote.released[channel], value, strict=True)
+    shutil.copy(tmp_path / "shards" / "agent-1.npz", tmp_path / "shards" / "agent-2.npz")
+    with pytest.raises(decentral_dp.InputError, match=r"^problem\.data: agent 2: .*the manifest says"):
+        decentral_dp.run(there, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -569,9 +569,30 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a state that agents hand over to be kept",
         "engines/host.py",
-        "        if self._node.read is not None:\n            raise TypeError(",
-        "        if self._node.read is None and self._index < 0:\n            raise TypeError(",
-        ("tests/simulation/test_agent_records.py::test_a_run_that_is_cut_off_goes_on_with_the_same_draws",),
+        'return state if self._states is None else {"states"',
+        'return state if self._states is None else state | {"states"',
+        ("tests/simulation/test_agent_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
+    ),
+    Mutation(
+        "a digest that tells whether a guess of the state is right",
+        "simulation/agent_states.py",
+        "os.urandom(_SALT).hex()",
+        '""',
+        ("tests/simulation/test_agent_states.py::test_a_digest_does_not_tell_whether_a_guess_is_right",),
+    ),
+    Mutation(
+        "agents that go on from different rounds",
+        "engines/protocol.py",
+        "max(set.intersection(*map(set, held)), default=0)",
+        "max(set.union(*map(set, held)), default=0)",
+        ("tests/simulation/test_agent_states.py::test_a_run_goes_on_from_the_last_round_that_all_blocks_have",),
+    ),
+    Mutation(
+        "a coordinator that asks before all files were looked at",
+        "engines/coordinator.py",
+        '        everywhere("ready")\n',
+        "        pass\n",
+        ("tests/simulation/test_coordinator_shards.py::test_nothing_is_released_before_every_file_is_the_manifests",),
     ),
     Mutation(
         "secret noise that whoever has the root can draw",

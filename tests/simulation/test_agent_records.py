@@ -181,13 +181,10 @@ def test_a_run_on_shards_is_not_attacked(shards: Path, tmp_path: Path) -> None:
         ("problem.scale='standard'", 'problem.scale: "standard" is fitted on the records'),
         ("problem.data='breast_cancer'", 'problem.data: got "breast_cancer" beside a manifest'),
         ("topology.agents=5", "problem.manifest: it lists 4 agents, and the topology has 5"),
-        ("algorithm={kind='dp_bilevel', rounds=2}", "problem.manifest: dp_bilevel hands its agents' answers to"),
     ],
 )
 def test_keys_that_do_not_go_with_shards_are_refused(shards: Path, override: str, said: str) -> None:
     content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
-    if "dp_bilevel" in override:
-        content["problem"]["kind"], content["privacy"] = "logistic_regularisation", {"epsilon": 4.0}
     with pytest.raises(InputError) as refused:
         build(load(content, [override], folder=shards))
     assert str(refused.value).startswith(said)
@@ -341,12 +338,12 @@ def test_parquet_files_of_agents_give_the_bits_of_npz_files(shards: Path, tmp_pa
 
 
 def test_what_cannot_be_with_agents_is_not_written(shards: Path, tmp_path: Path) -> None:
-    for given, said in (
-        (load("dp_bilevel_breast_cancer"), "shards: dp_bilevel has a trusted coordinator"),
-        (load(shards / "scenario.toml"), "shards: the records of this scenario are with their agents already"),
-    ):
-        with pytest.raises(InputError, match=said):
-            write_shards(given, tmp_path / "out")
+    said = "shards: the records of this scenario are with their agents already"
+    with pytest.raises(InputError, match=said):
+        write_shards(load(shards / "scenario.toml"), tmp_path / "out")
+    # Trajectories are one course of states, and no file of records holds one.
+    with pytest.raises(InputError, match=r"problem\.data: the records of .* are trajectories"):
+        write_shards(load("td_cartpole"), tmp_path / "out")
     with pytest.raises(InputError, match="exists already, and nothing is written over"):
         write_shards(load(*WHOLE), shards)
     assert not (tmp_path / "out").exists()

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
 def ray_actors() -> list[int]:
-    """Actors of ours, by pid."""
-    return [pid for pid, line in ray_processes().items() if line.startswith(("ray::Actor", "ray::ClientActor"))]
+    """Actors of clusters that this process has started, by pid: others test on this machine, too."""
+    actors = [pid for pid, line in ray_processes().items() if line.startswith(("ray::Actor", "ray::ClientActor"))]
+    return [pid for pid in actors if _descends(pid, os.getpid())]
+
+
+def parent(pid: int) -> int:
+    """The process that has started another; 0 where there is none any more."""
+    try:
+        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        pid = parent(pid)
+        if pid == ancestor:
+            return True
+    return False
 
 
 def ray_processes() -> dict[int, str]:

@@ -1,0 +1,183 @@
+"""Records that are with agents who answer a trusted coordinator: same bits, and a driver that never opens a file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
+from decentral_dp.data import agent_shards
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.errors import Stopped
+from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.simulation import run_in_progress
+from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.shard_folder import write_shards
+
+ROOT = b"r" * 32
+WHOLE = ("dp_bilevel_breast_cancer", ["algorithm.rounds=4", "topology.agents=4", "run.evaluate_every=2"])
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("data") / "shards"
+    write_shards(load(*WHOLE), out)
+    return out
+
+
+def assert_same_values(mine: Any, theirs: Any) -> None:
+    assert mine.keys() == theirs.keys()
+    for channel, value in theirs.items():
+        np.testing.assert_array_equal(mine[channel], value, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("dp_bilevel_breast_cancer", []),
+        ("dp_bilevel_minibatch", []),
+        ("pp_ift", []),
+        ("privatediff", []),
+        ("dp_sgda", ["privacy.guarantee='none'", "privacy.epsilon=4.0"]),
+        # Counts with noise how many records are of the second class.
+        ("auc_digits", ["problem.positive_share='released'"]),
+        ("double_spider", []),
+        ("dp_spider", []),
+        ("recursive_spider", []),
+        ("privatediff_xy", []),
+        ("dp_sgd_dual", []),
+        ("scdro", []),
+    ],
+)
+def test_values_and_budget_are_those_of_the_whole_data_set(name: str, overrides: list[str], tmp_path: Path) -> None:
+    given = load(name, ["algorithm.rounds=3", *overrides])
+    write_shards(given, tmp_path / "shards")
+    whole = build(given).keyed(ROOT)
+    ours = build(load(tmp_path / "shards" / "scenario.toml", ["run.blocks=2"])).keyed(ROOT)
+    assert_same_values(ours.start(LocalEngine()).last.released, whole.start(LocalEngine()).last.released)
+    np.testing.assert_array_equal(ours.budget.epsilon, whole.budget.epsilon)
+    assert ours.ledger.same_releases(whole.ledger)
+    assert (ours.shards.l1, ours.shards.l2) == (whole.shards.l1, whole.shards.l2)
+
+
+def test_labels_that_are_numbers_are_cut_where_they_are(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    features = draw.uniform(0.0, 1.0, (60, 3))
+    np.savez(tmp_path / "mine.npz", X=features, y=features @ [1.0, 2.0, 3.0])
+    content = load("dp_bilevel").model_dump(exclude_unset=True)
+    content["problem"] = {
+        "kind": "ridge_hyperparameter",
+        "data": str(tmp_path / "mine.npz"),
+        "classes": [],
+        "label_bound": 1.5,
+        "normalise": "l2",
+    }
+    content["algorithm"] = {
+        "kind": "pp_ift",
+        "rounds": 2,
+        "x": {"scale": 0.1},
+        "domain": {"kind": "box", "low": -1.0, "high": 1.0},
+    }
+    content["topology"]["agents"] = 3
+    write_shards(content, tmp_path / "shards")
+    whole = build(load(content)).keyed(ROOT)
+    ours = build(load(tmp_path / "shards" / "scenario.toml")).keyed(ROOT)
+    assert float(whole.shards.labels.max()) == 1.5
+    assert_same_values(ours.start(LocalEngine()).last.released, whole.start(LocalEngine()).last.released)
+
+
+def test_the_driver_opens_no_shard_and_scores_nothing(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = decentral_dp.run(load(shards / "scenario.toml"))
+    assert set(run.metrics["name"]) == {"epsilon_spent"}
+    assert run.result.baselines == {}
+    notes = " ".join(run.result.problem["notes"])
+    assert "scores of them are left out." in notes
+    assert "run.agent_scores" not in notes
+    assert any("receives from every agent" in line for line in run.result["privacy"]["seen"])
+
+    def opened(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a shard was opened")
+
+    monkeypatch.setattr(agent_shards, "load", opened)
+    job = build(load(shards / "scenario.toml"))
+    assert np.isfinite(job.budget.epsilon).all()
+    node: Any = job
+    for block in node.coordinator_node().client_blocks:
+        with pytest.raises(TypeError, match="hand over none"):
+            block.hand_over()
+    with pytest.raises(AssertionError, match="a shard was opened"):
+        job.start(LocalEngine())
+
+
+def test_nothing_is_released_before_every_file_is_the_manifests(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = shutil.copytree(shards, tmp_path / "moved")
+    shutil.copy(moved / "agent-1.npz", moved / "agent-3.npz")
+
+    def released(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something was released")
+
+    monkeypatch.setattr(PlannedReleaser, "release", released)
+    with pytest.raises(InputError, match=r"problem\.data: agent 3: .*the manifest says"):
+        decentral_dp.run(load(moved / "scenario.toml"), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "said"),
+    [
+        (
+            "second_order_dp_bilevel",
+            "",
+            "problem.manifest: as it is set, second_order_dp_bilevel computes on the records",
+        ),
+        ("warm_start", "", "problem.manifest: as it is set, warm_start computes on the records"),
+        ("exponential_mechanism", "", "problem.manifest: as it is set, exponential_mechanism computes on the records"),
+        ("grid_walk", "", "problem.manifest: as it is set, grid_walk computes on the records"),
+        ("regularisation_tuner", "", "problem.manifest: as it is set, regularisation_tuner computes on the records"),
+        ("dp_bilevel_breast_cancer", "run.agent_scores=true", "run.agent_scores: the agents of a trusted coordinator"),
+        ("auc_digits", "problem.positive_share='empirical'", 'problem.positive_share: "empirical" is counted over'),
+    ],
+)
+def test_what_needs_more_than_sums_is_refused(name: str, override: str, said: str, tmp_path: Path) -> None:
+    write_shards(name, tmp_path / "shards")
+    free = ["privacy.guarantee='none'"] if "empirical" in override else []
+    with pytest.raises(InputError) as refused:
+        build(load(tmp_path / "shards" / "scenario.toml", [*free, *([override] if override else [])]))
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize("command", [decentral_dp.audit, decentral_dp.check])
+def test_what_needs_all_records_is_refused(shards: Path, command: Any) -> None:
+    with pytest.raises(InputError, match=r"problem\.data whole"):
+        command(load(shards / "scenario.toml"))
+
+
+def test_a_run_that_is_cut_off_goes_on_from_the_coordinators_state(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    given = load(shards / "scenario.toml")
+    whole = decentral_dp.run(given)
+
+    def cut(done: int, *_: Any) -> None:
+        if done >= 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(given, out=tmp_path / "run", progress=cut)
+    assert list((tmp_path / "run" / "in_progress").glob("saved-*.npz"))
+    again = decentral_dp.resume(tmp_path / "run")
+    assert_same_values(again.released, whole.released)
+    pd.testing.assert_frame_equal(again.ledger, whole.ledger)
+    pd.testing.assert_frame_equal(again.metrics, whole.metrics)
