@@ -581,11 +581,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/simulation/test_agent_states.py::test_a_digest_does_not_tell_whether_a_guess_is_right",),
     ),
     Mutation(
-        "agents that go on from different rounds",
-        "engines/protocol.py",
-        "max(set.intersection(*map(set, held)), default=0)",
-        "max(set.union(*map(set, held)), default=0)",
-        ("tests/simulation/test_agent_states.py::test_a_run_goes_on_from_the_last_round_that_all_blocks_have",),
+        "states of agents that everybody may read",
+        "simulation/agent_states.py",
+        "write_synced(self._path(t), content, mode=0o600)",
+        "write_synced(self._path(t), content, mode=0o644)",
+        ("tests/simulation/test_agent_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
