@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from decentral_dp.bounded import MIXED, Array, Bounded, Sensitivity, Split
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_of
+from decentral_dp.privacy.series import Series
 
 
 @dataclass
@@ -22,12 +22,22 @@ class _Column:
     mechanism: Mechanism
     dimension: int
     reason: str = ""
-    rounds: list[int] = field(default_factory=list)
-    scale: list[Array | float] = field(default_factory=list)
-    sensitivity: dict[Split, list[Array | float]] = field(default_factory=dict)
-    rate: dict[Split, list[Array | float]] = field(default_factory=dict)
+    # How far each index is from the one before it: nearly always as far.
+    gaps: Series = field(default_factory=Series)
+    last: int = 0
+    scale: Series = field(default_factory=Series)
+    sensitivity: dict[Split, Series] = field(default_factory=dict)
+    rate: dict[Split, Series] = field(default_factory=dict)
     sampling: set[str] = field(default_factory=set)
     distortion: float = 0.0
+
+    def add(self, index: int) -> None:
+        self.gaps.append(float(index - self.last))
+        self.last = index
+
+    def indices(self) -> IntArray:
+        """(n,), ascending."""
+        return np.cumsum(self.gaps.dense(), dtype=np.float64).astype(np.int64)
 
 
 class Recorder:
@@ -84,17 +94,18 @@ class Recorder:
         mechanism, column = mechanism_of(mechanism), self.columns.get(channel)
         if column is None or not column.mechanism.charged:
             column = self.columns[channel] = _Column(mechanism, value.private.shape[1])
-            column.sensitivity = {k: [] for k in value.sensitivities}
-            column.rate = {k: [] for k in value.sensitivities}
+            column.sensitivity = {k: Series() for k in value.sensitivities}
+            column.rate = {k: Series() for k in value.sensitivities}
         if column.mechanism != mechanism:
             raise ValueError(
                 f"{channel} at index {index} is released by {mechanism.name}, before by {column.mechanism.name}"
             )
         for split in value.sensitivities.keys() - column.sensitivity.keys():
             # No record of this kind could move the earlier releases.
-            column.sensitivity[split] = [0.0] * len(column.rounds)
-            column.rate[split] = [1.0] * len(column.rounds)
-        column.rounds.append(index)
+            column.sensitivity[split], column.rate[split] = Series(), Series()
+            column.sensitivity[split].repeat(0.0, len(column.gaps))
+            column.rate[split].repeat(1.0, len(column.gaps))
+        column.add(index)
         column.scale.append(_compact(scale))
         column.distortion = max(column.distortion, distortion)
         if drawn := [s for s in value.sensitivities.values() if s.batch is not None]:
@@ -155,7 +166,7 @@ class Recorder:
             column = self.columns[channel] = _Column(NO_MECHANISM, dimension, reason)
         # What a charged channel passes on as a plain array is public already: it was released, or never met a record.
         if not column.mechanism.charged:
-            column.rounds.append(index)
+            column.add(index)
 
     def lines(self, before: int | None = None) -> dict[str, Any]:
         """Return what was recorded, as plain values, which `load` reads back.
@@ -166,7 +177,7 @@ class Recorder:
         end = math.inf if before is None else before
         columns = {name: _packed(c, end) for name, c in self.columns.items()}
         return {
-            "columns": {name: c for name, c in columns.items() if len(c["rounds"])},
+            "columns": {name: c for name, c in columns.items() if len(c["gaps"]["values"])},
             "amplified": [[split, batch, index] for (split, batch), index in self._amplified.items() if index < end],
             "drawn": [[split, index, batch] for (split, index), batch in self._drawn.items() if index < end],
             "mixed": sorted(self._mixed),
@@ -187,42 +198,34 @@ class Recorder:
 
 
 def _packed(c: _Column, end: float) -> dict[str, Any]:
-    n = bisect_left(c.rounds, end)
+    n = int(np.searchsorted(c.indices(), end)) if c.last >= end else len(c.gaps)
     return {
         "mechanism": c.mechanism.name,
         "dimension": c.dimension,
         "reason": c.reason,
-        "rounds": np.asarray(c.rounds[:n], dtype=np.int64),
-        "scale": _series(c.scale[:n]),
-        "sensitivity": {k: _series(v[:n]) for k, v in c.sensitivity.items()},
-        "rate": {k: _series(v[:n]) for k, v in c.rate.items()},
+        "gaps": c.gaps.packed(n),
+        "scale": c.scale.packed(n),
+        "sensitivity": {k: v.packed(n) for k, v in c.sensitivity.items()},
+        "rate": {k: v.packed(n) for k, v in c.rate.items()},
         "sampling": sorted(c.sampling),
         "distortion": c.distortion,
     }
 
 
 def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Column:
+    gaps = Series.unpacked(c["gaps"])
     return _Column(
         mechanism=mechanisms.get(c["mechanism"]) or mechanism_of(c["mechanism"]),
         dimension=c["dimension"],
         reason=c["reason"],
-        rounds=c["rounds"].tolist(),
-        scale=_numbers(c["scale"]),
-        sensitivity={k: _numbers(v) for k, v in c["sensitivity"].items()},
-        rate={k: _numbers(v) for k, v in c["rate"].items()},
+        gaps=gaps,
+        last=int(gaps.dense().sum()),
+        scale=Series.unpacked(c["scale"]),
+        sensitivity={k: Series.unpacked(v) for k, v in c["sensitivity"].items()},
+        rate={k: Series.unpacked(v) for k, v in c["rate"].items()},
         sampling=set(c["sampling"]),
         distortion=c["distortion"],
     )
-
-
-def _series(values: Sequence[Array | float]) -> Array:
-    """(n,), or (n, b) where agents differ somewhere."""
-    width = max((np.size(v) for v in values), default=1)
-    return np.array([np.broadcast_to(v, width) for v in values] if width > 1 else values, dtype=np.float64)
-
-
-def _numbers(series: Array) -> list[Array | float]:
-    return series.tolist() if series.ndim == 1 else [_compact(row) for row in series]
 
 
 def _compact(values: Array) -> Array | float:
@@ -248,26 +251,27 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
 def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:
     columns = [(agents, r.columns[name]) for agents, r in blocks]
     first = columns[0][1]
-    if len({(c.mechanism, c.dimension, tuple(c.rounds), frozenset(c.sensitivity)) for _, c in columns}) > 1:
+    alike = {(c.mechanism, c.dimension, frozenset(c.sensitivity)) for _, c in columns}
+    rounds = first.indices()
+    if len(alike) > 1 or not all(np.array_equal(rounds, c.indices()) for _, c in columns[1:]):
         raise ValueError(f"{name} was not released alike by all blocks, so it cannot be listed as one channel")
-    rounds = np.asarray(first.rounds, dtype=np.int64)
     group = np.arange(n_agents)
     if not first.mechanism.charged:
-        group, none = np.zeros(n_agents, dtype=np.int64), np.zeros((rounds.size, 1))
+        group, none = np.zeros(n_agents, dtype=np.int64), np.broadcast_to(0.0, (rounds.size, 1))
         return ChannelLedger(name, NO_MECHANISM, first.dimension, group, rounds, none, {}, {}, first.reason)
 
     series = [first.scale, *first.sensitivity.values(), *first.rate.values()]
-    if len(columns) == 1 and all(isinstance(v, float) for s in series for v in s):
-        group, width = np.zeros(n_agents, dtype=np.int64), 1
-    else:
-        width = n_agents
+    alone = len(columns) == 1 and all(s.single for s in series)
+    if alone:
+        group = np.zeros(n_agents, dtype=np.int64)
 
-    def stack(pick: Callable[[_Column], list[Array | float]]) -> Array:
-        out = np.empty((rounds.size, width))
+    def stack(pick: Callable[[_Column], Series]) -> Array:
+        if alone:
+            return pick(first).dense()[:, None]
+        out = np.empty((rounds.size, n_agents))
         for agents, column in columns:
-            where = slice(None) if width == 1 else agents
-            for t, value in enumerate(pick(column)):
-                out[t, where] = value
+            found = pick(column).dense()
+            out[:, agents] = found if found.ndim > 1 else found[:, None]
         return out
 
     return ChannelLedger(
