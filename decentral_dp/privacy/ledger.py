@@ -193,7 +193,7 @@ class Ledger:
 
         Args:
             path: of the file.
-            rows: of a row group, at most; one agent's releases of a channel are never split.
+            rows: of a row group, at most.
         """
         import pandas as pd
         import pyarrow as pa
@@ -226,12 +226,15 @@ class Ledger:
 
     def _frames(self, rows: int | None) -> Iterator[pd.DataFrame]:
         for c in self.channels:
-            step = c.group.size if rows is None else max(1, rows // max(1, c.rounds.size))
+            # Of few agents whole, or parts of one.
+            height = max(1, c.rounds.size if rows is None else min(rows, c.rounds.size))
+            step = max(1, c.group.size if rows is None else rows // height)
             kinds: list[Split | None] = [*c.sensitivity] or [None]
             for split in kinds:
-                for first in range(0, c.group.size, max(1, step)):
+                for first in range(0, c.group.size, step):
                     agents = np.arange(first, min(first + step, c.group.size))
-                    yield _frame(c, self.releases_per_round, split, agents)
+                    for start in range(0, max(1, c.rounds.size), height):
+                        yield _frame(c, self.releases_per_round, split, agents, slice(start, start + height))
 
 
 def _row(c: ChannelLedger) -> dict[str, object]:
@@ -301,22 +304,24 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
     return True
 
 
-def _frame(c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray) -> pd.DataFrame:
+def _frame(
+    c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray, releases: slice
+) -> pd.DataFrame:
     # Slow to import, and what is only priced needs no table.
     import pandas as pd
 
-    group, n = c.group[agents], agents.size
-    nothing = np.zeros_like(c.scale)
+    group, n, rounds = c.group[agents], agents.size, c.rounds[releases]
+    nothing = np.zeros_like(c.scale[releases])
     columns = {
-        "agent": np.repeat(agents, c.rounds.size),
+        "agent": np.repeat(agents, rounds.size),
         "channel": c.channel,
-        "round": np.tile(-(-c.rounds // releases_per_round), n),
-        "release": np.tile(c.rounds, n),
+        "round": np.tile(-(-rounds // releases_per_round), n),
+        "release": np.tile(rounds, n),
         "mechanism": c.mechanism.name,
         "records": split or "none",
-        "scale": c.scale[:, group].T.reshape(-1),
-        "sensitivity": (c.sensitivity[split] if split else nothing)[:, group].T.reshape(-1),
-        "sampling": (c.rate[split] if split else nothing + 1.0)[:, group].T.reshape(-1),
+        "scale": c.scale[releases][:, group].T.reshape(-1),
+        "sensitivity": (c.sensitivity[split][releases] if split else nothing)[:, group].T.reshape(-1),
+        "sampling": (c.rate[split][releases] if split else nothing + 1.0)[:, group].T.reshape(-1),
         "sampler": c.sampling,
         "dimension": c.dimension,
         "reason": c.reason,

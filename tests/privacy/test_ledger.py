@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow.parquet import ParquetFile
 
 import decentral_dp
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
@@ -223,10 +224,14 @@ def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
     assert z.rate["validation"].ravel().tolist() == [1.0, 0.25]
 
 
+@pytest.mark.parametrize("rows", [7, 400])
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_bilevel", "exponential_mechanism"])
-def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, tmp_path: Path) -> None:
+def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, rows: int, tmp_path: Path) -> None:
+    """Of one agent's releases, or of several agents' each."""
     ledger = decentral_dp.build(name).ledger
-    ledger.to_parquet(tmp_path / "parts.parquet", rows=7)
+    ledger.to_parquet(tmp_path / "parts.parquet", rows=rows)
+    written = ParquetFile(tmp_path / "parts.parquet").metadata
+    assert max(written.row_group(k).num_rows for k in range(written.num_row_groups)) <= rows
     ledger.to_frame().to_parquet(tmp_path / "whole.parquet", index=False)
     parts, whole = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("parts", "whole"))
     pd.testing.assert_frame_equal(parts, whole)
