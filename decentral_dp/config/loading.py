@@ -300,9 +300,11 @@ def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
 def _meant(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
     elsewhere = [path for path in _key_paths(root) if path.rpartition(".")[2] == names[-1]]
+    valid = _valid_keys(names, root)
+    if elsewhere and "." not in elsewhere[0] and len(names) > 1:
+        return f"; {quoted(elsewhere[0])} is a key at the top, outside all tables. Valid here: {_listed(valid)}"
     if elsewhere:
         return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
-    valid = _valid_keys(names, root)
     close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
     last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
     far = difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.released_again import Window
@@ -57,18 +58,25 @@ class Found:
         """Where the run goes on; None where it starts anew, with the same draws.
 
         Raises:
-            InputError: the state is of another version of the algorithm.
+            InputError: the state is of another version of the algorithm, or of other blocks of agents.
         """
         if self.saved is None:
             return None
         t, content = self.saved
         try:
-            return Saved(t, tuple(from_bytes(content, home_of(job.algorithm))))
+            parts = tuple(from_bytes(content, home_of(job.algorithm)))
         except UnreadableError as error:
             raise InputError(
                 f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
                 "decentral_dp and of the algorithm's file that the run was begun with."
             ) from error
+        blocks = 1 if is_coordinated(job.scenario) else len(job.sizes())
+        if len(parts) != blocks:
+            raise InputError(
+                f"resume: agents were hosted in {len(parts)} blocks, and are in {blocks} now. Put run.blocks, "
+                "run.engine and run.agents_per_actor back to what they were."
+            )
+        return Saved(t, parts)
 
 
 def find(folder: Path) -> tuple[Found, IO[bytes]]:
@@ -92,6 +100,8 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         if kept["check"] != digest(str(kept["root"]).encode()):
             raise ValueError(f"{ROOT} is not what was written")
         root = None if kept["root"] is None else bytes.fromhex(kept["root"])
+        if not scenario_begun(folder).read_text(encoding="utf-8").endswith(str(kept.get("ends", ""))):
+            raise ValueError(f"the last line of {BEGUN} is missing")
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)

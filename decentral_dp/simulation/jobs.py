@@ -150,7 +150,7 @@ class Job(Protocol):
         """Whether the plan's price holds for what was released."""
         ...
 
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
         run = self.scenario.run
         return block_sizes(self.n_agents, run.blocks, run.agents_per_actor if run.engine == "ray" else None)
@@ -189,7 +189,7 @@ class GossipJob(Job):
 
     def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
-        sizes = self._sizes() if sizes is None else list(sizes)
+        sizes = self.sizes() if sizes is None else list(sizes)
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 
@@ -265,8 +265,8 @@ class _Coordinated(Job, Protocol):
 
     def coordinator_node(self) -> CoordinatorNode:
         """The coordinator with its agents in blocks."""
-        ends = np.cumsum(self._sizes())
-        cut = [np.arange(end - size, end) for end, size in zip(ends, self._sizes(), strict=True)]
+        ends = np.cumsum(self.sizes())
+        cut = [np.arange(end - size, end) for end, size in zip(ends, self.sizes(), strict=True)]
         client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
         make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
         node = CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)

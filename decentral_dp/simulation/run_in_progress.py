@@ -49,6 +49,8 @@ from decentral_dp.simulation.saved_values import home_of, to_bytes
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
 _LEASE, _INTERVAL, _SHARE = 1.0, 5.0, 0.02
+# Of the scenario of a run that is not complete: where tables at the end are lost, what is left is a scenario, too.
+_LAST_LINE = "\n# The end of the file, without which no run goes on.\n"
 # Of a run, where agents keep their states.
 _NAME = re.compile("[0-9a-f]{16}")
 
@@ -244,10 +246,10 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     root = None if secret else job.root.hex()
     about = {"root": root, "check": digest(str(root).encode()), "given": given(job), "versions": machine()}
-    about["states"] = os.urandom(8).hex()
+    about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), mode=0o600)
     (folder / IN_PROGRESS / JOURNAL).touch()
-    write_synced(folder / "scenario.toml", resolved_toml(job.scenario).encode())
+    write_synced(folder / "scenario.toml", (resolved_toml(job.scenario) + _LAST_LINE).encode())
     write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
 
 

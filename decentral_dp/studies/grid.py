@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel
 
-from decentral_dp.config.loading import assign, dotted, find, nearest_of, read_toml, tables_in
+from decentral_dp.config.loading import assign, dotted, find, load, nearest_of, read_toml, tables_in
 from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.studies.study_schema import Study, Variant
@@ -127,7 +127,23 @@ def cells(study: Study) -> list[Cell]:
     if count > MOST_CELLS:
         raise InputError(f"grid: {count} cells are more than {MOST_CELLS}. Vary fewer keys at a time.")
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
-    return list(_combinations(varied, bases, seeds))
+    found = list(_combinations(varied, bases, seeds))
+    _check_lists(study, found[0])
+    return found
+
+
+def _check_lists(study: Study, cell: Cell) -> None:
+    """Refuse a list that was meant as the values of an axis. Raises InputError."""
+    lists = [".".join(path) for path, value in leaves(study.set) if isinstance(value, list)]
+    if not lists:
+        return
+    try:
+        load(cell.content, folder=cell.folder)
+    except InputError as error:
+        if any(str(error).startswith(f"{key}: got [") for key in lists):
+            raise InputError(
+                f"set.{error} A list under [set] is one value. Under [grid] its entries are tried one after the other."
+            ) from None
 
 
 def _combinations(

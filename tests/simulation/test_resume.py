@@ -326,6 +326,29 @@ def test_files_cut_short_are_refused_or_made_up_for_never_misread(small: dict[st
     assert 0 < went_on < 24
 
 
+def test_a_scenario_that_lost_its_last_tables_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
+    """What is left is a scenario, too: with other rounds of evaluation, or without a cap."""
+    _cut_off(small, tmp_path / "run", 6)
+    path = tmp_path / "run" / "scenario.toml"
+    lines = path.read_text().splitlines(keepends=True)
+    cuts = [k for k, line in enumerate(lines) if line.startswith("[") or k == len(lines) - 1]
+    assert len(cuts) > 4
+    for cut in cuts:
+        path.write_text("".join(lines[:cut]))
+        with pytest.raises(InputError, match=r"is damaged \(the last line of scenario\.toml is missing\)"):
+            decentral_dp.resume(tmp_path / "run")
+    # How often it is measured may be another number, as long as the file is whole; who hosts agents may not.
+    path.write_text("".join(lines).replace("blocks = 1\n", "blocks = 2\n"))
+    with pytest.raises(InputError, match=r"agents were hosted in 1 blocks, and are in 2 now\. Put run\.blocks"):
+        decentral_dp.resume(tmp_path / "run")
+    path.write_text("".join(lines).replace("evaluate_every = 2\n", "evaluate_every = 3\n"))
+    again = decentral_dp.resume(tmp_path / "run")
+    for channel, value in _uninterrupted(small).released.items():
+        np.testing.assert_array_equal(again.released[channel], value, strict=True)
+    assert {6, 9, 12} <= set(again.metrics["round"])
+    assert "The end of the file" not in path.read_text()
+
+
 def test_a_line_that_was_cut_off_does_not_run_into_the_next(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     _cut_off(small, folder, 4)
