@@ -150,7 +150,8 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     if not is_file(regular(path, wanted.partition(" ")[0])):
         near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.py")], n=1)
         meant = f"; did you mean {near[0]}.py" if near else ""
-        raise InputError(f"{path}: there is no such file{meant}; {wanted}.")
+        here = "" if path.parent.resolve() == Path.cwd() else f", and none of this name in {Path.cwd()}"
+        raise InputError(f"{path}: there is no such file{here}{meant}; {wanted}.")
     name = f"user_code_{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = spec_from_loader(name, loader)

@@ -37,16 +37,15 @@ def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
         return _as_topology(found, name, weights)
     options = dict(table.model_extra or {})
     known = parameters(found, "topology.kind", name)
-    if "agents" not in known:
-        raise InputError(f"topology.kind: {name}{source_of(found)} takes no agents. Define it as a function of agents.")
-    if table.agents is None:
+    sized = "agents" in known
+    if sized and table.agents is None:
         raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
     own = {k: v for k, v in known.items() if k not in ("agents", "seed")}
     for key in options:
         if key not in own:
             raise unknown_key(key, name, own)
     chosen = checked_options(own, options, "topology", f"{name}{source_of(found)}")
-    chosen |= {"agents": table.agents} | ({"seed": seed} if "seed" in known else {})
+    chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
     graph = _called(found, chosen, "topology.kind", name)
     built = _as_topology(graph, name, weights, table.agents)
     return built

@@ -54,7 +54,7 @@ class TopologyTable(BaseModel):
     file: str | None = optional(
         'A named network such as "abilene", or the path of a .toml, .graphml, .gml or edge list; in place of kind.'
     )
-    agents: Count | None = optional("Number of agents; of a file only checked.")
+    agents: Count | None = optional("Number of agents; of a file, or of a function without agents, only checked.")
     weights: str | dict[str, Any] | None = optional(
         'Rule for the weights of gossip, by name or as a table; "metropolis" if left out. `list weights` lists them.'
     )
@@ -67,7 +67,9 @@ class TopologyTable(BaseModel):
                 "give either kind (a generator) or file (a graph file or a named network); "
                 "to replace one by the other, set the whole table: --set 'topology={file=\"abilene\"}'"
             )
-        if self.kind is not None and self.agents is None:
+        # A function of one's own may give a graph that has its number of agents.
+        own = self.kind is None or in_file(self.kind) is not None or self.kind in installed("topology")
+        if self.agents is None and not own:
             raise ValueError("a generator needs agents")
         return self
 

@@ -43,7 +43,7 @@ def shown(name: str) -> str | None:
     lines = _lines(options)
     listed = f"\n\nKeys of [{table}]:\n{lines}" if lines else ""
     required = "".join(f", {k} = …" for k, (_, default) in options.items() if default is ...)
-    agents = ", agents = 10" if what == "topology" else ""
+    agents = ", agents = 10" if what == "topology" and "agents" in inspect.signature(found).parameters else ""
     written = f'In a scenario: [{table}] {key} = "{name}"{agents}{required}'
     return f"{name} (a {kind} from outside)\n\n{text}{listed}\n\n{written}"
 
@@ -53,10 +53,12 @@ def _what(found: Any) -> str | None:
     if isinstance(found, type) or not callable(found):
         methods = ("lower_grad_y", "slopes", "terms", "sums")
         return "problem" if any(hasattr(found, m) for m in methods) and not hasattr(found, "step") else None
-    names = list(inspect.signature(found).parameters)
+    signature = inspect.signature(found)
+    names = set(signature.parameters)
     if "labels" in names:
         return "partition"
-    if names[:1] == ["agents"] and names != ["agents", "seed"]:
+    # Data sets have no options. A function of nothing may be either: what it says that it returns tells.
+    if names == {"agents"} or names - {"agents", "seed"} or "Graph" in str(signature.return_annotation):
         return "topology"
     return "data"
 

@@ -165,6 +165,15 @@ def test_a_study_varies_its_options(written: Path) -> None:
     assert len(found.cells) == 2
 
 
+def test_graphs_of_ones_own_are_the_values_of_an_axis(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The scenario is a shipped one, so that files are looked for where the command is called.
+    monkeypatch.chdir(written)
+    found = conduct(load_study(written / "graphs.toml"), written / "graphs", 1)
+    assert found.failed.empty
+    assert found.cells["topology"].tolist() == ["petersen", "caveman", "ring"]
+    assert (written / "graphs" / "plots" / "gap.png").is_file()
+
+
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("name", CASES)
 def test_on_ray_it_releases_the_same(written: Path, name: str) -> None:
@@ -258,7 +267,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(written: Path, case: tupl
 
 
 def test_a_file_that_is_missing_is_looked_for_among_its_neighbours(written: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no such file; did you mean my_problem\.py; problem\.kind must"):
+    with pytest.raises(InputError, match=r"there is no such file.*; did you mean my_problem\.py; problem\.kind must"):
         build(load(written / "huber.toml", ['problem.kind="my_problems.py:HuberPull"']))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -146,8 +147,36 @@ def test_a_function_is_called_by_its_name() -> None:
     def wheel(nodes: int) -> Any:
         return nx.wheel_graph(nodes)
 
-    with pytest.raises(InputError, match=r"^topology\.kind: wheel \(line \d+ of .*\) takes no agents"):
+    def petersen() -> Any:
+        return nx.petersen_graph()
+
+    with pytest.raises(InputError, match=r"^topology\.nodes: missing.*wheel \(line \d+ of .*\) says what it takes"):
         decentral_dp.build(load("quadratic"), topology=wheel)
+    with pytest.raises(InputError, match=r"petersen gives 10 agents, and 5 were asked for"):
+        decentral_dp.build(load("quadratic", ["topology.agents=5"]), topology=petersen)
+    assert decentral_dp.build(load("quadratic", ["topology.agents=10"]), topology=petersen).n_agents == 10
+
+
+def test_a_function_without_agents_gives_a_graph_of_its_own_size(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import networkx as nx\ndef petersen() -> nx.Graph:\n    return nx.petersen_graph()\n"
+        "def barbell(half: int):\n    return nx.barbell_graph(half, 0)\n"
+        "def pairs(agents: int):\n    return [(k, k + 1) for k in range(agents - 1)]\n"
+    )
+    content = load("quadratic").model_dump(exclude_unset=True)
+    for table, agents in (
+        ({"kind": "mine.py:petersen"}, 10),
+        ({"kind": "mine.py:petersen", "agents": 10}, 10),
+        ({"kind": "mine.py:barbell", "half": 3}, 6),
+    ):
+        assert decentral_dp.build(load({**content, "topology": table}, folder=tmp_path)).n_agents == agents
+    for table, said in (
+        ({"kind": "mine.py:barbell"}, r"^topology\.half: missing"),
+        ({"kind": "mine.py:pairs"}, r"^topology\.agents: missing\. Say how many agents the graph is to have"),
+        ({"kind": "ring"}, "a generator needs agents"),
+    ):
+        with pytest.raises(InputError, match=said):
+            decentral_dp.build(load({**content, "topology": table}, folder=tmp_path))
 
 
 def test_a_class_in_place_of_an_object_is_refused() -> None:
