@@ -12,7 +12,8 @@ from typing import Any
 import typer
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.new_settings import with_settings_that_learn
+from decentral_dp.cli.new_problems import problem_of_classes, problem_of_numbers
+from decentral_dp.cli.new_settings import WARNING, with_settings_that_learn
 from decentral_dp.cli.scenario_text import scenario_text
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
@@ -28,14 +29,6 @@ from decentral_dp.topology import GENERATORS
 DEFAULT_ALGORITHM, DEFAULT_DATA = "ldp_dsbo", "breast_cancer"
 # The scenario that an algorithm's new ones start from; else the one of its own name.
 _BASES = {"ldp_dsbo": "ring_breast_cancer"}
-# Problems that predict classes, and those that predict numbers in the same way; others predict classes only.
-_REGRESSIONS = {
-    "biased_regularisation": "quadratic",
-    "logistic_hyperparameter": "ridge_hyperparameter",
-    "logistic_regularisation": "ridge_regularisation",
-    "softmax_hyperparameter": "ridge_hyperparameter",
-}
-_CLASSIFIES = ("auc_maximisation", "hyper_cleaning", "meta_learning")
 # Columns that say who holds a record, and its part, by their names alone.
 _AGENT, _SPLIT = "agent", "split"
 _PLACEHOLDER = "PLACEHOLDER: put the public range here, as [low, high]"
@@ -98,7 +91,7 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
             "Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes your records, and "
             '"decentral-dp new --help" lists the rest.'
         )
-    for warning in placeholders(notes):
+    for warning in [*placeholders(notes), *([notes[WARNING]] if WARNING in notes else [])]:
         typer.echo(printable(warning))
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))
 
@@ -214,23 +207,12 @@ def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[
         return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
     if kind in MINIMAX and MINIMAX[kind].trajectories:
         raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
-    kind = _of_numbers(wishes, kind)
+    if wishes.label_range is not None:
+        if wishes.classes:
+            raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
+        kind = problem_of_numbers(kind, wishes.algorithm, wishes.problem is not None)
     kept = dict(base) if kind == base.get("kind") else _shared(base)
     return _csv_problem(wishes, kind, _without(kept), folder, notes)
-
-
-def _of_numbers(wishes: Wishes, kind: str) -> str:
-    """The kind of problem, or that which predicts numbers where the label is one. Raises InputError where none does."""
-    if wishes.label_range is None:
-        return kind
-    if wishes.classes:
-        raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
-    kind = _REGRESSIONS.get(kind, kind) if wishes.problem is None else kind
-    if kind in _REGRESSIONS or kind in _CLASSIFIES:
-        raise InputError(
-            f"--label-range: {kind} predicts classes. Take --problem ridge_hyperparameter, or leave the range out."
-        )
-    return kind
 
 
 # Keys of a problem that are about its records, and those that any problem may have.
@@ -287,8 +269,9 @@ def _csv_problem(
     if ranged:
         numbers = {"label_range": list(wishes.label_range or (0, 1))}
         notes["problem.label_range"] = "" if wishes.label_range is not None else _PLACEHOLDER
-    if len(classes) > 2 and wishes.problem is None and kind == "logistic_hyperparameter":
-        kind = "softmax_hyperparameter"
+    if not ranged:
+        chosen = problem_of_classes(kind, wishes.algorithm, len(classes), wishes.problem is not None)
+        kind, kept = chosen, kept if chosen == kind else _shared(kept)
     if not ranged and not wishes.classes:
         notes["problem.classes"] = "PLACEHOLDER: put all labels that there may be here"
     notes["problem.scale"] = _RANGES
@@ -303,6 +286,9 @@ def _csv_problem(
     if _AGENT in columns:
         table["partition"] = {"kind": "column", "name": _AGENT}
     held = {key: value for key, value in kept.items() if key not in _OF_RECORDS}
+    if held.get("loss") == "logistic" and len(classes) != 2:
+        # Left out, it is the usual one for these labels.
+        del held["loss"]
     if _SPLIT in columns:
         held.pop("test", None)
         # Of a minimax problem there is one level, and the column is found by its name.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,9 +11,38 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.problems import PROBLEMS, Facts
 
-# Chosen on made-up records of 6 to 30 features, two classes, three classes and numbers, at ε = 1 and 4 over seeds 1 to
-# 4: from 0.05/L a run learns slowly, and from 0.25/L noise at ε = 1 undoes what the larger step gains.
-_STEP, _START, _AVERAGE = 0.1, -6.0, 30
+
+class Settings(NamedTuple):
+    """What is chosen for one algorithm. step: of y, and of z where it has one, times L. x: its step; None as it is."""
+
+    step: float
+    x: float | None = None
+    moves_z: bool = False
+    average: int | None = None
+    warning: str = ""
+
+
+# Of ldp_dsbo chosen on made-up records of 6 to 30 features, two classes, three classes and numbers, at ε = 1 and 4 over
+# seeds 1 to 4: from 0.05/L a run learns slowly, and from 0.25/L noise at ε = 1 undoes what the larger step gains.
+# Of the others on breast cancer and wine, at ε = 1, 4 and 10 over six seeds: with the steps of the scenarios of their
+# names, which have thousands of records an agent, all of them diverge there, for noise on x moves exp(x).
+_SETTINGS = {
+    "ldp_dsbo": Settings(0.1, average=30),
+    "ma_dsbo": Settings(0.1, 0.05, moves_z=True),
+    "dsbo_jhip": Settings(0.2, 0.05, moves_z=True),
+    "gbdsbo": Settings(0.2, 0.05),
+    "vrdsbo": Settings(
+        0.1,
+        0.05,
+        warning=(
+            "vrdsbo learned nothing at ε = 4 where four agents had a hundred records each: what it sends adds up noise "
+            "of all rounds. Give agents thousands of records, or take --algorithm ldp_dsbo."
+        ),
+    ),
+}
+_START = -6.0
+# The key of a note that says that little is learned.
+WARNING = "algorithm.kind"
 # Problems whose x is the logarithm of a regularisation strength.
 _LOG_STRENGTHS = (
     "logistic_hyperparameter",
@@ -22,14 +51,13 @@ _LOG_STRENGTHS = (
     "ridge_regularisation",
     "softmax_hyperparameter",
 )
-_ALGORITHM = "ldp_dsbo"
 
 
 def with_settings_that_learn(content: Mapping[str, Any], features: int, notes: dict[str, str]) -> dict[str, Any]:
     """Give y a step by the public smoothness of its loss, x a weak start, and publish a tail average.
 
-    With L the smoothness of the lower level at that start, for records of length at most 1, the step of y is 0.1/L: the
-    largest stable step is 2/L, and noise leaves about as much as the step is long.
+    With L the smoothness of the lower level at that start, for records of length at most 1, the step of y is 0.1/L or
+    0.2/L, by algorithm: the largest stable step is 2/L, and noise leaves about as much as the step is long.
 
     Args:
         content: of a scenario.
@@ -37,23 +65,29 @@ def with_settings_that_learn(content: Mapping[str, Any], features: int, notes: d
         notes: dotted key → what stands beside a value; completed.
 
     Returns:
-        The content, changed where the algorithm is ldp_dsbo and the constants of the problem are known.
+        The content, changed where the algorithm has such settings and the constants of the problem are known.
     """
     problem, algorithm = content["problem"], content["algorithm"]
-    if algorithm["kind"] != _ALGORITHM or problem["kind"] not in _LOG_STRENGTHS or problem.get("normalise") != "l2":
+    chosen = _SETTINGS.get(algorithm["kind"])
+    if chosen is None or problem["kind"] not in _LOG_STRENGTHS or problem.get("normalise") != "l2":
         return dict(content)
     smoothness = _smoothness(problem, features)
     if smoothness is None:
         return dict(content)
-    step = float(f"{_STEP / smoothness:.2g}")
-    notes["algorithm.y"] = f"a tenth of 1/L; L = {smoothness:.2g} bounds the curvature of the lower level in y"
+    step = {"scale": float(f"{chosen.step / smoothness:.2g}")}
+    notes["algorithm.y"] = f"{chosen.step:g}/L; L = {smoothness:.2g} bounds the curvature of the lower level in y"
     notes["algorithm.init"] = "x is the logarithm of the strengths: weak ones, which noise on x leaves nearly alone"
-    average = min(_AVERAGE, max(1, int(algorithm.get("rounds", _AVERAGE)) // 5))
-    return {
-        **content,
-        "algorithm": {**algorithm, "y": {"scale": step}, "init": {"x": _START}},
-        "run": {**content["run"], "average": average},
-    }
+    if chosen.warning:
+        notes[WARNING] = chosen.warning
+    steps = {"y": step} | ({"z": step} if chosen.moves_z else {})
+    if chosen.x is not None:
+        steps["x"] = {"scale": chosen.x}
+        notes["algorithm.x"] = "small: with fewer records there is more noise, and noise on x moves exp(x)"
+    published = content["run"]
+    if chosen.average is not None:
+        last = min(chosen.average, max(1, int(algorithm.get("rounds", chosen.average)) // 5))
+        published = {**published, "average": last}
+    return {**content, "algorithm": {**algorithm, **steps, "init": {"x": _START}}, "run": published}
 
 
 def _smoothness(problem: Mapping[str, Any], features: int) -> float | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
@@ -25,8 +26,20 @@ from decentral_dp.errors import InputError
 RECORDS = shipped_folder("scenario") / "own_records.csv"
 RANGES = {"age": (18, 98), "weight": (40, 140), "pressure": (80, 200), "pulse": (40, 120)}
 MINE = Wishes(csv=RECORDS, label="outcome", classes=["no", "yes"], ranges=RANGES, agents=4)
-# Of a CSV file: one reads trajectories, the other a grid over few coordinates of x. Both are refused in a sentence.
-UNFIT = ("dptd", "gradient_norm_exponential_mechanism")
+# It reads trajectories, and a CSV file has none.
+UNFIT = ("dptd",)
+# Algorithms that have no problem of three classes, and none of numbers.
+TWO_CLASSES = (
+    "dp_sgda",
+    "exponential_mechanism",
+    "gradient_norm_exponential_mechanism",
+    "grid_walk",
+    "privatediff",
+    "privatediff_xy",
+    "regularisation_tuner",
+    "warm_start",
+)
+NO_NUMBERS = ("dp_sgda", "privatediff", "privatediff_xy")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in UNFIT])
@@ -150,7 +163,76 @@ def test_the_step_is_a_tenth_of_the_inverse_smoothness(problem: str, tmp_path: P
     assert short["run"]["average"] == 4
 
 
-@pytest.mark.parametrize("algorithm", ["ma_dsbo", "dp_bilevel"])
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of two classes, of three, and with a number to predict, by the same line."""
+    folder = tmp_path_factory.mktemp("labelled")
+    draw = np.random.default_rng(0)
+    features = draw.uniform(size=(400, 4))
+    number = features @ [3.0, -2.0, 1.0, 0.0]
+    labels = {
+        "two": (number > np.median(number)).astype(int),
+        "three": np.digitize(number, np.quantile(number, [1 / 3, 2 / 3])),
+        "number": number,
+    }
+    for name, label in labels.items():
+        rows = (",".join(map(str, [*row, y])) for row, y in zip(features.tolist(), label.tolist(), strict=True))
+        (folder / f"{name}.csv").write_text("a,b,c,d,target\n" + "\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("labels", ["two", "three", "number"])
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a not in UNFIT])
+def test_what_is_written_for_any_labels_runs_to_its_end(
+    algorithm: str, labels: str, labelled: Path, tmp_path: Path
+) -> None:
+    about: dict[str, Any] = {
+        "two": {"classes": [0, 1]},
+        "three": {"classes": [0, 1, 2]},
+        "number": {"label_range": (-3.0, 5.0)},
+    }[labels]
+    ranges = dict.fromkeys("abcd", (0.0, 1.0))
+    wishes = Wishes(csv=labelled / f"{labels}.csv", label="target", ranges=ranges, algorithm=algorithm, **about)
+    if (labels == "three" and algorithm in TWO_CLASSES) or (labels == "number" and algorithm in NO_NUMBERS):
+        with pytest.raises(InputError, match=r"^--(classes|label-range): .*Take --"):
+            carry_out(tmp_path / "new.toml", wishes)
+        assert not (tmp_path / "new.toml").exists()
+        return
+    carry_out(tmp_path / "new.toml", wishes)
+    run = decentral_dp.run(load(tmp_path / "new.toml", ["seed=1", "run.evaluate_every=1000"]))
+    assert run.result.status == "ok"
+    scores = run.metrics[run.metrics["name"].str.startswith("test_")]
+    assert len(scores)
+    assert np.isfinite(scores["value"]).all()
+
+
+@pytest.mark.parametrize("algorithm", ["ma_dsbo", "dsbo_jhip", "gbdsbo", "vrdsbo"])
+def test_steps_fit_records_that_are_few(algorithm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the steps of the scenarios of their names all of them diverge on breast cancer, in every seed."""
+    frame = load_breast_cancer(as_frame=True).frame
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    ranges = {c: (0.9 * float(frame[c].min()), 1.1 * float(frame[c].max())) for c in frame.columns[:-1]}
+    wishes = Wishes(
+        csv=tmp_path / "mine.csv", label="target", classes=[0, 1], ranges=ranges, algorithm=algorithm, epsilon=4.0
+    )
+    carry_out(tmp_path / "new.toml", wishes)
+    assert ("vrdsbo learned nothing" in capsys.readouterr().out) == (algorithm == "vrdsbo")
+    content = load(tmp_path / "new.toml").model_dump(exclude_unset=True)
+    content["algorithm"] = load(algorithm).algorithm.model_dump(exclude_unset=True)
+    lost = [decentral_dp.run(load({**content, "seed": s}, folder=tmp_path)).result.status for s in (1, 2, 3)]
+    assert "diverged" in lost
+    scores = []
+    for seed in (1, 2, 3):
+        metrics = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}"])).metrics
+        rows = metrics[(metrics["name"] == "test_accuracy") & (metrics["agent"] == "mean")]
+        scores.append(float(rows["value"].iloc[-1]))
+    assert np.isfinite(scores).all()
+    if algorithm in ("ma_dsbo", "dsbo_jhip"):
+        # The commonest class has 0.63 of the records.
+        assert np.mean(scores) > 0.7
+
+
+@pytest.mark.parametrize("algorithm", ["spdb", "dp_bilevel"])
 def test_steps_of_other_algorithms_stay_those_of_their_scenario(algorithm: str, tmp_path: Path) -> None:
     content, _ = made(Wishes(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
     assert content["algorithm"].get("y") == load(algorithm).algorithm.model_dump(exclude_unset=True).get("y")
