@@ -8,6 +8,7 @@ for all agents.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
@@ -33,6 +34,8 @@ def _mixed(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
     return (_normal if i % 2 == 0 else _chi2)(rng, i, n, d)
 
 
+# Of all records: as drawn, joined, scaled, dealt, and as their problem has them.
+_COPIES = 5
 FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _mixed}
 
 
@@ -58,6 +61,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
         ((10, 3), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1])
     """
     draw = FAMILIES[name]
+    _require_memory(n_agents, records, test_records, d)
     truth = public_generator(seed, f"{name} truth").standard_normal(d)
     owners = [np.full(records, i) for i in range(n_agents)] + [np.arange(test_records) % n_agents]
     parts, margins = [], []
@@ -111,6 +115,7 @@ def classification(
         raise InputError(
             f"problem.synthetic.separation: got {separation}, but a finite number of at least 0 is wanted."
         )
+    _require_memory(n_agents, records, test_records, d)
     n = n_agents * records + test_records
     coins = public_generator(seed, "synthetic_classification truth")
     direction = coins.standard_normal(d)
@@ -125,6 +130,25 @@ def classification(
     owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
     made = _dataset("synthetic_classification", features, labels.astype(np.int64), owners, n_agents, records)
     return replace(made, alike=True)
+
+
+def _require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
+    """Raises InputError where the records, of which a run has some copies, do not fit into this machine."""
+    wanted = 8.0 * (n_agents * records + test_records) * (d + 3)
+    if wanted * _COPIES > _memory():
+        raise InputError(
+            f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
+            f"test, take {wanted / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
+            f"{_memory() / 1e9:.3g} GB. Use fewer records, features or agents."
+        )
+
+
+def _memory() -> float:
+    """Bytes of this machine; without bound where it does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return np.inf
 
 
 def _dataset(

@@ -12,7 +12,7 @@ from typing import Any
 from decentral_dp.errors import InputError
 from decentral_dp.topology import randomised, structured
 from decentral_dp.topology.graph import Graph, unknown
-from decentral_dp.topology.parameters import Parameter, resolve, whole, wrong_agents
+from decentral_dp.topology.parameters import Parameter, require_room, resolve, whole, wrong_agents
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     if agents < generator.least:
         hint = ' or kind = "complete" for one agent alone' if agents == 1 else ""
         raise wrong_agents(kind, f"at least {generator.least}", agents, f"use {generator.least} or more{hint}")
+    # A connected graph has no fewer.
+    require_room(kind, agents - 1)
     if whole("seed", seed) < 0:
         raise InputError(f"seed: got {seed}, wanted a whole number of at least 0.")
     return generator.make(agents, resolve(f'topology (kind "{kind}")', generator.parameters, params), seed)

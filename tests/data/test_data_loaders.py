@@ -399,3 +399,12 @@ def test_classes_differ_in_the_relevant_features_alone(relevant: int | None) -> 
     # A mean of 4000 records misses by 0.016; the least relevant coordinate of this direction is far above that.
     assert int((np.abs(apart) > 0.15).sum()) == (relevant or 6)
     assert np.linalg.norm(apart) == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["synthetic_classification", "synthetic_normal"])
+@pytest.mark.parametrize(("key", "number"), [("records", 10**9), ("test_records", 10**10), ("d", 10**9)])
+def test_records_that_no_machine_holds_are_refused_before_they_are_drawn(kind: str, key: str, number: int) -> None:
+    """Drawing them ends the process, without a word: the kernel kills what takes all memory."""
+    sizes = {"d": 10, "records": 20, "test_records": 10, key: number}
+    with pytest.raises(InputError, match=r"^problem\.synthetic: .* and this machine has .* GB\. Use fewer records"):
+        load(kind, n_agents=10, seed=0, **sizes)

@@ -11,6 +11,7 @@ import pytest
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology import build, from_edges, randomised
+from decentral_dp.topology.generators import GENERATORS, generate
 from tests.support.topology_oracle import THIRD, graph_of, naive, svd_rho
 
 
@@ -143,3 +144,9 @@ def test_agents_that_are_fractions_are_refused() -> None:
     """(0, 1.5) ran as (0, 1)."""
     with pytest.raises(InputError, match="no whole numbers"):
         from_edges(np.array([[0, 1.5], [1, 2]]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", sorted(GENERATORS))
+def test_more_agents_than_edges_that_are_built_are_refused_at_once(kind: str) -> None:
+    with pytest.raises(InputError, match=r"^topology"):
+        generate(kind, 2**31 + 2, {}, seed=0)
