@@ -25,6 +25,7 @@ from decentral_dp.config.algorithm_schema import (
     which_table,
 )
 from decentral_dp.config.problem_schema import ProblemTable
+from decentral_dp.config.run_schema import RunTable
 from decentral_dp.config.table_types import (
     Channel,
     Count,
@@ -180,49 +181,6 @@ class PrivacyTable(Table):
     def noise(self, channel: str) -> Noise | None:
         found: Noise | None = getattr(self, channel)
         return found
-
-
-class RunTable(Table):
-    """Where it runs and what is evaluated."""
-
-    engine: Literal["local", "ray"] = Field(
-        default="local",
-        description='"local": one process; "ray": agents in actors of a Ray cluster. Both release the same values.',
-    )
-    address: str | None = optional(
-        'A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
-    )
-    place: Annotated[str, Field(min_length=1, max_length=100)] | None = optional(
-        'Resource of the machine that an agent\'s actor is to be on, such as "site-{agent}". Read by ray.'
-    )
-    agents_per_actor: Count = Field(default=1, description="Agents of one actor. Read by ray.")
-    blocks: Count = Field(default=1, description="Blocks that agents are computed in. Read by local.")
-    evaluate_every: Count = Field(
-        default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
-    )
-    average: Count = Field(
-        default=1,
-        description=(
-            "The mean of the last so many released values is evaluated and published. Read by gossip algorithms."
-        ),
-    )
-    keep_releases: bool = Field(
-        default=False,
-        description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
-    )
-    agent_scores: bool = Field(
-        default=False,
-        description=(
-            "Whether agents send scores of their own records, which nothing protects; else such scores are left out. "
-            "Read beside problem.manifest."
-        ),
-    )
-    log: Annotated[list[Literal["tensorboard", "mlflow"]], Field(max_length=2)] | None = optional(
-        'Where progress is written besides: "tensorboard" or "mlflow", each an extra. Read where a run has a folder.'
-    )
-    device: Literal["cpu", "cuda"] = Field(
-        default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'
-    )
 
 
 class Scenario(Table):

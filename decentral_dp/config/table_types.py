@@ -32,6 +32,8 @@ Decay = Annotated[float, Field(ge=0, le=100)]
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+# Longer than a day nobody waits.
+Seconds = Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)]
 # A title, on terminals, pages and pictures.
 Line = Annotated[str, AfterValidator(printable)]
 

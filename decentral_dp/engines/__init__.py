@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from decentral_dp.engines.protocol import Engine
+from decentral_dp.engines.recovery import Recovery
 from decentral_dp.errors import needing
 
 
-def _local(address: str | None, place: str | None) -> Engine:
+def _local(address: str | None, place: str | None, recovery: Mapping[str, Any]) -> Engine:
     from decentral_dp.engines.local import LocalEngine
 
     return LocalEngine()
 
 
-def _ray(address: str | None, place: str | None) -> Engine:
+def _ray(address: str | None, place: str | None, recovery: Mapping[str, Any]) -> Engine:
     with needing('run.engine = "ray"'):
         from decentral_dp.engines.ray import RayEngine
 
-    return RayEngine(address, place)
+    return RayEngine(address, place, Recovery(**recovery))
 
 
-ENGINES: dict[str, Callable[[str | None, str | None], Engine]] = {"local": _local, "ray": _ray}
+ENGINES: dict[str, Callable[[str | None, str | None, Mapping[str, Any]], Engine]] = {"local": _local, "ray": _ray}
 
-__all__ = ["ENGINES"]
+__all__ = ["ENGINES", "Recovery"]

@@ -30,15 +30,12 @@ from decentral_dp.engines.protocol import (
     last_common,
 )
 from decentral_dp.engines.ray_cluster import cluster, started, wanted
+from decentral_dp.engines.recovery import Recovery
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
 _AHEAD = 32
-# Seconds after which actors are asked whether they are there, and after which the driver keeps what they would go on
-# from; starts after a loss before a run gives up, and the seconds before the first of them, doubled each time up to
-# the longest.
-_HEARTBEAT, _SAVE_EVERY, _RESTARTS, _PAUSE, _LONGEST_PAUSE = 1.0, 5.0, 3, 0.25, 5.0
 
 
 class Actor:
@@ -128,10 +125,12 @@ class RayEngine:
     Args:
         address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one.
         place: resource of the machine that an agent is to be on, {agent} its number; None for any machine.
+        recovery: what happens where an actor is lost.
     """
 
     address: str | None = None
     place: str | None = None
+    recovery: Recovery = field(default_factory=Recovery)
     name = "ray"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
@@ -146,7 +145,7 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        kept = _Kept(control.saved, -1)
+        kept = _Kept(control.saved, -1, self.recovery)
         places = [wanted(self.place, node.agents) for node in nodes]
         with cluster(self.address):
             while True:
@@ -175,7 +174,7 @@ class RayEngine:
         with cluster(self.address), _actors(ClientActor, arguments, places) as actors:
 
             def everywhere(method: str, *given: Any) -> list[Any]:
-                kept = _Kept(None, -1)
+                kept = _Kept(None, -1, self.recovery)
                 while True:
                     # Once into the object store, not once for every actor.
                     shared = [ray.put(a) for a in given]
@@ -205,6 +204,7 @@ class _Kept:
 
     saved: Saved | None
     observed: int
+    recovery: Recovery
     restarts: int = 0
     at: float = field(default_factory=time.monotonic)
 
@@ -214,12 +214,12 @@ class _Kept:
     def lost(self, error: ray.exceptions.RayError) -> None:
         """Allow another start, after a pause, or end the run."""
         self.restarts += 1
-        if self.restarts > _RESTARTS:
+        if self.restarts > self.recovery.restarts:
             raise ActorLostError(
                 f"an agent's actor ended {self.restarts} times after round {self.saved.round if self.saved else 0}: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-        time.sleep(min(_PAUSE * 2.0 ** min(self.restarts, 10), _LONGEST_PAUSE))
+        time.sleep(self.recovery.wait(self.restarts))
 
 
 @contextlib.contextmanager
@@ -289,11 +289,11 @@ def _drive(
             last = look(t)
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
-            if time.monotonic() - alive > _HEARTBEAT:
+            if time.monotonic() - alive > kept.recovery.heartbeat:
                 # What is sent to a lost actor waits in the head's memory, until somebody asks.
                 ray.get([a.alive.remote() for a in actors])
                 alive = time.monotonic()
-        if time.monotonic() - kept.at > _SAVE_EVERY and not own_records:
+        if time.monotonic() - kept.at > kept.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
             ray.get([a.alive.remote() for a in actors])
             kept.keep(Saved(t, tuple(ray.get([a.save.remote() for a in actors]))))

@@ -341,7 +341,7 @@ def _perform(
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 
     table = job.scenario.run
-    engine = ENGINES[table.engine](table.address, table.place)
+    engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()))
     control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
         control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases, states=kept.states)

@@ -21,6 +21,7 @@ from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AGENT, SECRET, digest_of_shard
 from decentral_dp.data.shard_manifest import Held, Manifest
 from decentral_dp.errors import InputError
+from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.simulation.in_progress_files import write_synced
 from decentral_dp.simulation.run_folder import check_writable
 
@@ -64,8 +65,6 @@ def write_shards(
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
     unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
     shards = shards_of(unscaled, n_agents)
-    if shards.trajectory is not None:
-        raise InputError(f"problem.data: the records of {shards.source!r} are trajectories; no agent can have a file.")
     seed = s.problem.seed if s.problem.seed is not None else public_seed(s)
     bounds = dataset_of(s, n_agents, seed, certified=False).bounds
     out.mkdir(parents=True, exist_ok=True)
@@ -93,6 +92,9 @@ def _check(s: Scenario) -> None:
         raise InputError("shards: the records of this scenario are with their agents already. Give another scenario.")
     if objects_of(s):
         raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
+    # Known beforehand: making them takes long.
+    if s.problem.kind in MINIMAX and MINIMAX[s.problem.kind].trajectories:
+        raise InputError(f"problem.data: the records of {s.problem.data!r} are trajectories; no agent can have a file.")
 
 
 def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:

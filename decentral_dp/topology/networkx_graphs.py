@@ -76,7 +76,8 @@ def read_format(path: Path, content: bytes) -> Graph:
             # It warns of attributes without a declared type, which are not needed.
             warnings.simplefilter("ignore")
             graph = reader(io.BytesIO(content))
-    except (*USER_ERRORS, ParseError, _networkx_error()) as error:
+    except (*USER_ERRORS, StopIteration, ParseError, _networkx_error()) as error:
+        # Pajek's reader takes the line after a heading to be there.
         raise InputError(f"topology.file: {path} is not readable as {name} ({reason(error)}).") from error
     return read_networkx(graph, f"topology.file: {path}")
 

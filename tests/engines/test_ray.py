@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 import decentral_dp
+from decentral_dp.engines import Recovery
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
@@ -78,14 +79,10 @@ def test_local_blocks_agree(scenario: Make, blocks: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["gossip", "dp_bilevel"])
-def test_lost_actors_are_started_again_with_the_same_draws(
-    scenario: Make, ray_cluster: None, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_cluster: None, name: str) -> None:
     import ray
 
-    from decentral_dp.engines import ray as module
-
-    monkeypatch.setattr(module, "_SAVE_EVERY", 0.05)
+    engine = RayEngine(recovery=Recovery(save_every=0.05))
     rounds = 60 if name == "gossip" else 6
     given: Any = scenario(algorithm={"rounds": rounds}, topology={"agents": 4}) if name == "gossip" else name
     job = build(decentral_dp.load(given, [f"algorithm.rounds={rounds}", "run.agents_per_actor=2", 'run.engine="ray"']))
@@ -98,7 +95,7 @@ def test_lost_actors_are_started_again_with_the_same_draws(
         return False
 
     evaluated = [1, rounds // 2, rounds]
-    survived = job.start(RayEngine(), RunControl(evaluated, kill_one))
+    survived = job.start(engine, RunControl(evaluated, kill_one))
     assert ray.is_initialized(), "the cluster was not ours to end"
     assert seen == evaluated, "no round is observed twice"
     undisturbed = job.start(RayEngine(), RunControl(evaluated))
@@ -113,8 +110,9 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 ) -> None:
     from decentral_dp.engines import ray as module
 
-    monkeypatch.setattr(module, "_PAUSE", 0.0)
-    job = build(decentral_dp.load(scenario(algorithm={"rounds": 400}, run={"engine": "ray", "agents_per_actor": 3})))
+    at_once = {"restarts": 1, "pause": 0.0, "heartbeat": 0.2}
+    run = {"engine": "ray", "agents_per_actor": 3, "recovery": at_once}
+    given = decentral_dp.load(scenario(algorithm={"rounds": 400}, run=run))
     advance = module.Actor.advance
 
     def die(self: Any, *messages: Any) -> Any:
@@ -123,8 +121,8 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
         return advance(self)
 
     monkeypatch.setattr(module.Actor, "advance", die)
-    with pytest.raises(RuntimeError, match="actor ended 4 times after round 0"):
-        RayEngine().run(job.nodes(), 400, RunControl([1, 400]))
+    with pytest.raises(RuntimeError, match="actor ended 2 times after round 0"):
+        decentral_dp.run(given)
     _until(lambda: not ray_actors(), 20)
 
 

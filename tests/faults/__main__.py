@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import damage
 from .damage import mutate, truncate
+from .files import damage_files
 from .kills import kill_local
 from .network import lossy_network
 from .ray_kills import kill_actors, kill_drivers, lose_machines
@@ -24,6 +25,7 @@ KINDS = {
     "truncated": truncate,
     "mutated": mutate,
     "tampered": tamper,
+    "files": damage_files,
 }
 
 

@@ -35,13 +35,12 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     """
     import ray
 
-    from decentral_dp.engines import ray as engine
+    from decentral_dp.engines import Recovery
     from decentral_dp.engines.protocol import RunControl
     from decentral_dp.engines.ray import RayEngine
 
     # As many losses as it takes, one soon after the other.
-    engine._SAVE_EVERY, engine._RESTARTS, engine._PAUSE = 0.2, 1000, 0.01
-    engine._LONGEST_PAUSE = 0.1
+    engine = RayEngine(recovery=Recovery(save_every=0.2, restarts=1000, pause=0.01, longest_pause=0.1))
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 1500
     given["topology"]["agents"] = 6
@@ -63,7 +62,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
             thread = threading.Thread(target=disturb)
             thread.start()
-            again = job.start(RayEngine(), RunControl([0, 1500]))
+            again = job.start(engine, RunControl([0, 1500]))
             over.set()
             thread.join()
             runs += 1
@@ -149,11 +148,11 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
     import ray
     from ray.cluster_utils import Cluster
 
-    from decentral_dp.engines import ray as engine
+    from decentral_dp.engines import Recovery
     from decentral_dp.engines.protocol import RunControl
     from decentral_dp.engines.ray import RayEngine
 
-    engine._SAVE_EVERY, engine._RESTARTS, engine._PAUSE, engine._LONGEST_PAUSE = 0.5, 1000, 0.1, 1.0
+    recovery = Recovery(save_every=0.5, restarts=1000, pause=0.1, longest_pause=1.0)
     given = json.loads(json.dumps(SCENARIO))
     rounds = given["algorithm"]["rounds"] = 60
     sizes = {"dimension": 4000, "records": 6, "test_records": 4}
@@ -184,7 +183,7 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
 
             with ThreadPoolExecutor(1) as pool:
                 ended = pool.submit(end)
-                again = job.start(RayEngine(), RunControl([0, rounds]))
+                again = job.start(RayEngine(recovery=recovery), RunControl([0, rounds]))
                 over.set()
                 lost, runs = lost + int(ended.result()), runs + 1
             for channel, value in whole.last.released.items():

@@ -60,7 +60,7 @@ def tamper(times: int, seed: int, place: Path) -> Tally:
         done = _change(changed, name, draw)
         # Who does not read a file cannot be misled by it.
         commands = [which for which, (_, files) in _COMMANDS.items() if name in files]
-        said = [_tried(_COMMANDS[which][0], changed) for which in commands]
+        said = [tried(_COMMANDS[which][0], changed) for which in commands]
         rendered, refused = rendered + (said[0] == "done"), refused + (said[0] == "refused")
         for which, one in zip(commands, said, strict=True):
             if one not in ("done", "refused"):
@@ -205,7 +205,7 @@ _COMMANDS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 }
 
 
-def _tried(command: Callable[[Path], object], folder: Path) -> str:
+def tried(command: Callable[[Path], object], folder: Path) -> str:
     """ "done", "refused", or what went wrong."""
     before, room = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
     # What reads a device to its end is told at once, and not by the machine.

@@ -13,7 +13,16 @@ from . import network
 ROOT = Path(__file__).parents[2]
 
 # Kind → how many times.
-FAULTS = {"local": 4, "truncated": 10, "mutated": 40, "tampered": 40, "driver": 1, "machine": 1, "network": 1}
+FAULTS = {
+    "local": 4,
+    "truncated": 10,
+    "mutated": 40,
+    "tampered": 40,
+    "files": 60,
+    "driver": 1,
+    "machine": 1,
+    "network": 1,
+}
 
 
 @pytest.mark.parametrize(("kind", "times"), FAULTS.items())

@@ -234,6 +234,7 @@ def test_directed_graphml(tmp_path: Path) -> None:
         ("a.gml", "graph [ node [ id", "is not readable as GML"),
         ("a.gexf", "<gexf", "is not readable as GEXF"),
         ("a.net", "*Vertices x", "is not readable as Pajek"),
+        ("a.net", '*Network a\n*Vertices 2\n1 "a"\n', "is not readable as Pajek"),
         ("a.graphml", "<graphml", "is not readable as GraphML"),
         ("a.graphml", "<graphml/>", "is not readable as GraphML"),
         ("a.toml", "kind = ", "is not valid TOML"),

@@ -1,0 +1,126 @@
+"""Data and graph files that are damaged: each is read, or refused in a sentence."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+
+import decentral_dp
+
+from .kills import Tally
+from .tampering import tried
+
+AGENTS = 6
+# Words that stand where a number or a name was.
+_ODD = (
+    b"nan",
+    b"1e308",
+    b"-1e400",
+    b"",
+    b"9" * 400,
+    b"x" * 131_072,
+    b"\xff\xfe",
+    b'"',
+    b"\x00",
+    b"0x1p1023",
+    b"2147483648",
+)
+
+
+def damage_files(times: int, seed: int, place: Path) -> Tally:
+    """Damage files of every format that is read, and price a scenario that names them.
+
+    Args:
+        times: damaged files.
+        seed: of which and where.
+        place: an empty folder.
+    """
+    originals = [*_data(place), *_graphs(place)]
+    draw, read, refused, wrong = random.Random(seed), 0, 0, list[str]()
+    for k in range(times):
+        path = draw.choice(originals)
+        damaged = place / f"damaged{path.suffix}"
+        damaged.write_bytes(_damaged(path.read_bytes(), draw))
+        said = tried(partial(_plan, is_graph=path.stem == "graph"), damaged)
+        read, refused = read + (said == "done"), refused + (said == "refused")
+        if said not in ("done", "refused"):
+            damaged.rename(place / f"wrong-{k}{path.suffix}")
+            wrong.append(f"{k}: {path.name}: {said}")
+    return Tally(times, read, refused, wrong)
+
+
+def _plan(path: Path, is_graph: bool) -> None:
+    content: dict[str, Any] = {
+        "seed": 1,
+        "problem": {"kind": "logistic_regularisation", "data": "breast_cancer", "normalise": "l2"},
+        "topology": {"kind": "ring", "agents": AGENTS},
+        "algorithm": {"kind": "ldp_dsbo", "rounds": 2, "x": {"scale": 0.1}, "y": {"scale": 0.1}, "z": {"scale": 0.1}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 1.0, "z": 1.0}},
+    }
+    if is_graph:
+        content["topology"] = {"file": str(path)}
+    else:
+        labelled = {"label": "label"} if path.suffix in (".csv", ".parquet") else {}
+        features = {"features": 3} if path.suffix == ".libsvm" else {}
+        content["problem"] |= {"data": str(path), "classes": [0, 1], **labelled, **features}
+    plan = decentral_dp.plan(content)
+    epsilon = np.asarray(plan.epsilon)
+    if np.isnan(epsilon).any() or (epsilon < 0.0).any():
+        raise ValueError(f"a budget of {epsilon}")
+
+
+def _data(place: Path) -> list[Path]:
+    draw = np.random.default_rng(1)
+    features, labels = draw.normal(size=(60, 3)), draw.integers(0, 2, 60)
+    frame = pd.DataFrame(features, columns=["a", "b", "c"]).assign(label=labels)
+    paths = [place / f"data.{suffix}" for suffix in ("csv", "npz", "parquet", "libsvm")]
+    frame.to_csv(paths[0], index=False)
+    np.savez(paths[1], X=features, y=labels)
+    frame.to_parquet(paths[2], index=False)
+    rows = (
+        " ".join([str(y), *(f"{j + 1}:{v}" for j, v in enumerate(row))])
+        for row, y in zip(features, labels, strict=True)
+    )
+    paths[3].write_text("\n".join(rows) + "\n")
+    return paths
+
+
+def _graphs(place: Path) -> list[Path]:
+    graph = nx.circulant_graph(AGENTS, [1, 2])
+    for k, (a, b) in enumerate(graph.edges):
+        graph.edges[a, b]["weight"] = 0.1 + 0.01 * k
+    paths = [place / f"graph.{suffix}" for suffix in ("graphml", "gml", "gexf", "net", "adjlist", "edges")]
+    nx.write_graphml(graph, paths[0])
+    nx.write_gml(graph, paths[1], stringizer=str)
+    nx.write_gexf(graph, paths[2])
+    nx.write_pajek(graph, paths[3])
+    nx.write_adjlist(graph, paths[4])
+    nx.write_weighted_edgelist(graph, paths[5])
+    return paths
+
+
+def _damaged(content: bytes, draw: random.Random) -> bytes:
+    """The content after one to three changes."""
+    for _ in range(draw.randint(1, 3)):
+        at, length = draw.randrange(len(content) + 1), draw.randint(1, 40)
+        kind = draw.choice(["bits", "cut", "gone", "twice", "noise", "word", "word"])
+        if kind == "bits" and content:
+            at = min(at, len(content) - 1)
+            content = content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :]
+        elif kind == "cut":
+            content = content[:at]
+        elif kind == "gone":
+            content = content[:at] + content[at + length :]
+        elif kind == "twice":
+            content = content[:at] + content[at : at + length] + content[at:]
+        elif kind == "noise":
+            content = content[:at] + draw.randbytes(length) + content[at + length :]
+        elif kind == "word":
+            content = content[:at] + draw.choice(_ODD) + content[at + draw.randint(0, 6) :]
+    return content
