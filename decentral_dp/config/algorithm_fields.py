@@ -10,6 +10,7 @@ from pydantic import Field
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import Bounds, Option
+from decentral_dp.config.table_types import LARGEST_COUNT
 
 # Type of a field → the table that it is in a scenario: a step size, a domain.
 Tables = Mapping[Any, type]
@@ -64,6 +65,8 @@ def _annotation(option: Option, tables: Tables) -> Any:
 def _number(kind: Any, b: Bounds) -> Any:
     limits = {"gt": b.above, "ge": b.at_least, "lt": b.below, "le": b.at_most}
     given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    if kind is int and not {"lt", "le"} & given.keys():
+        given["le"] = LARGEST_COUNT
     if kind is float and not ({"gt", "ge"} & given.keys() and {"lt", "le"} & given.keys()):
         given["allow_inf_nan"] = False
     return Annotated[kind, Field(**given)] if given else kind

@@ -24,7 +24,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 # What is counted fits into 64 bits with room for products, and seeds into 64 bits.
-Count = Annotated[int, Field(ge=1, le=10**12)]
+LARGEST_COUNT = 10**12
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 
 
 # Beyond it what decays is zero, or infinite where it divides, after a few rounds.

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError, build, load
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.config.loading import scenario_names
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]
@@ -469,3 +471,14 @@ def test_the_last_part_of_a_key_finds_its_table(override: str, meant: str) -> No
     with pytest.raises(InputError) as refused:
         load("ring_breast_cancer", [override])
     assert str(refused.value) == f"{override.partition('=')[0]}: unknown key; did you mean {meant}."
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind in scenario_names()])
+def test_whole_numbers_of_algorithms_fit_into_64_bits(kind: str) -> None:
+    content = load(kind).model_dump(exclude_unset=True)
+    options = [key for key, value in content["algorithm"].items() if isinstance(value, int) and value is not True]
+    assert "rounds" in options
+    for key in options:
+        given = {**content, "algorithm": {**content["algorithm"], key: 2**63}}
+        with pytest.raises(InputError, match=rf"^algorithm\.{key}: got 9223372036854775808, wanted"):
+            load(given)
