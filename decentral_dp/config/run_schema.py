@@ -44,7 +44,13 @@ class RunTable(Table):
     recovery: RecoveryTable | None = optional(
         "What happens where an actor is lost; its defaults if left out. Read by ray."
     )
-    agents_per_actor: Count = Field(default=1, description="Agents of one actor. Read by ray.")
+    agents_per_actor: Count | Literal["auto"] = Field(
+        default=1,
+        description=(
+            'Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is '
+            "given. Read by ray."
+        ),
+    )
     blocks: Count = Field(default=1, description="Blocks that agents are computed in. Read by local.")
     evaluate_every: Count = Field(
         default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
@@ -72,3 +78,8 @@ class RunTable(Table):
     device: Literal["cpu", "cuda"] = Field(
         default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'
     )
+
+    @property
+    def agents_per_block(self) -> int | None:
+        """Agents of one actor; None where `blocks` says how they are hosted."""
+        return self.agents_per_actor if self.engine == "ray" and self.agents_per_actor != "auto" else None

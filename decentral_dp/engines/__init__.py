@@ -23,6 +23,21 @@ def _ray(address: str | None, place: str | None, recovery: Mapping[str, Any]) ->
     return RayEngine(address, place, Recovery(**recovery))
 
 
+def cores(address: str | None) -> int:
+    """Count the cores of the Ray cluster at an address, or of the one that would be started here.
+
+    Args:
+        address: "auto" or "host:port"; None for a Ray on this machine.
+
+    Raises:
+        InputError: no Ray is reachable there, or Ray is not installed.
+    """
+    with needing('run.engine = "ray"'):
+        from decentral_dp.engines import ray_cluster
+
+    return ray_cluster.cores(address)
+
+
 ENGINES: dict[str, Callable[[str | None, str | None, Mapping[str, Any]], Engine]] = {"local": _local, "ray": _ray}
 
-__all__ = ["ENGINES", "Recovery"]
+__all__ = ["ENGINES", "Recovery", "cores"]

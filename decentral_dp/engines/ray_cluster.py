@@ -54,6 +54,14 @@ def cluster(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+def cores(address: str | None) -> int:
+    """As in `decentral_dp.engines.cores`."""
+    if address is None and not ray.is_initialized():
+        return os.cpu_count() or 1
+    with cluster(address):
+        return max(1, int(ray.cluster_resources().get("CPU", 1.0)))  # type: ignore[no-untyped-call] # ray has no types for it
+
+
 def _offer_token() -> None:
     """Have this process show the token that is kept here, if there is one and nothing else was set.
 
@@ -135,8 +143,10 @@ def started(kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Seque
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
     share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments))
-    spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", max_restarts=0)(kind)
-    placed = ray.remote(num_cpus=0, max_restarts=0)(kind)
+    # The head would keep kilobytes of every one of the last 100 000 calls.
+    common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False}
+    spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", **common)(kind)
+    placed = ray.remote(num_cpus=0, **common)(kind)
     return [
         placed.options(resources=dict(place)).remote(*given) if place else spread.remote(*given)
         for given, place in zip(arguments, places, strict=True)

@@ -6,6 +6,7 @@ labels, missing clips.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.config.shard_components import agent_shards_of
 from decentral_dp.data import Shards
+from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Ledger
@@ -100,6 +102,24 @@ def build(
     if needs_rehearsal(job):
         rehearse(job, lambda shards: records_of(job, shards))
     return job
+
+
+def hosted(job: Job) -> Job:
+    """Put a number in the place of `run.agents_per_actor = "auto"`.
+
+    It is the least at which no core has two actors, ⌈m / cores⌉; 1 where agents have machines of their own
+    (`run.place`). The folder of a run keeps the number: `resume` hosts the agents alike on any cluster. What is
+    released does not depend on it.
+
+    Raises:
+        InputError: the cluster is not there.
+    """
+    table = job.scenario.run
+    if table.engine != "ray" or table.agents_per_actor != "auto":
+        return job
+    each = 1 if table.place is not None else math.ceil(job.n_agents / cores(table.address))
+    settled = table.model_copy(update={"agents_per_actor": each})
+    return replace(job, scenario=job.scenario.model_copy(update={"run": settled}))
 
 
 def records_of(job: Job, shards: Shards) -> dict[Split, tuple[Any, ...]]:

@@ -153,7 +153,7 @@ class Job(Protocol):
     def sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
         run = self.scenario.run
-        return block_sizes(self.n_agents, run.blocks, run.agents_per_actor if run.engine == "ray" else None)
+        return block_sizes(self.n_agents, run.blocks, run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
         elsewhere = isinstance(self.records, RecordsElsewhere)

@@ -27,7 +27,7 @@ from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.charged_again import all_released, charged_again
 from decentral_dp.simulation.event_writers import check_installed, logged
 from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.job_builder import build, hosted
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.kept_releases import intact
 from decentral_dp.simulation.metrics import Row
@@ -146,7 +146,7 @@ def run(
         ('ok', 2, (8, 5))
     """
     loaded = load_with_records(scenario, records=data)
-    job = build(loaded, problem, algorithm, mechanism, topology, data, partition)
+    job = hosted(build(loaded, problem, algorithm, mechanism, topology, data, partition))
     if out is None:
         return _finished(job, progress)
     folder = Path(out)

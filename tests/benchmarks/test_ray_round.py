@@ -1,4 +1,4 @@
-"""A round of the Ray engine against bare actor calls that pass references along the same graph."""
+"""Rounds of the Ray engine: against bare actor calls along the same graph, against one process, and in memory."""
 
 from __future__ import annotations
 
@@ -8,28 +8,18 @@ from typing import Any
 
 import numpy as np
 import ray
+from threadpoolctl import threadpool_limits
 
-from decentral_dp.engines.protocol import AgentNode, RunControl, blocks
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import Actor, _drive, _Kept
 from decentral_dp.engines.ray_cluster import started
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.randomness import Streams, seeded_root
-from tests.benchmarks.test_gossip import CHANNELS, DIMENSION, PureGossip, ring
+from decentral_dp.engines.recovery import Recovery
+from tests.benchmarks.ray_memory import AGENTS, grown, nodes
+from tests.benchmarks.rings import ring_job
+from tests.benchmarks.test_gossip import DIMENSION
 
-AGENTS = 10
 ROUNDS = 300
-
-
-class Make:
-    """A picklable factory of an agent's mechanism."""
-
-    def __init__(self, agents: np.ndarray) -> None:
-        self._agents = agents
-
-    def __call__(self) -> ScheduledReleaser:
-        ones = np.ones(self._agents.size)
-        schedules = dict.fromkeys(CHANNELS, NoiseSchedule(ones, ones * 0.1))
-        return ScheduledReleaser("laplace", schedules, Streams(seeded_root(1, b"benchmark"), "noise", self._agents))
 
 
 class Bare:
@@ -42,23 +32,16 @@ class Bare:
         return self._value
 
 
-def nodes() -> list[AgentNode]:
-    cut = blocks(ring(AGENTS), [1] * AGENTS)
-    return [AgentNode(agents, PureGossip(1), None, Make(agents), near, mixing) for agents, near, mixing in cut]
-
-
 def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     """Ten agents on a ring, three channels of 64, Laplace noise and ledger, per round."""
-    # The programs of this benchmark are not installed where the actors live.
-    for module in (PureGossip.__module__, __name__):
-        ray.cloudpickle.register_pickle_by_value(sys.modules[module])
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
         actors = started(Actor, [(node, ROUNDS, None) for node in placed], [{}] * len(placed))
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
-        _drive(actors, placed, ROUNDS, RunControl(), _Kept(None, 0))
+        _drive(actors, placed, ROUNDS, RunControl(), _Kept(None, 0, Recovery()))
         best["ours"] = min(best["ours"], time.perf_counter() - start)
         for actor in actors:
             ray.kill(actor)
@@ -84,3 +67,38 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     )
     benchmark.pedantic(lambda: None, rounds=1)
     assert ratio <= 1.5
+
+
+def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> None:
+    """Whole certified rounds on a ring, 20 + 20 records × 64 features, against the same in one process on one core."""
+    rounds = 100
+    job = ring_job(rounds, 1000, 20, 64)
+    halves, whole = job.nodes([500, 500]), job.nodes([1000])
+    best = {"ray": float("inf"), "local": float("inf")}
+    for _ in range(4):
+        actors = started(Actor, [(node, rounds, None) for node in halves], [{}, {}])
+        ray.get([a.__ray_ready__.remote() for a in actors])
+        start = time.perf_counter()
+        _drive(actors, halves, rounds, RunControl(), _Kept(None, 0, Recovery()))
+        best["ray"] = min(best["ray"], time.perf_counter() - start)
+        for actor in actors:
+            ray.kill(actor)
+        with threadpool_limits(limits=1):
+            start = time.perf_counter()
+            LocalEngine().run(whole, rounds)
+            best["local"] = min(best["local"], time.perf_counter() - start)
+    ratio = best["ray"] / best["local"]
+    benchmark.extra_info["ratio"] = round(ratio, 2)
+    print(f"\n1000 agents in two actors: {ratio:.2f} × one process, {10 * best['ray']:.1f} ms a round (at most 1.3)")
+    benchmark.pedantic(lambda: None, rounds=1)
+    assert ratio <= 1.3
+
+
+def test_memory_of_the_head(benchmark: Any, ray_cluster: None) -> None:
+    """Ten actors, 100 000 calls: what the processes of the head grow by after the first half."""
+    sizes = grown(rounds=10_000, looks=2)
+    first, last = (sum(size.values()) for size in sizes)
+    benchmark.extra_info["MiB"] = round(last - first)
+    print(f"\nthe head over 100 000 actor calls: {first:.0f} MiB after half of them, {last:.0f} MiB after all")
+    benchmark.pedantic(lambda: None, rounds=1)
+    assert last - first <= 0.1 * first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
@@ -23,12 +24,13 @@ import pytest
 import yaml
 
 import decentral_dp
+from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import Recovery
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
-from decentral_dp.engines.ray_cluster import core_share
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.engines.ray_cluster import core_share, started
+from decentral_dp.simulation.job_builder import build, hosted
 from tests.support.ray_processes import ray_actors, ray_processes
 
 Make = Callable[..., dict[str, Any]]
@@ -54,6 +56,44 @@ def test_ray_gives_the_same_numbers_and_the_same_ledger(
     for channel, value in local.released.items():
         np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
         np.testing.assert_allclose(remote.state[channel], local.state[channel], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgd_dual"])
+def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
+    ray_cluster: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    import ray
+
+    base = decentral_dp.load(name, ["algorithm.rounds=4"])
+    begun: list[int] = []
+
+    def counted(kind: type[Any], arguments: Any, places: Any) -> list[Any]:
+        begun.append(len(arguments))
+        return started(kind, arguments, places)
+
+    monkeypatch.setattr("decentral_dp.engines.ray.started", counted)
+    there = {"engine": "ray", "agents_per_actor": "auto"}
+    remote = decentral_dp.run(changed(base, there), out=tmp_path / "run")
+    assert begun == [ray.cluster_resources()["CPU"]] == [2]
+    m = remote.job.n_agents
+    kept = tomllib.loads((tmp_path / "run" / "scenario.toml").read_text(encoding="utf-8"))
+    assert kept["run"]["agents_per_actor"] == math.ceil(m / 2)
+    local = decentral_dp.run(base)
+    assert remote.records.same_releases(local.records)
+    for channel, value in local.released.items():
+        np.testing.assert_allclose(remote.released[channel], value, atol=1e-9, rtol=0)
+
+
+def test_auto_is_one_agent_an_actor_where_they_have_places_and_nothing_elsewhere(scenario: Make) -> None:
+    placed = build(scenario(run={"engine": "ray", "agents_per_actor": "auto", "place": "site-{agent}"}))
+    assert hosted(placed).sizes() == [1] * placed.n_agents
+    here = build(scenario(run={"agents_per_actor": "auto", "blocks": 2}))
+    assert hosted(here) is here
+    assert here.sizes() == [3, 2]
+
+
+def changed(given: Scenario, run: dict[str, Any]) -> Scenario:
+    return given.model_copy(update={"run": given.run.model_copy(update=run)})
 
 
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_sgd_dual"])
