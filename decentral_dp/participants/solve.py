@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.protocol import Problem, stacked
 from decentral_dp.problems.records import take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
@@ -26,6 +27,8 @@ HALVINGS = 30
 CG_STEPS_PER_DIMENSION = 10
 # Where more are needed, as at an x that has run away, nothing is reported.
 MOST_CG_STEPS = 1000
+# Up to this dimension one Hessian in closed form costs less than the products of conjugate gradients.
+MOST_FORMED = 128
 
 
 class Share(NamedTuple):
@@ -98,7 +101,7 @@ def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents
 
 
 def true_hypergradient(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
-    """Compute ∇F(x), joining the records once: the lower solution, the inverse Hessian, and the gradient of both.
+    """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
 
     Args:
         problem: any bilevel problem.
@@ -109,7 +112,11 @@ def true_hypergradient(problem: Problem, x: Array, agents: Agents, tolerance: fl
     Returns:
         (p,); NaN where a solve does not converge.
     """
-    shares = join_alike(agents)
+    return hypergradient_of_joined(problem, x, join_alike(agents), tolerance)
+
+
+def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
+    """As `true_hypergradient`, of records that `join_alike` has joined."""
     below = _at(problem, x, shares)
     y = _lower(problem, x, below, tolerance)
     z = _inverse_hvp(problem, x, y, below, tolerance)
@@ -160,11 +167,32 @@ def _hessian(problem: Problem, x: Array, y: Array, shares: Sequence[Share]) -> C
     return product
 
 
+def _formed_hessian(problem: Problem, x: Array, y: Array, shares: Sequence[Share]) -> Array:
+    """∇²_yy g(x, y), (q, q)."""
+    q = problem.q
+    alike = np.broadcast_to(x, (q, x.size)), np.broadcast_to(y, (q, q))
+    total = np.array(problem.regulariser(*alike, np.eye(q)).hvp)
+    for share in shares:
+        found = problem.matrices(x, y, None, share.train, Clip(), ("lower_hessian",))
+        if "lower_hessian" in found:
+            total += share.weight * found["lower_hessian"]
+    return total
+
+
 def _solve(problem: Problem, x: Array, y: Array, shares: Sequence[Share], target: Array, tolerance: float) -> Array:
-    """(∇²_yy g)⁻¹ target, preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades."""
+    """(∇²_yy g)⁻¹ target: by Cholesky's method where the Hessian is small and has a closed form, else by gradients.
+
+    These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
+    """
     q = problem.q
     if not np.isfinite(target).all():
         return np.full(q, np.nan)
+    if q <= MOST_FORMED and stacked(problem) is not None:
+        try:
+            return np.asarray(cho_solve(cho_factor(_formed_hessian(problem, x, y, shares)), target))
+        except (LinAlgError, ValueError):
+            # Singular to the last digit, or not finite: products may still do.
+            pass
     product = _hessian(problem, x, y, shares)
     ones = np.ones(q)
     diagonal = problem.regulariser(x[None], y[None], ones[None]).hvp[0]

@@ -32,14 +32,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, Split
+from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
-from decentral_dp.participants.solve import solve_lower, true_hypergradient
+from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import concatenated
@@ -120,20 +121,20 @@ class Evaluator:
         return {**values, "y": np.stack([solve_lower(self.problem, x, self.agents) for x in values["x"]])}
 
     def _hypergradient(self, index: int, x: Array) -> list[Row]:
-        gradient = true_hypergradient(self.problem, x, self.agents)
+        gradient = hypergradient_of_joined(self.problem, x, self._alike)
         # Not finite where the lower level could not be solved at x̄: then there is nothing to report.
         if not np.isfinite(gradient).all():
             return []
         rows: list[Row] = [(index, "mean", "hypergradient_norm", float(np.linalg.norm(gradient)))]
         # Where records count by their places, as held-out ones have none, there is no population to compare with.
         if self.gap and self.test is not None and not isinstance(self.problem, Placed):
-            there = true_hypergradient(self.problem, x, [(self.test, self.test)])
+            there = hypergradient_of_joined(self.problem, x, join_alike([(self.test, self.test)]))
             if np.isfinite(there).all():
                 rows.append((index, "mean", "hypergradient_gap", float(np.linalg.norm(gradient - there))))
         return rows
 
     def _scores(self, v: Mapping[str, Array]) -> dict[str, Array]:
-        train, validation = self._pooled("train"), self._pooled("validation")
+        train, validation = self._pooled
         chosen = scored_agents(len(v["x"]))
         solved = self._solved({channel: value[chosen] for channel, value in v.items()})
         x, y = solved["x"], solved["y"]
@@ -164,10 +165,19 @@ class Evaluator:
         m = len(self.names or self.agents)
         return summarised(index, name, per_row, self.names or [str(row) for row in range(m)] if each else ())
 
-    def _pooled(self, split: Split) -> Weighted:
-        parts = [a[0] if split == "train" else a[1] for a in self.agents]
-        weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
-        return Weighted(concatenated(parts), weights)
+    @cached_property
+    def _pooled(self) -> tuple[Weighted, Weighted]:
+        """Train and validation records of all agents."""
+        return _weighted([a[0] for a in self.agents]), _weighted([a[1] for a in self.agents])
+
+    @cached_property
+    def _alike(self) -> list[Share]:
+        return join_alike(self.agents)
+
+
+def _weighted(parts: Sequence[Any]) -> Weighted:
+    weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
+    return Weighted(concatenated(parts), weights)
 
 
 @dataclass(frozen=True)

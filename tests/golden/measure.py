@@ -123,7 +123,7 @@ def _run(name: str, overrides: list[str], measured: bool) -> decentral_dp.Run:
     """measured: whether the true hypergradient is, which takes longer than the rounds, and is in no golden data."""
     with (
         threadpool_limits(limits=1),
-        nullcontext() if measured else patch.object(metrics, "true_hypergradient", _unknown),
+        nullcontext() if measured else patch.object(metrics, "hypergradient_of_joined", _unknown),
     ):
         return decentral_dp.run(decentral_dp.load(name, overrides))
 

@@ -1,9 +1,10 @@
-"""Exact solutions by Newton and conjugate gradients, against closed forms and finite differences of F."""
+"""Exact solutions by Newton's method, with Hessians and their products, against closed forms and finite differences."""
 
 import numpy as np
 import pytest
 from scipy.optimize import root
 
+from decentral_dp.participants import solve
 from decentral_dp.participants.solve import (
     hypergradient,
     join_alike,
@@ -14,6 +15,7 @@ from decentral_dp.participants.solve import (
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 
 COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
@@ -146,6 +148,42 @@ def test_strengths_over_many_decades(spread):
     grads = [problem.terms(x, y, np.zeros(d), *pair, Clip()).lower_grad_y for pair in agents]
     assert np.linalg.norm(np.mean(grads, axis=0) + np.exp(x) * y) < 1e-8
     assert np.isfinite(true_hypergradient(problem, x, agents)).all()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LogisticHyperparameter(D),
+        Quadratic(D, 0.3),
+        SoftmaxHyperparameter(D, (0.0, 1.0, 2.0)),
+        biased_regularisation(D, (-1.0, 1.0)),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_a_hessian_in_closed_form_and_its_products_give_the_same(problem, monkeypatch):
+    labels = [0.0, 1.0, 2.0] if isinstance(problem, SoftmaxHyperparameter) else [-1.0, 1.0]
+    agents = prepared(problem, raw_agents(labels, 21))
+    x = np.random.default_rng(22).normal(size=problem.p)
+    formed = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
+    monkeypatch.setattr(solve, "_formed_hessian", pytest.fail)
+    monkeypatch.setattr(solve, "MOST_FORMED", 0)
+    by_products = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
+    for one, other in zip(formed, by_products, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_a_hessian_that_is_singular_is_left_to_its_products():
+    """exp(−800) = 0: nothing holds y where no record reaches."""
+    problem = LogisticHyperparameter(D)
+    flat = np.zeros((6, D))
+    flat[:, 0] = [1.0, -1.0, 0.5, 2.0, -0.5, 1.5]
+    agents = [tuple(problem.prepare(flat, np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0]), "l1") for _ in range(2))]
+    x = np.array([0.0, -800.0, -800.0, -800.0])
+    with pytest.raises(solve.LinAlgError):
+        solve.cho_factor(solve._formed_hessian(problem, x, np.zeros(D), solve.join_alike(agents)))
+    y = solve_lower(problem, x, agents)
+    assert y[0] != 0.0
+    np.testing.assert_array_equal(y[1:], 0.0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 800.0])
