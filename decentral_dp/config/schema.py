@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -143,7 +144,8 @@ class PrivacyTable(Table):
     box: dict[Channel, Finite] = Field(
         default={},
         description=(
-            'Variable → bound on every coordinate (x: an upper bound); declared for "as_printed", refused elsewhere.'
+            "Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto "
+            'it, at no cost; under "as_printed" the points of directions are. Read by gossip algorithms.'
         ),
     )
     share: dict[Channel, Positive] = Field(
@@ -177,6 +179,18 @@ class PrivacyTable(Table):
                 f'got {quoted(kind)}, wanted "laplace" or "gaussian", or a mechanism of your own as "file.py:Name"'
             )
         return mechanism
+
+    @property
+    def domain(self) -> dict[str, tuple[float, float]]:
+        """Channel → (low, high) of what is released; without any where boxes are on the arguments of directions."""
+        if self.guarantee == "as_printed":
+            return {}
+        return {c: (-math.inf if c == "x" else -bound, bound) for c, bound in by_channel(self.box).items()}
+
+    @property
+    def argument_box(self) -> dict[str, float]:
+        """Variable → bound on the points at which directions are taken."""
+        return by_channel(self.box) if self.guarantee == "as_printed" else {}
 
     def noise(self, channel: str) -> Noise | None:
         found: Noise | None = getattr(self, channel)

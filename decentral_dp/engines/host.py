@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.protocol import AgentNode, Divergence, Hosted, ReleasedValues
+from decentral_dp.engines.protocol import AgentNode, Divergence, Domain, Hosted, ReleasedValues
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.user_code import USER_ERRORS, failed
@@ -58,7 +59,7 @@ class Host:
         receipts = () if saved is None else saved.get("states", ())
         self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()
-        self._state: Any = node.program.init(self._dataset)
+        self._state: Any = _within(node.domain, node.program.init(self._dataset))
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
         self._own: Bundle | None = None
@@ -88,7 +89,7 @@ class Host:
         with np.errstate(all="ignore"):
             try:
                 values = self._next_round() if self._own is None else self._reply(messages)
-                self._own = self._releaser.release(self._index, values)
+                self._own = _projected(self._node.domain, self._releaser.release(self._index, values))
             except USER_ERRORS as error:
                 raise failed(error, self._round + 1) from error
             message = self._own.concatenated()
@@ -130,7 +131,7 @@ class Host:
             if self._index != (self._round + 1) * stated:
                 made = self._index - self._round * stated
                 raise RuntimeError(f"a step made {made} exchanges, and releases_per_round states {stated}") from None
-            self._state = done.value
+            self._state = _within(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
 
@@ -242,3 +243,23 @@ class Host:
         self._recent.extend(saved["recent"])
         self._divergence = saved["divergence"]
         self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])
+
+
+def _projected(domain: Domain, released: Bundle) -> Bundle:
+    """What was released, brought into its domain: a function of public values, which costs nothing."""
+    if not domain or domain.keys().isdisjoint(released):
+        return released
+    return Bundle({c: _clipped(v, domain.get(c)) for c, v in released.items()})
+
+
+def _within(domain: Domain, state: Any) -> Any:
+    """A state whose public parts are in their domain. What reads records is brought there once it is released."""
+    found = {c: (getattr(state, c, None), limits) for c, limits in (domain or {}).items()}
+    parts = {c: _clipped(v, limits) for c, (v, limits) in found.items() if isinstance(v, np.ndarray)}
+    if not parts:
+        return state
+    return state._replace(**parts) if hasattr(state, "_replace") else replace(state, **parts)
+
+
+def _clipped(value: Array, limits: tuple[float, float] | None) -> Array:
+    return value if limits is None else np.clip(value, *limits)

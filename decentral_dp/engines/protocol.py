@@ -28,6 +28,8 @@ class Releaser(Protocol):
     def release(self, index: int, values: Mapping[str, Value]) -> Bundle: ...
 
 
+# Channel → (low, high).
+Domain = Mapping[str, tuple[float, float]] | None
 # Rounds whose states lie with the agents, oldest first, each with a digest that tells nothing of the state.
 Receipts = Sequence[tuple[int, str]]
 
@@ -69,6 +71,7 @@ class AgentNode(NamedTuple):
         neighbours: numbers of the blocks whose messages it reads, ascending.
         mixing: (b, Σ sizes of those blocks), w_ij for j ≠ i.
         average: how many of the last released values to average for evaluation; default 1, only the last.
+        domain: onto which releases are projected, and states that are public; default none.
         read: reads the data where the block will live, in place of `dataset`; default None. What the agents keep to
             themselves then stays there: no state is viewed, and what is saved of one is a receipt.
 
@@ -84,6 +87,7 @@ class AgentNode(NamedTuple):
     neighbours: tuple[int, ...]
     mixing: sp.csr_array
     average: int = 1
+    domain: Domain = None
     read: Callable[[], Hosted] | None = None
 
 
@@ -303,10 +307,8 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
     """
     m, starts = sum(sizes), np.concatenate([[0], np.cumsum(sizes)])
     everyone = tuple(range(len(sizes)))
-    return [
-        (np.arange(starts[k], starts[k + 1]), everyone, sp.csr_array(np.full((1, m), 1.0 / m)))
-        for k in range(len(sizes))
-    ]
+    mean = sp.csr_array(np.full((1, m), 1.0 / m))
+    return [(np.arange(starts[k], starts[k + 1]), everyone, mean) for k in range(len(sizes))]
 
 
 def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:

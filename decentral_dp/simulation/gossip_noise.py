@@ -60,6 +60,29 @@ def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechan
     return Clip(norm, **by_channel(s.privacy.clip))
 
 
+def check_domain(s: Scenario, channels: Mapping[str, Channel], central: bool) -> None:
+    """Refuse a domain of releases that the algorithm cannot keep.
+
+    Args:
+        s: the scenario; its guarantee and privacy.box are read.
+        channels: channel → what is released on it.
+        central: whether agents answer a server.
+
+    Raises:
+        InputError: agents answer a server, the algorithm does not release the variable, or the domain is empty.
+    """
+    for channel, (low, high) in s.privacy.domain.items():
+        key = f"privacy.box.{channel}"
+        if central:
+            raise InputError(f"{key}: agents of {s.algorithm.kind} answer a server, in no domain. Leave the box out.")
+        if channel not in channels:
+            raise InputError(
+                f"{key}: {s.algorithm.kind} releases no {channel}, but {', '.join(channels)}. Leave it out."
+            )
+        if not low < high:
+            raise InputError(f"{key}: got {high:g}, wanted a bound above 0 on the size of every coordinate.")
+
+
 def schedules(s: Scenario, charged: Mapping[str, str], m: int) -> dict[str, NoiseSchedule]:
     """Schedules as declared; scale 1 for what the target epsilon will calibrate. charged: channel → family."""
     calibrated = s.privacy.epsilon is not None

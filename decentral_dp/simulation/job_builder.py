@@ -45,6 +45,7 @@ from decentral_dp.simulation.gossip_noise import (
     calibration_rounds,
     capped,
     charged_channels,
+    check_domain,
     clips,
     require_calibrated,
     schedules,
@@ -172,6 +173,7 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
+    check_domain(s, channels, algorithm.central)
     chosen: Mechanism = given or mechanism_of_scenario(s)
     clip = clips(s, channels, problem, chosen)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
@@ -288,7 +290,3 @@ def _check_guarantee(s: Scenario) -> None:
             raise InputError('privacy.clip: the paper\'s protocol does not clip. Use guarantee = "certified" to clip.')
         if s.algorithm.protocol == "private":
             raise InputError('algorithm.protocol: "private" is a certified protocol; leave it out for "as_printed".')
-    elif privacy.box:
-        raise InputError(
-            'privacy.box: boxes belong to guarantee = "as_printed"; the certified protocols clip per record.'
-        )

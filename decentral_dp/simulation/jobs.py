@@ -17,7 +17,7 @@ from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.algorithm_components import entry_of
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
     UNATTENDED,
@@ -233,6 +233,7 @@ class GossipJob(Job):
         return recorded.same_releases(self.course.until(recorded.rounds))
 
     def _agent_node(self, agents: NDArray[np.int64], neighbours: tuple[int, ...], mixing: Any) -> AgentNode:
+        privacy, average = self.scenario.privacy, self.scenario.run.average
         dataset_of = partial(
             LocalDataset,
             agents,
@@ -241,12 +242,12 @@ class GossipJob(Job):
             stream=self.stream,
             clip=self.clip,
             batches=Streams(self.root, "batch", agents),
-            box=by_channel(self.scenario.privacy.box),
+            box=privacy.argument_box,
             constants=self.constants,
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
-        node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, self.scenario.run.average)
+        node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
         if isinstance(self.records, RecordsElsewhere):
             return reading_node(node, self.records, self.problem, self.scenario, dataset_of)
         return node._replace(dataset=dataset_of(records=self._records_of(agents)))
@@ -265,8 +266,7 @@ class _Coordinated(Job, Protocol):
 
     def coordinator_node(self) -> CoordinatorNode:
         """The coordinator with its agents in blocks."""
-        ends = np.cumsum(self.sizes())
-        cut = [np.arange(end - size, end) for end, size in zip(ends, self.sizes(), strict=True)]
+        cut = np.split(np.arange(self.n_agents), np.cumsum(self.sizes())[:-1])
         client_blocks = tuple(self._client_block(agents, Streams(self.root, "coins", agents)) for agents in cut)
         make = partial(PlannedReleaser, self.ledger, self.root, self.scenario.privacy.guarantee == "as_printed")
         node = CoordinatorNode(self.algorithm, self.context, make, client_blocks, self.n_agents)

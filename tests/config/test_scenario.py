@@ -86,7 +86,7 @@ REFUSED = {
     "privacy.y={scale=1.0}": "privacy.y.scale: epsilon = 4.0 already settles the noise",
     "privacy.share={y=1.0}": "privacy.share.z: missing",
     "privacy.cap=1e-9": "privacy.cap: the first round alone costs more",
-    "privacy.box={y=1.0}": 'boxes belong to guarantee = "as_printed"',
+    "privacy.box={y=-1.0}": "privacy.box.y: got -1, wanted a bound above 0",
     "algorithm.y.scale=1e300": "cannot be added exactly in float64",
     "run.engine=spark": 'run.engine: got "spark", wanted "local" or "ray"',
     "seed=-1": "seed: got -1, wanted a number of at least 0",

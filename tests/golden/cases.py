@@ -64,7 +64,7 @@ def run_overrides(name: str, noise: bool = True) -> list[str]:
         overrides.append("seed=1")
     overrides += SHORTENED.get(name, ((), ""))[0]
     if not noise:
-        # Clipping stays; targets, scales, shares and boxes are refused where there is no noise.
+        # Clipping stays; targets, scales and shares are refused where there is no noise, and boxes would be domains.
         refused = sorted(content.get("privacy", {}).keys() - {"guarantee", "clip"})
         overrides += ['privacy.guarantee="none"', *(f"privacy.{key}=null" for key in refused)]
         overrides += NOISE_FREE.get(name, ())

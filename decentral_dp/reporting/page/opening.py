@@ -181,7 +181,10 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
             "Clip per record",
             settings_text(privacy.clip if "clip" in (result.get("privacy") or {}) else stated.get("clip")),
         ),
-        ("Boxes on the arguments", settings_text(stated.get("box"))),
+        (
+            "Boxes on the arguments" if privacy.guarantee == "as_printed" else "Domain of releases",
+            settings_text(stated.get("box")),
+        ),
         _messages(algorithm, privacy),
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
