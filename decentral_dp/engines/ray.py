@@ -152,11 +152,12 @@ class RayEngine:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
                 given = zip(nodes, parts, strict=True)
                 arguments = [(node, rounds, part, control.keeps_releases, control.states) for node, part in given]
+                actors: list[Any] = []
                 try:
                     with _actors(Actor, arguments, places) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
                 except _LOST as error:
-                    kept.lost(error)
+                    kept.lost(error, _whose(error, actors, nodes))
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
 
@@ -183,7 +184,8 @@ class RayEngine:
                     except ray.exceptions.RayTaskError as error:
                         raise _cause(error) from None
                     except _LOST as error:
-                        kept.lost(error)
+                        whose = _whose(error, actors, coordinator_node.client_blocks)
+                        kept.lost(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
                             ray.kill(actor)
                         actors[:] = started(ClientActor, arguments, places)
@@ -196,6 +198,17 @@ def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
     while isinstance(error, ray.exceptions.RayTaskError) and error.cause is not None:
         error = error.cause
     return error
+
+
+def _whose(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
+    """What was lost, in words. blocks: of agents, in the order of their actors."""
+    lost = getattr(error, "actor_id", None)
+    for actor, block in zip(actors, blocks, strict=False):
+        if actor._actor_id.hex() == lost:
+            numbers = [int(agent) for agent in block.agents]
+            several = f"agents {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"agent {numbers[0]}"
+            return f"The actor of {several}"
+    return "A message of an actor"
 
 
 @dataclass
@@ -211,13 +224,14 @@ class _Kept:
     def keep(self, saved: Saved) -> None:
         self.saved, self.restarts, self.at = saved, 0, time.monotonic()
 
-    def lost(self, error: ray.exceptions.RayError) -> None:
-        """Allow another start, after a pause, or end the run."""
+    def lost(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
+        """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
         self.restarts += 1
         if self.restarts > self.recovery.restarts:
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             raise ActorLostError(
-                f"an agent's actor ended {self.restarts} times after round {self.saved.round if self.saved else 0}: "
-                f"{str(error).splitlines()[0]}"
+                f"{whose} was lost, and actors ended {self.restarts} times "
+                f"{at or f'after round {self.saved.round if self.saved else 0}, without a round more done'}: {reason}"
             ) from error
         time.sleep(self.recovery.wait(self.restarts))
 

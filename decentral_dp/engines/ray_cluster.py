@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ def cluster(address: str | None) -> Iterator[None]:
     if address is None:
         # "local": never the cluster of somebody else that happens to run on this machine.
         options |= {"address": "local", "include_dashboard": False}
+        _ask_for_token()
     else:
         _check_reachable(address)
         _offer_token()
@@ -60,6 +61,34 @@ def cores(address: str | None) -> int:
         return os.cpu_count() or 1
     with cluster(address):
         return max(1, int(ray.cluster_resources().get("CPU", 1.0)))  # type: ignore[no-untyped-call] # ray has no types for it
+
+
+def _ask_for_token() -> None:
+    """Have the Ray that is started here ask whoever comes for a token, as it listens on all interfaces.
+
+    Ray makes one where there is none, in ~/.ray/auth_token. Whoever has set RAY_AUTH_MODE has decided otherwise.
+
+    Raises:
+        InputError: this version of Ray knows no tokens.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    try:
+        importlib.import_module("ray._private.authentication.authentication_token_setup")
+        config = importlib.import_module("ray._raylet").Config
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"run.engine: ray {ray.__version__} would let anybody who reaches this machine run code on it. Install "
+            'ray 2.52 or later, which asks for a token, with pip install "ray>=2.52".'
+        ) from error
+    made = Path.home() / ".ray" / "auth_token"
+    os.environ["RAY_AUTH_MODE"] = "token"
+    config.initialize("")
+    if not made.exists():
+        # Ray would leave it to the umask who may read it. What cannot be written Ray itself will say.
+        with suppress(OSError):
+            made.parent.mkdir(mode=0o700, exist_ok=True)
+            made.touch(mode=0o600)
 
 
 def _offer_token() -> None:

@@ -26,10 +26,12 @@ import yaml
 import decentral_dp
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import Recovery
+from decentral_dp.engines import ray_cluster as ray_cluster_module
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
 from decentral_dp.engines.ray_cluster import core_share, started
+from decentral_dp.errors import InputError
 from decentral_dp.simulation.job_builder import build, hosted
 from tests.support.ray_processes import ray_actors, ray_processes
 
@@ -161,7 +163,9 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
         return advance(self)
 
     monkeypatch.setattr(module.Actor, "advance", die)
-    with pytest.raises(RuntimeError, match="actor ended 2 times after round 0"):
+    with pytest.raises(
+        RuntimeError, match=r"^The actor of agents (0 to 2|3 to 4) was lost, and actors ended 2 times after round 0"
+    ):
         decentral_dp.run(given)
     _until(lambda: not ray_actors(), 20)
 
@@ -232,6 +236,57 @@ def test_the_image_has_what_the_package_is_built_from() -> None:
     assert all((ROOT / source).exists() for source in copied)
     arguments = set(re.findall(r"^ARG (\w+)", text, re.M))
     assert set(build["args"]) == arguments
+
+
+STARTING = """
+import ray, stat, sys
+from pathlib import Path
+from decentral_dp.engines.ray_cluster import cluster
+with cluster(None):
+    token = Path.home() / ".ray" / "auth_token"
+    print(oct(stat.S_IMODE(token.stat().st_mode)), bool(token.read_text().strip()))
+    print(ray.get_runtime_context().gcs_address, flush=True)
+    sys.stdin.read()
+"""
+KNOCKING = """
+import sys, ray
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+"""
+
+
+def test_a_ray_of_our_own_lets_nobody_in_who_has_no_token(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING],
+        env=kept | {"HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline().split() == ["0o600", "True"]
+        address = ours.stdout.readline().strip()
+        knock = [sys.executable, "-c", KNOCKING, address]
+        come = {"capture_output": True, "text": True, "check": False, "timeout": 120}
+        stranger = kept | {"HOME": str(tmp_path / "elsewhere"), "RAY_AUTH_MODE": "disabled"}
+        refused = subprocess.run(knock, env=stranger, **come)
+        let_in = subprocess.run(knock, env=kept | {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token"}, **come)
+        ours.communicate(timeout=60)
+    assert refused.returncode != 0
+    assert "Failed to connect" in refused.stderr
+    assert let_in.returncode == 0, let_in.stderr
+
+
+def test_a_ray_that_knows_no_tokens_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr(ray_cluster_module.importlib, "import_module", missing)
+    with pytest.raises(InputError, match=r"would let anybody .* Install ray 2\.52 or later"):
+        ray_cluster_module._ask_for_token()
+    assert "RAY_AUTH_MODE" not in os.environ
 
 
 JOINING = """
