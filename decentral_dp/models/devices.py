@@ -6,7 +6,9 @@ copies what was computed back. Clips, sums and noise of a bilevel problem are nu
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +42,17 @@ def check_device(device: str, where: str) -> None:
             import torch
         if not torch.cuda.is_available():
             raise InputError(f'{where}: "cuda" was asked for, and torch finds no CUDA device here. Take "cpu".')
+        # Read once, when the first product of matrices is formed: without it, they may round otherwise each time.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def described(device: str) -> str:
+    """What the last bits of a device's numbers depend on, besides the version of torch; "" of the processor."""
+    if device == "cpu":
+        return ""
+    import torch
+
+    return f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
 
 
 def tensor(array: Array, device: str = "cpu") -> Tensor:
@@ -74,6 +87,25 @@ def created_on(device: str) -> AbstractContextManager[Any]:
     import torch
 
     return nullcontext() if device == "cpu" else torch.device(device)
+
+
+@contextmanager
+def repeatable(device: str) -> Iterator[None]:
+    """Within, an operation on a device gives the same bits every time, or raises. The processor's do so always.
+
+    A round that was cut off is computed again, and what was released of it is released with the same noise.
+    """
+    if device == "cpu":
+        yield
+        return
+    import torch
+
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def is_of_device(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ the tensors are on "meta", the one device beside the processor that every build 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -138,6 +139,8 @@ def emulated_cuda() -> Iterator[list[str]]:
     try:
         with (
             mock.patch.object(torch.cuda, "is_available", return_value=True),
+            mock.patch.object(torch.cuda, "get_device_name", return_value="an emulated device"),
+            mock.patch.dict(os.environ),
             mock.patch.object(DeviceContext, "__init__", there),
             mock.patch.object(DeviceContext, "__torch_function__", created),
             _Named(),

@@ -17,8 +17,8 @@ from decentral_dp.models.autodiff import (
     Predict,
     columns,
     directions,
+    losses_on,
     over_grid,
-    quiet_torch,
     rows_or_nan,
 )
 from decentral_dp.models.devices import is_of_device, tensor, to_numpy
@@ -96,7 +96,7 @@ class LossProblem:
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
             raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
-        with quiet_torch(self.device):
+        with losses_on(self.device):
             for split, records in (("train", train), ("validation", validation)):
                 names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
                 means |= self._means(names, self._rows_of(names, x, y, z), records, clip)
@@ -171,7 +171,7 @@ class LossProblem:
         loss: Loss = getattr(self, function)
 
         def rows(features: Array, labels: Array) -> dict[str, Array]:
-            with quiet_torch(self.device):
+            with losses_on(self.device):
                 (chunk,) = self._chunks(LossRecords(features, labels), 1)
                 grid = partial(over_grid(loss, 2), *(tensor(a[None], self.device) for a in (x, y)))
                 out = rows_or_nan(self._rows_of(names, x, y, z), *chunk)
@@ -196,7 +196,7 @@ class LossProblem:
         shapes = {"lower_hessian": (q, q), "lower_jacobian": (self.p, q), "lower_hessian_product": (q, self.p)}
         sums = {name: np.zeros(shapes[name]) for name in names}
         width = self.n_features + (q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + q)
-        with quiet_torch(self.device):
+        with losses_on(self.device):
             oracle = self._matrices_of(names, x, y, matrix)
             for features, labels in self._chunks(train, width):
                 for name, rows in rows_or_nan(oracle, features, labels).items():
@@ -242,7 +242,7 @@ class LossProblem:
 
             penalty, forward = self.penalty, self.forward
             rows = self._once(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
-            with quiet_torch(self.device):
+            with losses_on(self.device):
                 _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
         return out
 
@@ -254,7 +254,7 @@ class LossProblem:
 
             penalty = self.penalty
             rows = self._once(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
-            with quiet_torch(self.device):
+            with losses_on(self.device):
                 _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
         return out
 
@@ -306,7 +306,7 @@ class LossProblem:
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
         width, done = self.n_features + self.p + self.q, 0
-        with quiet_torch(self.device):
+        with losses_on(self.device):
             for chunk in self._chunks(records, width):
                 weight = weights[done : done + len(chunk[0])]
                 done += len(weight)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import decentral_dp
 from decentral_dp.cli import main as cli
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
 from decentral_dp.models.autodiff import rows_or_nan
 from decentral_dp.models.devices import tensor
 from decentral_dp.models.graph_capture import PATIENCE
@@ -210,7 +210,7 @@ def test_a_device_that_fails_is_no_bad_record(kind: str) -> None:
 # Scenarios.
 
 
-def test_a_run_on_a_device_learns_what_one_on_the_processor_learns(cuda: list[str]) -> None:
+def small_run(device: str) -> dict[str, Any]:
     step = {"scale": 0.1}
     content: dict[str, Any] = {
         "seed": 1,
@@ -218,15 +218,60 @@ def test_a_run_on_a_device_learns_what_one_on_the_processor_learns(cuda: list[st
         "topology": {"kind": "ring", "agents": 3},
         "algorithm": {"kind": "ldp_dsbo", "rounds": 2, "x": step, "y": step, "z": step},
         "privacy": {"guarantee": "none"},
+        "run": {"device": device},
     }
     content["problem"]["synthetic"] = {"dimension": D, "records": 8, "test_records": 8}
+    return content
+
+
+def test_a_run_on_a_device_learns_what_one_on_the_processor_learns(cuda: list[str]) -> None:
     problem, states = made(), []
     for device in ("cpu", "cuda"):
-        run = decentral_dp.run(content | {"run": {"device": device}}, problem=problem)
+        run = decentral_dp.run(small_run(device), problem=problem)
         assert run.job.problem.device == device
         states.append(run.state)
     assert any(np.abs(value).max() > 0.0 for value in states[0].values())
     compare(*states)
+
+
+def test_a_run_that_was_cut_off_goes_on_on_the_same_device_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one might release the round under way with other last bits."""
+
+    def cut(done: int, *_: Any) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    problem = made()
+    with emulated_cuda():
+        with pytest.raises(Stopped):
+            decentral_dp.run(small_run("cuda"), problem=problem, out=tmp_path / "run", progress=cut)
+        with monkeypatch.context() as there:
+            there.setattr(torch.cuda, "get_device_name", lambda: "another device")
+            with pytest.raises(InputError, match=r"begun with device an emulated device.* \(here another device"):
+                decentral_dp.resume(tmp_path / "run", problem=problem)
+        assert decentral_dp.resume(tmp_path / "run", problem=problem).result.status == "ok"
+
+
+def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
+    """A round that was cut off is computed again, under the same noise."""
+    modes: list[int] = []
+
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        modes.append(torch.get_deterministic_debug_mode())
+        return x.exp().sum() * (features @ y - label) ** 2
+
+    problem = from_losses(loss, loss, p=1, q=2, n_features=2)
+    assert set(modes) == {0}
+    with emulated_cuda():
+        there = on_device(problem, "cuda")
+        modes.clear()
+        records = there.prepare(np.ones((3, 2)), np.ones(3), "l2")
+        there.terms(np.zeros(1), np.zeros(2), np.zeros(2), records, records, Clip("l2"))
+    assert modes
+    assert set(modes) == {2}
+    assert torch.get_deterministic_debug_mode() == 0
 
 
 def test_a_device_costs_the_same_and_has_noise_of_its_own(cuda: list[str]) -> None:
