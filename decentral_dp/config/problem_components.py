@@ -16,6 +16,7 @@ from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, nearest
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.models import devices
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
@@ -179,8 +180,46 @@ def _check_present(s: Scenario, shards: Shards) -> None:
         )
 
 
+def check_device(s: Scenario) -> None:
+    """Refuse a device that is not there, or that the problem would not compute on. Reads no record.
+
+    Raises InputError.
+    """
+    device, kind, given = s.run.device, s.problem.kind, outside.is_given(s, "problem")
+    if device != "cpu" and not given and kind in PROBLEMS and not PROBLEMS[kind].in_torch:
+        raise InputError(_on_processor(kind))
+    devices.check_device(device, "run.device")
+    wanted = {device, getattr(outside.component(s, "problem"), "device", "cpu") if given else "cpu"}
+    if s.run.engine == "ray" and wanted != {"cpu"}:
+        raise InputError(
+            'run.device: Ray starts actors without a GPU. Take run.engine = "local", or compute on the "cpu".'
+        )
+
+
+def _on_processor(kind: str) -> str:
+    return (
+        f"run.device: {kind} computes in numpy, on the CPU; only from_losses, other problems in torch and models of "
+        'minimax problems can use "cuda". Leave it out.'
+    )
+
+
 def problem_of(s: Scenario, shards: Shards) -> Problem:
-    """The problem, from public facts of the data."""
+    """The problem, from public facts of the data, on its device."""
+    problem, device = _problem_of(s, shards), s.run.device
+    if device == "cpu":
+        # What is handed over as an object is where its maker put it.
+        return problem
+    from decentral_dp.problems.bilevel.loss_problem import LossProblem
+    from decentral_dp.problems.bilevel.losses import on_device
+
+    if isinstance(problem, LossProblem):
+        return on_device(problem, device)
+    if getattr(problem, "device", "cpu") != device:
+        raise InputError(_on_processor(outside.name_of(s, "problem")))
+    return problem
+
+
+def _problem_of(s: Scenario, shards: Shards) -> Problem:
     table, found = s.problem, outside.component(s, "problem")
     if found is None:
         _check_options(table)
@@ -199,6 +238,7 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
         ways=table.ways,
         width=table.width,
         seed=table.seed if table.seed is not None else public_seed(s),
+        device=s.run.device,
     )
     if found is None:
         built = PROBLEMS[table.kind].build(facts)

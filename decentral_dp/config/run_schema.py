@@ -76,7 +76,11 @@ class RunTable(Table):
         'Where progress is written besides: "tensorboard" or "mlflow", each an extra. Read where a run has a folder.'
     )
     device: Literal["cpu", "cuda"] = Field(
-        default="cpu", description='Where models of minimax problems compute: "cpu" or "cuda".'
+        default="cpu",
+        description=(
+            'Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of '
+            "bilevel problems and all noise stay on the processor."
+        ),
     )
 
     @property

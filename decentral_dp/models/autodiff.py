@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from decentral_dp.bounded import Array, Split
+from decentral_dp.bounded import Split
 from decentral_dp.errors import InputError
-from decentral_dp.user_code import USER_ERRORS, reason
+from decentral_dp.models.devices import created_on, is_of_device, repeatable, tensor
+from decentral_dp.user_code import USER_ERRORS, blamed, reason
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
@@ -66,22 +67,22 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_torch() -> Iterator[None]:
-    """As `one_thread`, without warnings about what is not the user's."""
-    with one_thread(), warnings.catch_warnings():
+def losses_on(device: str) -> Iterator[None]:
+    """As `quiet_torch`; what would give other bits each time raises."""
+    with quiet_torch(device), repeatable(device):
+        yield
+
+
+@contextmanager
+def quiet_torch(device: str = "cpu") -> Iterator[None]:
+    """As `one_thread`, without warnings about what is not the user's; what it creates is created on the device."""
+    with one_thread(), warnings.catch_warnings(), created_on(device):
         # torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid.
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
         # Of an operation that vmap does record by record.
         warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
         yield
-
-
-def tensor(array: Array) -> Tensor:
-    """A float64 copy: Ray hands out read-only arrays, and nothing done to the copy can reach the records."""
-    import torch
-
-    return torch.from_numpy(np.array(array, dtype=np.float64))
 
 
 def directions(f: Callable[..., Tensor], forward: bool, x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> Directions:
@@ -133,7 +134,7 @@ def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
 
 
 def rows_or_nan(oracle: Callable[..., Mapping[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Evaluate the rows of every record, NaN for a record whose evaluation raises.
+    """Evaluate the rows of every record, NaN for a record whose evaluation raises; a device that fails is no record's.
 
     Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
     one record changes nothing but its own row.
@@ -148,7 +149,9 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Tensor]], features: Tensor, l
     """
     try:
         return dict(oracle(features, labels))
-    except USER_ERRORS:
+    except USER_ERRORS as error:
+        if is_of_device(error):
+            raise
         sound = [k for k in range(len(labels)) if _runs(oracle, features[k : k + 1], labels[k : k + 1])]
     if not sound:
         return {}
@@ -162,7 +165,9 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Tensor]], features: Tensor, l
 def _runs(oracle: Callable[..., Any], features: Tensor, labels: Tensor) -> bool:
     try:
         oracle(features, labels)
-    except USER_ERRORS:
+    except USER_ERRORS as error:
+        if is_of_device(error):
+            raise
         return False
     return True
 
@@ -174,6 +179,7 @@ def trace(
     predict: Predict | None,
     sizes: tuple[int, int, int],
     classes: int | None,
+    device: str = "cpu",
 ) -> Trace:
     """Run every function on two made-up points and records, and read off its graph what it can depend on.
 
@@ -185,6 +191,8 @@ def trace(
         upper_loss, lower_loss, regulariser, predict: as of `from_losses`.
         sizes: (p, q, n_features).
         classes: their number, None where labels are numbers.
+        device: where all of it runs; default "cpu". Run it there first: what fails elsewhere is
+            the device's.
 
     Returns:
         The terms that read records, and whether the lower level can be differentiated forwards.
@@ -197,19 +205,20 @@ def trace(
 
     p, q, n_features = sizes
     draw = np.random.default_rng(0)
-    x, y, z = (tensor(draw.normal(size=(2, d))) for d in (p, q, q))
-    features = tensor(draw.normal(size=(2, n_features)))
+    x, y, z = (tensor(draw.normal(size=(2, d)), device) for d in (p, q, q))
     # Zero is a class index, and in the domain of every usual loss.
-    records = features, torch.zeros(2, dtype=torch.float64 if classes is None else torch.int64)
-    with quiet_torch():
+    labels = tensor(np.zeros(2), device)
+    records = tensor(draw.normal(size=(2, n_features)), device), labels if classes is None else labels.long()
+    with losses_on(device):
         with torch.enable_grad():
-            reads_records = _reads_records(upper_loss, lower_loss, x.requires_grad_(), y.requires_grad_(), *records)
+            leaves = x.requires_grad_(), y.requires_grad_()
+            reads_records = _reads_records(upper_loss, lower_loss, device, *leaves, *records)
         x, y = x.detach(), y.detach()
         point = x[0], y[0], z[0]
-        with _blame("upper_loss"):
+        with _blame("upper_loss", device):
             vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
             over_grid(upper_loss, 2)(x, y, *records)
-        with _blame("lower_loss"):
+        with _blame("lower_loss", device):
 
             def lower(forward: bool) -> None:
                 vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
@@ -218,16 +227,18 @@ def trace(
             forward = _forward(lower)
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
-            with _blame("regulariser"):
+            with _blame("regulariser", device):
                 vmap(_scalar("regulariser", regulariser))(x, y)
                 forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
         if predict is not None:
-            with _blame("predict"):
+            with _blame("predict", device):
                 over_grid(lambda y, features, _: _guess(predict, classes)(y, features), 1)(y, *records)
     return Trace(reads_records, forward)
 
 
-def _reads_records(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *records: Tensor) -> dict[str, Split]:
+def _reads_records(
+    upper_loss: Loss, lower_loss: Loss, device: str, x: Tensor, y: Tensor, *records: Tensor
+) -> dict[str, Split]:
     """The terms whose derivative is in the graph of its loss."""
     import torch
     from torch.func import grad, vmap
@@ -235,7 +246,7 @@ def _reads_records(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *re
     reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
-        with _blame(name):
+        with _blame(name, device):
             value = vmap(_scalar(name, loss))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
@@ -309,14 +320,21 @@ def _guess(predict: Callable[..., Any], classes: int | None) -> Callable[..., Te
 
 
 @contextmanager
-def _blame(name: str) -> Iterator[None]:
+def _blame(name: str, device: str) -> Iterator[None]:
     """Turn what a function of the user's raises into one sentence."""
     try:
         yield
     except InputError:
         raise
     except USER_ERRORS as error:
-        raise InputError(f"{name}: {reason(error)}; {_advice(name)}.") from error
+        if device == "cpu":
+            raise InputError(f"{name}: {reason(error)}; {_advice(name)}.") from error
+        # It ran on the processor before.
+        raise InputError(
+            f'{name} runs on the processor, and not on device = "{device}": {blamed(error)}. Make its tensors within '
+            "the function, where they are created on the device, or move what it closes over to that of its arguments, "
+            "as in weights.to(y.device)."
+        ) from error
 
 
 def _advice(name: str) -> str:

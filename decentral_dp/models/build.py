@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.errors import InputError
+from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_model import Linear
 from decentral_dp.models.protocol import Model
 
@@ -37,8 +38,7 @@ def build_model(
     """
     given = dict(table or {})
     kind = given.get("kind", "linear")
-    if device == "cuda":
-        _check_cuda()
+    check_device(device, "run.device")
     if kind == "mlp":
         from decentral_dp.models.mlp import mlp
 
@@ -59,13 +59,6 @@ def build_model(
 
         return load_module(_found(root, given["file"]), given.get("name", "build"), n_features, outputs, seed, device)
     return Linear(n_features, outputs)
-
-
-def _check_cuda() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise InputError('run.device: "cuda" was asked for, and torch finds no CUDA device here. Take "cpu".')
 
 
 def _found(root: Path, file: str) -> Path:

@@ -2,8 +2,8 @@
 
 `torch.func` builds its derivatives anew at every call: milliseconds of Python around microseconds of arithmetic. A
 function that branches on no value calls the same operations whenever its arguments have the same shapes. Here they are
-recorded once for each set of shapes, on made-up numbers, and called directly from then on: same operations, same order,
-same bits. That is tried to the bit on made-up numbers; where it fails, the function itself goes on being called.
+recorded once for each set of shapes and devices, on made-up numbers, and called directly from then on: same operations,
+same order, same bits. That is tried to the bit on made-up numbers; where it fails, the function itself is called on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Captured:
 
     def __call__(self, *arguments: Tensor) -> Outputs:
         """The function's value at these arguments."""
-        shapes = tuple((a.shape, a.dtype) for a in arguments)
+        shapes = tuple((a.shape, a.dtype, a.device) for a in arguments)
         kept = self._kept.get(shapes, 0)
         if not isinstance(kept, int):
             return kept(*arguments)
@@ -95,8 +95,8 @@ def _made_up(like: Tensor, draw: np.random.Generator, wide: bool) -> Tensor:
 
     shape = tuple(like.shape)
     if not like.is_floating_point():
-        return torch.as_tensor(draw.integers(0, 2, shape)).to(like.dtype)
-    return torch.as_tensor(draw.normal(size=shape) if wide else draw.random(shape)).to(like.dtype)
+        return torch.as_tensor(draw.integers(0, 2, shape)).to(like.device, like.dtype)
+    return torch.as_tensor(draw.normal(size=shape) if wide else draw.random(shape)).to(like.device, like.dtype)
 
 
 def _equal(here: Outputs, there: Outputs) -> bool:
@@ -126,10 +126,14 @@ def _pruned(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
 
 
 def _compiled(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
-    """The graph in TorchScript, which calls its operations without Python; TorchScript drops checks that may raise."""
+    """The graph in TorchScript, which calls its operations without Python.
+
+    TorchScript drops checks that may raise, and on a device it fuses operations, which rounds otherwise: such graphs
+    stay in Python.
+    """
     import torch
 
-    if _has_effects(graph):
+    if _has_effects(graph) or any(a.device.type != "cpu" for a in arguments):
         return graph.forward
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.trace", category=DeprecationWarning)
@@ -139,6 +143,9 @@ def _compiled(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
 
 def _as_its_source(node: Node) -> bool:
     # A number takes the place of a tensor here and there, and carries no shape.
+    if node.kwargs.get("device") is not None:
+        # A copy to another device has the same numbers, and is not the same.
+        return False
     tensors = [getattr(part, "meta", {}).get("tensor_meta") for part in (node.args[0], node)]
     source, here = ((t.shape, t.dtype, t.stride) if t is not None else None for t in tensors)
     return source is not None and source == here

@@ -36,7 +36,8 @@ from torch import Tensor
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
-from decentral_dp.models.autodiff import one_thread, tensor
+from decentral_dp.models.autodiff import one_thread
+from decentral_dp.models.devices import shared, tensor, to_numpy
 from decentral_dp.models.protocol import Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 
@@ -114,7 +115,7 @@ class Mlp:
                 a = {"relu": torch.relu, "tanh": torch.tanh}[layer.activation](h) if layer.activation else h
                 weights.append(by_rows)
                 seen.append(a)
-            return a.cpu().numpy(), Tape(weights, seen) if keep else None
+            return to_numpy(a), Tape(weights, seen) if keep else None
 
     def clipped(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Array, Array]:
         rows, factors = self.kept(at, extra, bound, norm)
@@ -145,14 +146,14 @@ class Mlp:
 
     def joined(self, parts: Sequence[Gradients]) -> Array:
         with one_thread():
-            total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
+            total = shared(np.zeros(self.p), self.device)
             for (by_rows, bias), *layer in zip(self._parts(total), *parts, strict=True):
                 for outers in zip(*layer, strict=True):
                     left, right = _rows([o.left for o in outers]), _rows([o.right for o in outers])
                     by_rows.addmm_(left.T, right)
                     if outers[0].one:
                         bias += left.sum(0)
-            return total.cpu().numpy()
+            return to_numpy(total)
 
     def _deltas(self, at: Slope) -> list[Tensor]:
         """δ_l (n, o) of every layer."""
@@ -175,12 +176,12 @@ class Mlp:
         gradients: for each layer, the outer products that add up to a record's gradient.
         """
         lengths = [sum((outer.norms(norm) for outer in outers[1:]), outers[0].norms(norm)) for outers in gradients]
-        parts = [torch.stack(lengths, dim=1).cpu().numpy(), row_norms(extra, norm)[:, None]]
+        parts = [to_numpy(torch.stack(lengths, dim=1)), row_norms(extra, norm)[:, None]]
         factors = clip_factors(row_norms(np.concatenate(parts, axis=1), norm), bound)
         counts = factors > 0.0
         if not counts.all():
             # Zero times infinity is NaN: what is not finite, or is cut to nothing, has to go before the product.
-            chosen = torch.from_numpy(np.flatnonzero(counts)).to(self.device)
+            chosen = shared(np.flatnonzero(counts), self.device)
             gradients = [tuple(Outer(o.left[chosen], o.right[chosen], o.one) for o in outers) for outers in gradients]
         scale = self._tensor(factors[counts, None])
         return [tuple(Outer(scale * o.left, o.right, o.one) for o in outers) for outers in gradients], factors
@@ -194,11 +195,11 @@ class Mlp:
             done += layer.size
 
     def _tensor(self, array: Array) -> Tensor:
-        return tensor(array).to(self.device)
+        return tensor(array, self.device)
 
     def _seen(self, array: Array) -> Tensor:
         """The same numbers, not copied where torch can look at them; nothing here writes into them."""
-        return (torch.from_numpy(array) if array.flags.writeable else tensor(array)).to(self.device, torch.float64)
+        return (shared if array.flags.writeable else tensor)(array, self.device).to(torch.float64)
 
 
 def mlp(n_features: int, hidden: Iterable[int], outputs: int, seed: int, device: str = "cpu") -> Mlp:

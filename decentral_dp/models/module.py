@@ -29,7 +29,8 @@ from torch.func import functional_call, grad, vmap
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.models.autodiff import quiet_torch, rows_or_nan, tensor
+from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
+from decentral_dp.models.devices import created_on, shared, tensor, to_numpy
 from decentral_dp.models.mlp import Activation, Dense, Mlp
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import mixed, trials
@@ -79,7 +80,7 @@ class TorchModel:
         return max(1, _CELLS[self.device] // self.row)
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
-        with quiet_torch():
+        with quiet_torch(self.device):
             tape = Tape(self._tensor(x), self._tensor(inputs))
             parameters = dict(self._parts(tape.x))
 
@@ -92,7 +93,7 @@ class TorchModel:
                 if len(records)
             ]
             out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
-            return out.cpu().numpy(), tape if keep else None
+            return to_numpy(out), tape if keep else None
 
     def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
         return self._summed(at, None, extra, bound)
@@ -102,8 +103,8 @@ class TorchModel:
 
     def _summed(self, at: Slope, before: Slope | None, extra: Array, bound: float) -> tuple[Array, Array]:
         factors = np.zeros(len(extra))
-        with quiet_torch():
-            total = torch.zeros(self.p, dtype=torch.float64, device=self.device)
+        with quiet_torch(self.device):
+            total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
                 rows = self._rows(at, part)
@@ -111,14 +112,14 @@ class TorchModel:
                     then = self._rows(before, part)
                     rows = {name: row - then[name] for name, row in rows.items()}
                 factors[part] = self._add(total, rows, extra[part], bound)
-            return total.cpu().numpy(), factors
+            return to_numpy(total), factors
 
     def _add(self, total: Tensor, rows: Rows, extra: Array, bound: float) -> Array:
         flat = {name: row.reshape(len(row), -1) for name, row in rows.items()}
-        lengths = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in flat.values()], dim=1).cpu().numpy()
+        lengths = to_numpy(torch.stack([torch.linalg.vector_norm(row, dim=1) for row in flat.values()], dim=1))
         norms = row_norms(np.concatenate([lengths, row_norms(extra, "l2")[:, None]], axis=1), "l2")
         factors, finite = clip_factors(norms, bound), np.isfinite(norms)
-        safe = None if finite.all() else torch.from_numpy(finite[:, None]).to(self.device)
+        safe = None if finite.all() else shared(finite[:, None], self.device)
         scale = self._tensor(factors)
         for name, into in self._parts(total):
             # Zero times infinity is NaN: what is not finite has to go before the product.
@@ -164,9 +165,9 @@ class TorchModel:
         def rows(inputs: Array, labels: Array) -> dict[str, Array]:
             outputs, tape = self.forward(x, inputs)
             cotangents = np.cos(np.arange(self.outputs)) + labels[:, None]
-            with quiet_torch():
+            with quiet_torch(self.device):
                 gradients = self._rows(Slope(tape, cotangents), slice(0, len(labels)))
-            named = {f"the gradient by {name!r}": part.numpy(force=True) for name, part in gradients.items()}
+            named = {f"the gradient by {name!r}": to_numpy(part) for name, part in gradients.items()}
             return {"the output": outputs} | named
 
         return rows
@@ -179,7 +180,7 @@ class TorchModel:
             done += parameter.numel()
 
     def _tensor(self, array: Array) -> Tensor:
-        return tensor(array).to(self.device)
+        return tensor(array, self.device)
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -188,7 +189,7 @@ def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 def weights_of(module: nn.Module) -> Array:
     """(p,)"""
-    return np.concatenate([value.detach().cpu().numpy().ravel() for _, value in trainable(module)])
+    return np.concatenate([to_numpy(value).ravel() for _, value in trainable(module)])
 
 
 def as_model(module: nn.Module, n_features: int, outputs: int, device: str, where: str = "") -> Mlp | TorchModel:
@@ -207,8 +208,9 @@ def as_model(module: nn.Module, n_features: int, outputs: int, device: str, wher
     stack = stack_of(module, n_features)
     if stack is not None:
         return Mlp(stack, weights_of(module), device)
-    record = torch.zeros((1, n_features), dtype=torch.float64, device=device)
-    return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device, where)
+    record = tensor(np.zeros((1, n_features)), device)
+    with created_on(device):
+        return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device, where)
 
 
 def stack_of(module: nn.Module, n_features: int) -> tuple[Dense, ...] | None:

@@ -185,8 +185,9 @@ def _of_object(value: Any, seen: frozenset[int], files: _Files) -> bytes:
         return repr((list(map(str, value.nodes)), sorted(map(str, value.edges(data=True))))).encode()
     kind = _source(type(value), seen, files)
     if is_dataclass(value):
+        # What no caller can give is derived, or kept from one call to the next.
         return kind + b"".join(
-            f.name.encode() + b"=" + _parts(getattr(value, f.name), seen, files) for f in fields(value)
+            f.name.encode() + b"=" + _parts(getattr(value, f.name), seen, files) for f in fields(value) if f.init
         )
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
         return kind + _parts([(str(c), value[c].to_numpy()) for c in value.columns], seen, files)

@@ -16,6 +16,7 @@ class Facts(NamedTuple):
 
     image: (height, width, channels) where records are pictures; `record.reshape(channels, height, width)` is one.
     groups, corrupt, corruption, tasks, ways, width: as the scenario gives them. seed: public, for what a problem draws.
+    device: "cpu" or "cuda", where a problem that has a field of this name computes.
     """
 
     n_features: int
@@ -32,6 +33,7 @@ class Facts(NamedTuple):
     ways: int | None = None
     width: int | None = None
     seed: int = 0
+    device: str = "cpu"
 
 
 class Entry(NamedTuple):
@@ -42,12 +44,14 @@ class Entry(NamedTuple):
         summary: one line for the list.
         make: what makes it, and the facts → the problem.
         options: keys of the [problem] table that it reads.
+        in_torch: whether it computes in torch, and so on any device.
     """
 
     home: str
     summary: str
     make: Callable[[Any, Facts], Problem]
     options: tuple[str, ...] = ()
+    in_torch: bool = False
 
     def build(self, facts: Facts) -> Problem:
         """Make the problem of these data. Raises InputError for data or options that it cannot have."""
@@ -117,6 +121,7 @@ PROBLEMS: dict[str, Entry] = {
         "two per-record torch functions of your own, from the file problem.losses",
         lambda made, f: made(_losses(f))(f.n_features, f.n_classes),
         ("losses", "start"),
+        in_torch=True,
     ),
     "hyper_cleaning": Entry(
         "decentral_dp.problems.bilevel.hyper_cleaning:HyperCleaning",

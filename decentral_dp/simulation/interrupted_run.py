@@ -15,6 +15,7 @@ from typing import IO, Any
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
+from decentral_dp.models.devices import described
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked
@@ -135,7 +136,7 @@ def continued(found: Found, job: Job, folder: Path) -> bytes | None:
             "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
             "folder."
         )
-    here = machine()
+    here = machine() | computed_on(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
     # Agents that have lost the last of their own states go on from an earlier one.
     certain = found.saved[0] if found.saved and not states_are_elsewhere(job.scenario, job.shards) else 0
@@ -214,6 +215,13 @@ def given(job: Job) -> str:
         return digest(job.root)
     seeded = job.scenario.model_copy(update={"seed": 0})
     return noise_root(seeded, job.shards, job.mechanism).hex()
+
+
+def computed_on(job: Job) -> dict[str, str]:
+    """What they depend on besides, where the problem computes on another device than the processor."""
+    device = getattr(job.problem, "device", job.scenario.run.device)
+    found = described(device)
+    return {"device": found} if found else {}
 
 
 def machine() -> dict[str, str]:

@@ -19,7 +19,7 @@ from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, with_algorithm
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.missing_keys import all_at_once
-from decentral_dp.config.problem_components import is_minimax, minimax_of, problem_of
+from decentral_dp.config.problem_components import check_device, is_minimax, minimax_of, problem_of
 from decentral_dp.config.scenario_components import (
     mechanism_of_scenario,
     shards_of,
@@ -141,11 +141,7 @@ def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
 
 def _assembled(s: Scenario, chosen: Mechanism | None) -> Job:
     setting = setting_of(s)
-    if s.run.device != "cpu" and setting != "coordinator_minimax":
-        raise InputError(
-            f"run.device: {s.problem.kind} computes in numpy, on the CPU; only models of minimax problems can "
-            'use "cuda". Leave it out.'
-        )
+    check_device(s)
     with needing(f"problem.kind = {quoted(s.problem.kind)}"):
         match setting:
             case "gossip":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import epsilon_text
@@ -136,6 +137,8 @@ def plan(
         >>> plan.rounds, plan.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    # Prices are the same wherever it will run.
-    loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data)
+    loaded = load_with_records(scenario, overrides, data)
+    if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
+        # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
+        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data)
     return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))

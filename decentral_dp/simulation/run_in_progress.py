@@ -38,7 +38,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, TENSORBOARD, digest, locked, write_synced
-from decentral_dp.simulation.interrupted_run import Found, given, machine
+from decentral_dp.simulation.interrupted_run import Found, computed_on, given, machine
 from decentral_dp.simulation.job_summary import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.kept_releases import KeptReleases
@@ -245,7 +245,8 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
     root = None if secret else job.root.hex()
-    about = {"root": root, "check": digest(str(root).encode()), "given": given(job), "versions": machine()}
+    about: dict[str, Any] = {"root": root, "check": digest(str(root).encode()), "given": given(job)}
+    about["versions"] = machine() | computed_on(job)
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), mode=0o600)
     (folder / IN_PROGRESS / JOURNAL).touch()

@@ -227,3 +227,16 @@ def test_no_test_imports_a_test() -> None:
             continue
         wrong = [n for n in imports(path) if re.match(r"tests\.(.*\.)?test_", n)]
         assert not wrong, f"{path.relative_to(tests)} imports {wrong}"
+
+
+def test_tensors_go_to_a_device_and_come_back_in_one_place() -> None:
+    """Whoever places a tensor by itself forgets a device sooner or later."""
+    moves = re.compile(r"\.(cpu|cuda|numpy)\(|\.to\((self\.)?device\b|^torch\..*\bdevice=(self\.)?device\b")
+    places = {
+        path.name
+        for path in SOURCES
+        if room_of(module_of(path)) in ("models", "problems")
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and moves.search(ast.unparse(node))
+    }
+    assert places == {"devices.py"}

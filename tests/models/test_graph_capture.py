@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import decentral_dp
 from decentral_dp.models import graph_capture
-from decentral_dp.models.autodiff import columns, directions, over_grid, quiet_torch, tensor
+from decentral_dp.models.autodiff import columns, directions, over_grid, quiet_torch
+from decentral_dp.models.devices import tensor
 from decentral_dp.models.graph_capture import PATIENCE, Captured, capture
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.loss_problem import LossProblem
@@ -147,6 +149,33 @@ def test_a_singular_record_raises_from_the_graph_too() -> None:
     same(graph(tensor(np.ones((N, D)))), singular(tensor(np.ones((N, D)))))
     with pytest.raises(RuntimeError, match="singular"):
         graph(tensor(np.eye(N, D)))
+
+
+def test_a_graph_is_of_one_device() -> None:
+    """Its constants are on the device that it was captured on. "meta" is a device without numbers."""
+
+    def shifted(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": x + torch.ones(3, dtype=torch.float64, device=x.device)}
+
+    one, here = Captured(shifted), tensor(np.ones(3))
+    for _ in range(PATIENCE + 1):
+        one(here)
+    assert [isinstance(kept, int) for kept in one._kept.values()] == [False]
+    assert one(here.to("meta"))["out"].device.type == "meta"
+
+
+def test_a_copy_to_another_device_is_not_taken_for_its_source() -> None:
+    here = (tensor(np.ones(3)),)
+    graph = graph_capture._pruned(make_fx(lambda x: {"out": x.to("meta")})(*here), here)
+    assert graph(*here)["out"].device.type == "meta"
+
+
+def test_graphs_of_a_device_are_called_as_they_are() -> None:
+    """TorchScript fuses operations there, which rounds otherwise."""
+    for device, compiled in (("cpu", True), ("meta", False)):
+        some = (tensor(np.ones(3), device),)
+        graph = make_fx(lambda x: {"out": 2.0 * x + 1.0})(*some)
+        assert isinstance(graph_capture._compiled(graph, some), torch.jit.ScriptModule) == compiled
 
 
 def problem(loss: Any = network) -> LossProblem:

@@ -15,6 +15,7 @@ from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.run_folder import resolved_toml
+from tests.support.emulated_device import emulated_cuda
 
 HEAD = """
 import torch
@@ -234,6 +235,21 @@ def test_a_mixture_that_slips_through_moves_no_other_record(tmp_path):
     out = model.forward(model.start, records)[0]
     alone = np.concatenate([model.forward(model.start, record[None])[0] for record in records])
     np.testing.assert_allclose(out, alone, atol=1e-12)
+
+
+def test_a_module_may_create_tensors_without_saying_where(tmp_path):
+    """On a device they are created there."""
+    lines = "return self.last(torch.tanh(self.first(a)) * torch.full((8,), 0.5, dtype=torch.float64))"
+    load(tmp_path, "return Net(n_features, outputs)", forward(lines))
+    table = {"kind": "torch", "file": str(tmp_path / "net.py")}
+    here = build_model(table, 6, 2, None, 0, "cpu")
+    records = np.random.default_rng(0).normal(size=(5, 6))
+    wanted = here.forward(here.start, records)[0]
+    with emulated_cuda():
+        there = build_model(table, 6, 2, None, 0, "cuda")
+        np.testing.assert_allclose(there.forward(here.start, records)[0], wanted, rtol=1e-9)
+    assert isinstance(there, TorchModel)
+    np.testing.assert_array_equal(there.start, here.start)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

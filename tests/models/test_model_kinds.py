@@ -13,6 +13,7 @@ from decentral_dp.models.build import build_model
 from decentral_dp.models.mlp import Mlp, mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
 from decentral_dp.models.resnet import resnet
+from tests.support.emulated_device import emulated_cuda
 from tests.support.model_cases import CASES, case, data, drawn, slope, stack
 
 
@@ -162,21 +163,38 @@ def test_models_compute_in_float64_and_leave_torch_as_it_was():
     assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, True)
 
 
+def sums_of(model, d):
+    """Clipped sums, and of changes; one record is no number."""
+    records, cotangents, beside = data(d)
+    records[3] = np.nan
+    x = np.random.default_rng(2).normal(size=model.p)
+    here, there = (slope(model, at, records, cotangents) for at in (x, x - 1e-6))
+    return model.clipped(here, beside, 0.5), model.clipped_change(here, there, 1e-6 * beside, 1e-6)
+
+
+def same_sums(wanted, found):
+    for (a, s), (b, t) in zip(wanted, found, strict=True):
+        np.testing.assert_allclose(s, t, rtol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(a).max())
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", CASES)
 def test_a_device_gives_the_same_sums(name):
     _, model, d = case(name)
-    device = case(name, "cuda")[1]
-    records, cotangents, beside = data(d)
-    records[3] = np.nan
-    x = np.random.default_rng(2).normal(size=model.p)
-    pairs = []
-    for m in (model, device):
-        here, there = (slope(m, at, records, cotangents) for at in (x, x - 1e-6))
-        pairs.append((m.clipped(here, beside, 0.5), m.clipped_change(here, there, 1e-6 * beside, 1e-6)))
-    for (a, s), (b, t) in zip(*pairs, strict=True):
-        np.testing.assert_allclose(s, t, rtol=1e-6)
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * np.abs(a).max())
+    same_sums(sums_of(model, d), sums_of(case(name, "cuda")[1], d))
+
+
+# Convolutions of an emulated device have no kernels.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "resnet"])
+def test_an_emulated_device_gives_the_same_sums_and_nothing_is_computed_elsewhere(name):
+    _, model, d = case(name)
+    wanted = sums_of(model, d)
+    with emulated_cuda() as elsewhere:
+        there = case(name, "cuda")[1]
+        elsewhere.clear()
+        same_sums(wanted, sums_of(there, d))
+        assert set(elsewhere) <= {"aten.lift_fresh.default", "aten.detach.default"}
 
 
 def test_models_by_name():

@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 
+import decentral_dp
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
 
 SCALE = [1.0]
@@ -113,6 +115,18 @@ def test_modules_that_import_each_other_end(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "one_of_two.py").write_text("import other_of_two\n", encoding="utf-8")
     (tmp_path / "other_of_two.py").write_text("import one_of_two\n", encoding="utf-8")
     assert digest_of_file(tmp_path / "one_of_two.py") != digest_of_file(tmp_path / "other_of_two.py")
+
+
+def test_what_an_object_keeps_from_call_to_call_does_not_matter() -> None:
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        return x.exp().sum() * (features @ y - label) ** 2
+
+    problem = decentral_dp.from_losses(loss, loss, p=1, q=2, n_features=2)
+    first = digest_of(problem)
+    problem.losses(np.zeros((1, 1)), np.zeros((1, 2)), problem.prepare(np.ones((3, 2)), np.ones(3), "l2"), np.ones(3))
+    assert problem._captured
+    assert digest_of(problem) == first
+    assert digest_of(replace(problem, device="cuda")) != first
 
 
 def test_another_process_says_the_same() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,11 +17,11 @@ from decentral_dp.models.autodiff import (
     Predict,
     columns,
     directions,
+    losses_on,
     over_grid,
-    quiet_torch,
     rows_or_nan,
-    tensor,
 )
+from decentral_dp.models.devices import is_of_device, tensor, to_numpy
 from decentral_dp.models.graph_capture import Captured
 from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import Oracle, mixed, trials
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
     from torch import Tensor
 
-# Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache.
+# Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache; 1 GiB on a device.
 CELLS = 2**21
+_TIMES = {"cpu": 1, "cuda": 64}
 # Numbers of matrices that are formed where rows are tried: so small that nobody waits for it.
 _TRIED_MATRICES = 2**14
 
@@ -54,7 +55,8 @@ class LossProblem:
     classes → number of classes, None where the label is a number; declared → constants that the user vouches for;
     touches → the terms that read records. A term missing from it is not computed at all, so nothing can leak through
     it, even if it were missing wrongly. forward → whether the lower level can be differentiated forwards.
-    start → variable → public vector that it starts from, added to the scenario's constants.
+    start → variable → public vector that it starts from, added to the scenario's constants. device → where the losses
+    and their derivatives are computed; rows come back to the processor before they are clipped.
 
     A record that makes a loss raise (a singular matrix, a probability of NaN) counts as zero, as one whose derivative
     is not finite does: a run must not stop because of a private value.
@@ -73,6 +75,7 @@ class LossProblem:
     reads_records: Mapping[str, Split]
     forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
+    device: str = "cpu"
     # What is called, by name; made when first asked for, in each process.
     _captured: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
 
@@ -91,11 +94,9 @@ class LossProblem:
     ) -> Terms:
         """Clipped per-record means of the terms in `reads_records`. Clips and sums are numpy's, in float64."""
         if (x.shape, y.shape, z.shape) != ((self.p,), (self.q,), (self.q,)):
-            raise ValueError(
-                f"x, y, z have shapes {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)"
-            )
+            raise ValueError(f"x, y, z are {x.shape}, {y.shape}, {z.shape}; wanted ({self.p},), 2 × ({self.q},)")
         means: dict[str, Array] = {}
-        with quiet_torch():
+        with losses_on(self.device):
             for split, records in (("train", train), ("validation", validation)):
                 names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
                 means |= self._means(names, self._rows_of(names, x, y, z), records, clip)
@@ -116,7 +117,7 @@ class LossProblem:
             return {name: rows[name] for name in names}
 
         oracle = self._once(tuple(names), lambda: vmap(per_record, in_dims=(None, None, None, 0, 0)))
-        return partial(oracle, tensor(x), tensor(y), tensor(z))
+        return partial(oracle, *(tensor(a, self.device) for a in (x, y, z)))
 
     def _once(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
         """What `make` makes under this key, made once."""
@@ -133,7 +134,7 @@ class LossProblem:
         sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
         for features, labels in self._chunks(records, self._width):
             for term, rows in rows_or_nan(oracle, features, labels).items():
-                sums[term] += clipped_sum(rows.numpy(force=True), clip.bound(CLIP_OF_TERM[term]), clip.norm)
+                sums[term] += clipped_sum(to_numpy(rows), clip.bound(CLIP_OF_TERM[term]), clip.norm)
         return {term: total / max(len(records.features), 1) for term, total in sums.items()}
 
     @property
@@ -144,15 +145,17 @@ class LossProblem:
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Try that every row is of its own record alone, for batches of so many records; see `models.row_locality`.
 
-        Raises InputError where a row reads another record, or where one question has two answers.
+        On the processor: a device may add up in another order each time. Raises InputError where a row reads another
+        record, or where one question has two answers.
         """
+        here = self if self.device == "cpu" else replace(self, device="cpu")
         most = max(1, CELLS // self._width)
         tried = tuple(trials({min(n, most) for n in counts}, self.n_features, self.classes or 0))
         draw = np.random.default_rng(1)
         for turn, scale in enumerate((0.1, 1.0)):
             x, y, z = (scale * draw.normal(size=d) for d in (self.p, self.q, self.q))
             for function in ("lower_loss", "upper_loss"):
-                found = mixed(self._evaluated(function, x, y, z), tried[turn::2])
+                found = mixed(here._evaluated(function, x, y, z), tried[turn::2])
                 if found is not None:
                     solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(
@@ -168,15 +171,15 @@ class LossProblem:
         loss: Loss = getattr(self, function)
 
         def rows(features: Array, labels: Array) -> dict[str, Array]:
-            with quiet_torch():
+            with losses_on(self.device):
                 (chunk,) = self._chunks(LossRecords(features, labels), 1)
-                grid = over_grid(loss, 2)
+                grid = partial(over_grid(loss, 2), *(tensor(a[None], self.device) for a in (x, y)))
                 out = rows_or_nan(self._rows_of(names, x, y, z), *chunk)
-                out |= rows_or_nan(lambda *r: {"the value": grid(tensor(x)[None], tensor(y)[None], *r)[0]}, *chunk)
+                out |= rows_or_nan(lambda *r: {"the value": grid(*r)[0]}, *chunk)
                 if lower and len(labels) > 1 and len(labels) * self.q * self._width <= _TRIED_MATRICES:
                     whole = asked(MATRICES, self.reads_records)
                     out |= rows_or_nan(self._matrices_of(whole, x, y, np.outer(z, x)), *chunk)
-            return {name: part.numpy(force=True) for name, part in out.items()}
+            return {name: to_numpy(part) for name, part in out.items()}
 
         return rows
 
@@ -193,11 +196,11 @@ class LossProblem:
         shapes = {"lower_hessian": (q, q), "lower_jacobian": (self.p, q), "lower_hessian_product": (q, self.p)}
         sums = {name: np.zeros(shapes[name]) for name in names}
         width = self.n_features + (q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + q)
-        with quiet_torch():
+        with losses_on(self.device):
             oracle = self._matrices_of(names, x, y, matrix)
             for features, labels in self._chunks(train, width):
                 for name, rows in rows_or_nan(oracle, features, labels).items():
-                    flat = rows.numpy(force=True).reshape(len(rows), -1)
+                    flat = to_numpy(rows).reshape(len(rows), -1)
                     bound = clip.bound(CLIP_OF_TERM[MATRICES[name]])
                     sums[name] += clipped_sum(flat, bound, clip.norm).reshape(shapes[name])
         return {name: total / max(len(train.features), 1) for name, total in sums.items()}
@@ -223,13 +226,13 @@ class LossProblem:
         in_dims = (None, None, None, None, 0, 0)
         oracle = self._once(("matrices", *wanted), lambda: vmap(per_record, in_dims=in_dims))
         along = np.zeros((self.q, 0)) if matrix is None else matrix
-        return partial(oracle, tensor(x), tensor(y), tensor(np.eye(self.q)), tensor(along))
+        return partial(oracle, *(tensor(a, self.device) for a in (x, y, np.eye(self.q), along)))
 
     def _chunks(self, records: LossRecords, width: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The records as tensors, so many at a time that `CELLS` numbers hold `width` for each."""
-        for part in slices(len(records.features), width):
-            labels = tensor(records.labels[part])
-            yield tensor(records.features[part]), labels if self.classes is None else labels.long()
+        for part in slices(len(records.features), width, self.device):
+            features, labels = (tensor(a[part], self.device) for a in records)
+            yield features, labels if self.classes is None else labels.long()
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
         """∇_y R, ∇²_yy R·z and ∇²_xy R·z per row; zero without a regulariser, NaN where it raises."""
@@ -239,8 +242,8 @@ class LossProblem:
 
             penalty, forward = self.penalty, self.forward
             rows = self._once(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
-            with quiet_torch():
-                _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q)
+            with losses_on(self.device):
+                _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
         return out
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
@@ -251,8 +254,8 @@ class LossProblem:
 
             penalty = self.penalty
             rows = self._once(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
-            with quiet_torch():
-                _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q)
+            with losses_on(self.device):
+                _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
         return out
 
     def losses(self, x: Array, y: Array, records: LossRecords, weights: Array) -> tuple[Array, Array]:
@@ -303,7 +306,7 @@ class LossProblem:
         if not positive.all():
             records, weights = LossRecords(*(a[positive] for a in records)), weights[positive]
         width, done = self.n_features + self.p + self.q, 0
-        with quiet_torch():
+        with losses_on(self.device):
             for chunk in self._chunks(records, width):
                 weight = weights[done : done + len(chunk[0])]
                 done += len(weight)
@@ -311,7 +314,7 @@ class LossProblem:
                 def weighed(*some: Tensor, chunk: tuple[Tensor, Tensor] = chunk, weight: Array = weight) -> list[Array]:
                     return [v @ weight for v in _numbers(grid(*some, *chunk))]
 
-                _add_rows(out, weighed, rows, width * len(weight))
+                _add_rows(out, weighed, rows, width * len(weight), self.device)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
@@ -319,24 +322,28 @@ class LossProblem:
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
-    return [t.numpy(force=True) for t in tensors.values()]
+    return [to_numpy(t) for t in tensors.values()]
 
 
-def slices(n: int, width: int) -> Iterator[slice]:
-    """0 … n in parts of so many that `CELLS` numbers hold `width` for each, and at least one."""
-    step = max(1, CELLS // width)
+def slices(n: int, width: int, device: str = "cpu") -> Iterator[slice]:
+    """0 … n in parts of so many that `CELLS` numbers hold `width` for each, and at least one; more on a device."""
+    step = max(1, CELLS * _TIMES[device] // width)
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
-def _add_rows(out: Sequence[Array], fn: Callable[..., Sequence[Array]], rows: Sequence[Array], width: int) -> None:
+def _add_rows(
+    out: Sequence[Array], fn: Callable[..., Sequence[Array]], rows: Sequence[Array], width: int, device: str
+) -> None:
     """out[part] += fn(rows[part]), part by part. Where `fn` raises, its rows are tried one by one and become NaN."""
-    for part in slices(len(rows[0]), width):
+    for part in slices(len(rows[0]), width, device):
         some = [r[part] for r in rows]
         try:
-            values = fn(*(tensor(r) for r in some))
-        except USER_ERRORS:
+            values = fn(*(tensor(r, device) for r in some))
+        except USER_ERRORS as error:
+            if is_of_device(error):
+                raise
             if len(some[0]) > 1:
-                _add_rows([o[part] for o in out], fn, some, CELLS)
+                _add_rows([o[part] for o in out], fn, some, CELLS * _TIMES[device], device)
                 continue
             values = [np.asarray(np.nan)] * len(out)
         for total, value in zip(out, values, strict=True):

@@ -28,6 +28,7 @@ import numpy as np
 from decentral_dp.bounded import Array, LipschitzConstants
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.models.autodiff import Loss, Penalty, Predict, trace
+from decentral_dp.models.devices import check_device
 from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.problems.bilevel.loss_problem import LossProblem
 from decentral_dp.problems.protocol import TERMS
@@ -57,6 +58,7 @@ def from_losses(
     constants: LipschitzConstants | None = None,
     start: Mapping[str, Array] | None = None,
     name: str = "from_losses",
+    device: str = "cpu",
 ) -> LossProblem:
     """Make a bilevel problem from an upper and a lower per-record loss.
 
@@ -82,10 +84,13 @@ def from_losses(
         start: "x" or "y" → public vector that it starts from, such as random weights of a network; default 0. It must
             not hang on the records.
         name: for messages.
+        device: "cpu", the default, or "cuda": where the losses and their derivatives are computed. Clips, sums and
+            noise stay on the processor.
 
     Raises:
-        InputError: for a start of another shape, and for a loss that is not a scalar float64 function of these
-            arguments, that does not depend on y, that cannot be differentiated twice, or that contradicts `free`.
+        InputError: for a device that is not there, for a start of another shape, and for a loss that is not a scalar
+            float64 function of these arguments, that does not depend on y, that cannot be differentiated twice, or that
+            contradicts `free`.
 
     Example:
         >>> import decentral_dp
@@ -106,6 +111,7 @@ def from_losses(
     for term in claimed:
         if term not in TERMS:
             raise InputError(f"{name}: free names {term!r}, which is no term; the terms are {', '.join(TERMS)}.")
+    check_device(device, f"{name}: device")
     sizes = (int(p), int(q), int(n_features))
     starts = _starts(start or {}, {"x": sizes[0], "y": sizes[1]}, name)
     with needing("from_losses"):
@@ -120,7 +126,34 @@ def from_losses(
     functions = (upper_loss, lower_loss, regulariser, predict)
     problem = LossProblem(*functions, *sizes, classes, declared, name, reads_records, forward, starts)
     problem.check_rows_apart(COUNTS)
-    return problem
+    return on_device(problem, device)
+
+
+def on_device(problem: LossProblem, device: str) -> LossProblem:
+    """The same problem, whose losses and derivatives are computed on a device.
+
+    Args:
+        problem: as of `from_losses`.
+        device: "cpu" or "cuda".
+
+    Returns:
+        The problem itself where it is there already.
+
+    Raises:
+        InputError: the device is not there, a loss holds tensors that are elsewhere, or it computes something else
+            there.
+    """
+    if problem.device == device:
+        return problem
+    check_device(device, f"{problem.name}: device")
+    functions = (problem.upper_loss, problem.lower_loss, problem.penalty, problem.predict)
+    found = trace(*functions, (problem.p, problem.q, problem.n_features), problem.classes, device)
+    if found.reads_records != problem.reads_records:
+        raise InputError(
+            f'{problem.name}: on device = "{device}" the losses depend on other arguments than on the processor; let '
+            "them not ask where they are computed."
+        )
+    return replace(problem, device=device, forward=found.forward)
 
 
 def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> dict[str, Array]:

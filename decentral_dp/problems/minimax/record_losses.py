@@ -30,7 +30,8 @@ from scipy.special import expit, logsumexp, softmax
 from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.models.autodiff import quiet_torch, rows_or_nan, tensor
+from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
+from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, mixed, trials
 from decentral_dp.problems.minimax.binary_scores import classification, worst_class
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
@@ -173,7 +174,7 @@ class OwnLoss:
         with quiet_torch():
             found = rows_or_nan(_oracle(self.loss), tensor(rows), _labels(labels, self.classes))
         missing = np.full((len(labels), self.outputs + 1), np.nan)
-        both = np.column_stack([found["values"].numpy(), found["slopes"].numpy()]) if found else missing
+        both = np.column_stack([to_numpy(found["values"]), to_numpy(found["slopes"])]) if found else missing
         return both[:, 0], both[:, 1:]
 
     def check_rows_apart(self, counts: Collection[int]) -> None:

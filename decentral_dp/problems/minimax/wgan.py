@@ -44,6 +44,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.autodiff import quiet_torch
+from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Model, Slope
 from decentral_dp.problems.minimax.binary_scores import ranking
 from decentral_dp.problems.minimax.protocol import Minimax, Scores
@@ -136,20 +137,18 @@ class Wgan(Minimax):
 
         with quiet_torch():
             weights, critic, z = self._tensors(x, y, latents)
-            return np.asarray(grad(mean)(weights).cpu().numpy())
+            return to_numpy(grad(mean)(weights))
 
     def generate(self, x: Array, latents: Array) -> Array:
         """G(z), (n, d)."""
         with quiet_torch():
-            return np.asarray(self._generated(*self._tensors(x, latents)).cpu().numpy())
+            return to_numpy(self._generated(*self._tensors(x, latents)))
 
     def _generated(self, weights: Tensor, latents: Tensor) -> Any:
         return _dense(weights, [self.latent, *self.generator, self.n_features], latents).tanh()
 
     def _tensors(self, *arrays: Array) -> list[Tensor]:
-        import torch
-
-        return [torch.tensor(np.asarray(a, dtype=np.float64), device=self.device) for a in arrays]
+        return [tensor(a, self.device) for a in arrays]
 
     def sums(
         self, records: Real, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None

@@ -1,0 +1,391 @@
+"""Losses of one's own on a CUDA device, and on an emulated one where there is none: the numbers of the processor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import decentral_dp
+from decentral_dp.cli import main as cli
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.models.autodiff import rows_or_nan
+from decentral_dp.models.devices import tensor
+from decentral_dp.models.graph_capture import PATIENCE
+from decentral_dp.models.row_locality import COUNTS, mixed, trials
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel import loss_problem
+from decentral_dp.problems.bilevel.loss_problem import LossProblem, LossRecords
+from decentral_dp.problems.bilevel.losses import from_losses, load_losses, on_device
+from decentral_dp.simulation import job_builder
+from tests.support.emulated_device import emulated_cuda
+
+P, Q, D, N = 2, 6, 3, 9
+# What a device may round otherwise.
+CLOSE = {"rtol": 1e-6, "atol": 1e-9}
+# How a tensor gets to a device.
+ON_THE_WAY = {"aten.lift_fresh.default", "aten.detach.default", "aten._to_copy.default"}
+
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+
+
+def network(x: Any, y: Any, features: Any, label: Any) -> Any:
+    """It creates tensors of its own, without saying where."""
+    weights = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    scores = y.reshape(2, D) @ features * weights + torch.zeros(2, dtype=torch.float64)
+    return functional.cross_entropy(scores, label.long()) + (x.exp() * y[:P] ** 2).sum()
+
+
+def inverse(x: Any, y: Any, features: Any, label: Any) -> Any:
+    """It raises where the first two features are zero."""
+    return (torch.linalg.inv(torch.diag(features[:2])) @ y[:2]).sum() ** 2 * x.sum() + (y**4).sum()
+
+
+def penalty(x: Any, y: Any) -> Any:
+    return x.exp().sum() * (torch.ones(Q, dtype=torch.float64) * y**2).sum()
+
+
+def scores_of(y: Any, features: Any) -> Any:
+    return y.reshape(2, D) @ features
+
+
+def made(loss: Any = network, device: str = "cpu") -> LossProblem:
+    return from_losses(
+        loss, loss, p=P, q=Q, n_features=D, classes=2, regulariser=penalty, predict=scores_of, device=device
+    )
+
+
+def answers(problem: LossProblem, seed: int) -> dict[str, np.ndarray]:
+    """All that is ever asked of a problem; one record makes `inverse` raise, one is no number."""
+    draw = np.random.default_rng(seed)
+    x, y, z = (draw.normal(size=d) for d in (P, Q, Q))
+    records = LossRecords(draw.normal(size=(N, D)), draw.integers(0, 2, N).astype(float))
+    records.features[3], records.features[5] = 0.0, np.nan
+    clip, weights = Clip("l2", 0.5, 1.0, 2.0), np.where(np.arange(N) == 5, 0.0, 1.0 / N)
+    wanted = ("lower_hessian", "lower_jacobian", "lower_hessian_product")
+    terms = problem.terms(x, y, z, records, records, clip)._asdict()
+    rows = [draw.normal(size=(4, d)) for d in (P, Q, Q)]
+    lower, upper = problem.losses(rows[0], rows[1], records, weights)
+    accuracy = problem.accuracy(*rows[:2], records)
+    assert accuracy is not None
+    return {
+        **{name: value for name, value in terms.items() if value is not None},
+        **problem.matrices(x, y, np.outer(z, x), records, clip, wanted),
+        **problem.regulariser(*rows)._asdict(),
+        "penalty": problem.regulariser_value(*rows[:2]),
+        "lower": lower,
+        "upper": upper,
+        "accuracy": accuracy,
+    }
+
+
+@pytest.fixture(params=["emulated", pytest.param("real", marks=needs_a_gpu)])
+def cuda(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """A device. What is computed elsewhere is listed where it is emulated."""
+    if request.param == "real":
+        yield []
+        return
+    with emulated_cuda() as elsewhere:
+        yield elsewhere
+
+
+def compare(here: Mapping[str, np.ndarray], there: Mapping[str, np.ndarray]) -> None:
+    assert here.keys() == there.keys()
+    for name, value in here.items():
+        assert type(there[name]) is np.ndarray
+        np.testing.assert_allclose(there[name], value, **CLOSE, err_msg=name)
+
+
+@pytest.mark.parametrize("loss", [network, inverse])
+def test_a_device_gives_what_the_processor_gives(loss: Any, cuda: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    on_processor, there = made(loss), made(loss, "cuda")
+    assert (there.device, there.reads_records) == ("cuda", on_processor.reads_records)
+    wanted = answers(on_processor, 7)
+    assert all(np.abs(wanted[name]).sum() > 0.0 for name in ("lower_grad_y", "lower_jvp", "lower_hessian"))
+    compare(wanted, answers(there, 7))
+    # In many parts.
+    monkeypatch.setattr(loss_problem, "_TIMES", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(loss_problem, "CELLS", 40)
+    compare(wanted, answers(there, 7))
+
+
+def test_nothing_is_computed_elsewhere() -> None:
+    with emulated_cuda() as elsewhere:
+        there = made(device="cuda")
+        elsewhere.clear()
+        answers(there, 7)
+        assert set(elsewhere) <= ON_THE_WAY
+        answers(made(), 7)
+        assert "aten.mul.Tensor" in elsewhere
+
+
+@pytest.mark.parametrize("size", [D, Q, P, N], ids=["features", "y", "x", "labels"])
+def test_a_tensor_that_is_left_on_the_processor_is_noticed(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of those that a call sends there is forgotten, it raises, or other numbers come back."""
+    wanted = answers(made(), 7)
+
+    def forgetful(array: np.ndarray, device: str = "cpu") -> torch.Tensor:
+        return tensor(array, "cpu" if array.shape[-1] == size else device)
+
+    with emulated_cuda():
+        there = made(device="cuda")
+        monkeypatch.setattr(loss_problem, "tensor", forgetful)
+        with pytest.raises((AssertionError, RuntimeError)):
+            compare(wanted, answers(there, 7))
+
+
+def test_no_number_comes_back_but_by_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a tensor of the device has no numbers for numpy."""
+    with emulated_cuda():
+        there = made(device="cuda")
+        monkeypatch.setattr(loss_problem, "to_numpy", lambda t: t.numpy(force=True))
+        with pytest.raises(RuntimeError, match="not supported for tensor subclasses"):
+            answers(there, 7)
+
+
+HOLDS = """
+import torch
+
+WEIGHTS = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+p, q = 1, 3
+
+
+def upper_loss(x, y, features, label):
+    return (features @ y - label) ** 2
+
+
+def lower_loss(x, y, features, label):
+    scaled = features * WEIGHTS{moved}
+    return (scaled @ y - label) ** 2 * x.exp().sum()
+"""
+
+
+def test_a_tensor_that_a_loss_closes_over_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "losses.py"
+    path.write_text(HOLDS.format(moved=""), encoding="utf-8")
+    line = HOLDS.splitlines().index("    scaled = features * WEIGHTS{moved}") + 1
+    problem = load_losses(path)(3, 0)
+    with emulated_cuda():
+        with pytest.raises(InputError) as caught:
+            on_device(problem, "cuda")
+        said = str(caught.value)
+        assert said.startswith(
+            'lower_loss runs on the processor, and not on device = "cuda": RuntimeError: Expected all'
+        )
+        assert f", in line {line} of {path}. Make its tensors within the function" in said
+        assert said.endswith("as in weights.to(y.device).")
+        # As it says.
+        path.write_text(HOLDS.format(moved=".to(y.device)"), encoding="utf-8")
+        assert on_device(load_losses(path)(3, 0), "cuda").device == "cuda"
+
+
+def test_a_loss_that_asks_where_it_is_computed_is_refused() -> None:
+    def asking(x: Any, y: Any, features: Any, label: Any) -> Any:
+        loss = (features @ y - label) ** 2
+        return loss if y.device.type == "cpu" else loss * x.exp().sum()
+
+    with emulated_cuda(), pytest.raises(InputError, match="the losses depend on other arguments than on the processor"):
+        from_losses(asking, asking, p=1, q=2, n_features=2, device="cuda")
+
+
+@pytest.mark.parametrize("kind", [k for k in ("OutOfMemoryError", "AcceleratorError") if hasattr(torch, k)])
+def test_a_device_that_fails_is_no_bad_record(kind: str) -> None:
+    def failing(*_: Any) -> Any:
+        raise getattr(torch, kind)("the device")
+
+    features, labels = tensor(np.ones((3, 2))), tensor(np.ones(3))
+    with pytest.raises(getattr(torch, kind)):
+        rows_or_nan(failing, features, labels)
+    with pytest.raises(getattr(torch, kind)):
+        loss_problem._add_rows([np.zeros(3)], failing, [np.ones((3, 2))], 2, "cpu")
+
+
+# Scenarios.
+
+
+def small_run(device: str) -> dict[str, Any]:
+    step = {"scale": 0.1}
+    content: dict[str, Any] = {
+        "seed": 1,
+        "problem": {"kind": "from_losses", "data": "synthetic_classification", "normalise": "l2"},
+        "topology": {"kind": "ring", "agents": 3},
+        "algorithm": {"kind": "ldp_dsbo", "rounds": 2, "x": step, "y": step, "z": step},
+        "privacy": {"guarantee": "none"},
+        "run": {"device": device},
+    }
+    content["problem"]["synthetic"] = {"dimension": D, "records": 8, "test_records": 8}
+    return content
+
+
+def test_a_run_on_a_device_learns_what_one_on_the_processor_learns(cuda: list[str]) -> None:
+    problem, states = made(), []
+    for device in ("cpu", "cuda"):
+        run = decentral_dp.run(small_run(device), problem=problem)
+        assert run.job.problem.device == device
+        states.append(run.state)
+    assert any(np.abs(value).max() > 0.0 for value in states[0].values())
+    compare(*states)
+
+
+def test_a_run_that_was_cut_off_goes_on_on_the_same_device_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one might release the round under way with other last bits."""
+
+    def cut(done: int, *_: Any) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    problem = made()
+    with emulated_cuda():
+        with pytest.raises(Stopped):
+            decentral_dp.run(small_run("cuda"), problem=problem, out=tmp_path / "run", progress=cut)
+        with monkeypatch.context() as there:
+            there.setattr(torch.cuda, "get_device_name", lambda: "another device")
+            with pytest.raises(InputError, match=r"begun with device an emulated device.* \(here another device"):
+                decentral_dp.resume(tmp_path / "run", problem=problem)
+        assert decentral_dp.resume(tmp_path / "run", problem=problem).result.status == "ok"
+
+
+def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
+    """A round that was cut off is computed again, under the same noise."""
+    modes: list[int] = []
+
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        modes.append(torch.get_deterministic_debug_mode())
+        return x.exp().sum() * (features @ y - label) ** 2
+
+    problem = from_losses(loss, loss, p=1, q=2, n_features=2)
+    assert set(modes) == {0}
+    with emulated_cuda():
+        there = on_device(problem, "cuda")
+        modes.clear()
+        records = there.prepare(np.ones((3, 2)), np.ones(3), "l2")
+        there.terms(np.zeros(1), np.zeros(2), np.zeros(2), records, records, Clip("l2"))
+    assert modes
+    assert set(modes) == {2}
+    assert torch.get_deterministic_debug_mode() == 0
+
+
+def test_a_device_costs_the_same_and_has_noise_of_its_own(cuda: list[str]) -> None:
+    """It rounds otherwise: with equal noise, the difference of two runs would show what the noise hides."""
+    text = {device: ["algorithm.rounds=3", f'run.device="{device}"'] for device in ("cpu", "cuda")}
+    here, there = (job_builder.build(decentral_dp.load("own_losses", change)) for change in text.values())
+    np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
+    assert here.root != there.root
+    plans = [decentral_dp.plan("own_losses", change) for change in text.values()]
+    np.testing.assert_allclose(plans[1].epsilon, plans[0].epsilon, rtol=1e-12)
+
+
+def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        return functional.cross_entropy(y.reshape(3, 13) @ features, label.long())
+
+    sizes = {"p": 1, "q": 39, "n_features": 13, "classes": 3, "regulariser": lambda x, y: x.exp().sum() * (y @ y)}
+    with emulated_cuda():
+        here, there = (from_losses(loss, loss, **sizes, device=device) for device in ("cpu", "cuda"))
+        for problem, device in ((here, "cuda"), (there, "cpu"), (there, "cuda")):
+            job = job_builder.build(decentral_dp.load("own_losses", [f'run.device="{device}"']), problem=problem)
+            assert job.problem.device == "cuda"
+        for problem, device in ((here, "cuda"), (there, "cpu")):
+            asked = ['run.engine="ray"', f'run.device="{device}"']
+            with pytest.raises(InputError, match=r"^run\.device: Ray starts actors without a GPU\. Take"):
+                job_builder.build(decentral_dp.load("own_losses", asked), problem=problem)
+    roots = [job_builder.build(decentral_dp.load("own_losses"), problem=problem).root for problem in (here, there)]
+    assert roots[0] != roots[1]
+
+
+AUTHORS = """
+from dataclasses import dataclass
+from decentral_dp.problems.bilevel.quadratic import Quadratic
+
+@dataclass(frozen=True)
+class There(Quadratic):
+    device: str = "cpu"
+
+class Mine:
+    def lower_grad_y(self): ...  # of what for_data gives
+
+    def for_data(self, facts):
+        return There(facts.n_features, device=DEVICE)
+"""
+
+
+def test_an_authors_problem_says_where_it_computes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AUTHORS.replace("DEVICE", "facts.device"), encoding="utf-8")
+    (tmp_path / "deaf.py").write_text(AUTHORS.replace("DEVICE", '"cpu"'), encoding="utf-8")
+    content = decentral_dp.load("quadratic").model_dump(mode="json", exclude_unset=True)
+    content["problem"] = {"data": content["problem"]["data"]}
+    with emulated_cuda():
+        for file in ("mine.py", "deaf.py"):
+            content["problem"]["kind"] = f"{tmp_path / file}:Mine"
+            content["run"] = {"device": "cuda"}
+            if file == "mine.py":
+                assert job_builder.build(content).problem.device == "cuda"
+                continue
+            with pytest.raises(InputError, match=r"^run\.device: .*deaf\.py:Mine computes in numpy, on the CPU"):
+                job_builder.build(content)
+
+
+# Machines without one.
+
+
+@needs_none
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in ("shards_of", "topology_of"):
+        monkeypatch.setattr(job_builder, step, lambda *a: pytest.fail("something was computed"))
+    monkeypatch.setattr(sys, "argv", ["decentral-dp", command, "own_losses", "--set", 'run.device="cuda"'])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    said = capsys.readouterr()
+    assert (end.value.code, said.out) == (2, "")
+    assert said.err.startswith(
+        'Error: run.device: "cuda" was asked for, and torch finds no CUDA device here. Take "cpu".'
+    )
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_none
+def test_from_losses_refuses_a_device_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r'^from_losses: device: "cuda" was asked for, and torch finds no CUDA device'):
+        made(device="cuda")
+
+
+def test_a_device_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match=r'^from_losses: device: got "mps", wanted "cpu" or "cuda"\.$'):
+        made(device="mps")
+
+
+# Machines with one.
+
+
+@needs_a_gpu
+def test_rows_keep_their_bits_on_a_gpu() -> None:
+    """What proof 27 assumes, of losses as they are usually written."""
+    there = made(device="cuda")
+    draw = np.random.default_rng(3)
+    point = [draw.normal(size=d) for d in (P, Q, Q)]
+    for function in ("lower_loss", "upper_loss"):
+        assert mixed(there._evaluated(function, *point), tuple(trials(COUNTS, D, 2))) is None
+
+
+@needs_a_gpu
+def test_graphs_on_a_gpu_give_the_bits_of_the_function() -> None:
+    used, fresh = made(device="cuda"), made(device="cuda")
+    for turn in range(PATIENCE + 2):
+        answers(used, turn)
+    assert any(not isinstance(kept, int) for one in used._captured.values() for kept in one._kept.values())
+    for name, value in answers(fresh, 100).items():
+        np.testing.assert_array_equal(answers(used, 100)[name], value, err_msg=name)
