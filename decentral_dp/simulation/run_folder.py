@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def versions() -> dict[str, str]:
     """Versions of this package and of what computes its numbers, as far as it is installed."""
-    names = ("decentral_dp", "numpy", "scipy", "dp-accounting", "scikit-learn", "torch", "ray")
+    names = ("decentral_dp", "numpy", "scipy", "scikit-learn", "torch", "ray")
     found = {n: version for n in names if (version := _version(n)) is not None}
     return {"python": platform.python_version(), **found}
 

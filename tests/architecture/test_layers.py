@@ -78,7 +78,6 @@ ONLY_IN = {
         "studies/study_legend.py",
         "studies/study_plots.py",
     ],
-    "dp_accounting": ["privacy/accounting/loss_distributions.py"],
     "torch": ["problems", "models"],
 }
 

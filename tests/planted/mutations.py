@@ -379,8 +379,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one round less than there were, composed plainly",
         "privacy/accounting/loss_distributions.py",
-        "parts = [_power(_discretise(p.profile, p.reach, step), p.number, tail) for p in pairs]",
-        "parts = [_power(_discretise(p.profile, p.reach, step), max(1, p.number - 1), tail) for p in pairs]",
+        "parts = [power(loss, p.number, tail) for loss, p in zip(losses, pairs, strict=True)]",
+        "parts = [power(loss, max(1, p.number - 1), tail) for loss, p in zip(losses, pairs, strict=True)]",
         (f"{_POISSON}::test_composed_as_dp_accounting_composes_it",),
     ),
     Mutation(

@@ -129,13 +129,14 @@ def _line(c: ChannelLedger, split: Split, column: IntArray) -> ChannelCharges:
 
 
 def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, Array] | Drawn:
-    epsilon, delta = np.empty(loss.shape), np.empty(loss.shape)
+    epsilon, delta = np.zeros(loss.shape[1]), np.zeros(loss.shape[1])
     for rows in _blocks(loss):
         slack = c.mechanism.float_slack(loss[rows], c.dimension)
         if isinstance(slack, NormalVariates):
             return drawn(loss, c.dimension, slack.bits, slack.randomised, column)
-        epsilon[rows], delta[rows] = slack
-    return epsilon.sum(axis=0), delta.sum(axis=0)
+        epsilon += slack[0].sum(axis=0)
+        delta += slack[1].sum(axis=0)
+    return epsilon, delta
 
 
 def _blocks(table: Array) -> Iterator[slice]:
@@ -167,9 +168,10 @@ def _check(c: ChannelLedger, agents: int) -> None:
                 f"{sensitivity.shape} and rates {rate.shape}; all must agree."
             )
         for name, values in (("scale", c.scale), ("sensitivity", sensitivity), ("sampling rate", rate)):
-            if not (values >= 0.0).all():
+            # The least number is not a number where one is not.
+            if not values.min(initial=0.0) >= 0.0:
                 raise InputError(f"ledger: channel {c.channel!r} has a {name} that is negative or not a number.")
-        if not (rate <= 1.0).all():
+        if not rate.max(initial=0.0) <= 1.0:
             raise InputError(f"ledger: channel {c.channel!r} has a sampling rate above 1, {rate.max():g}.")
         if not c.mechanism.amplified_by and (rate < 1.0).any():
             raise InputError(

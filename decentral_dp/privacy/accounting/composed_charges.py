@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
@@ -68,11 +68,17 @@ class ComposedCharges:
             total += np.einsum("tg,tg->g", loss, loss)[column]
         return np.sqrt(total)
 
-    def pure(self) -> Array:
-        """Compute the pure ε, (G,)."""
+    @cached_property
+    def _sums(self) -> Array:
+        """Σε of the pure releases that every record takes part in, (G,)."""
         total = np.zeros(self.groups)
         for _, loss, column in (*self.laplace, *self.other, *self.ranged):
             total += loss.sum(axis=0)[column]
+        return total
+
+    def pure(self) -> Array:
+        """Compute the pure ε, (G,)."""
+        total = self._sums.copy()
         if self.sampled_laplace is not None:
             _, base, rate = self.sampled_laplace
             total += amplified(base, rate).sum(axis=0)
@@ -84,9 +90,7 @@ class ComposedCharges:
 
     def size(self) -> Array:
         """Order columns by cost: (G,) a number; +inf where nothing is hidden, 0 where nothing is charged."""
-        total = self.mu()
-        for _, loss, column in (*self.laplace, *self.other, *self.ranged):
-            total = total + loss.sum(axis=0)[column]
+        total = self.mu() + self._sums
         for sampled in self._sampled:
             if sampled is not None:
                 _, base, rate = sampled
@@ -97,7 +101,7 @@ class ComposedCharges:
         """Bundle the given groups where every charge is the same."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
         plain = (*self.laplace, *self.gaussian, *self.other, *self.ranged)
-        names = [_distinct(loss) for _, loss, _ in plain]
+        names = [_names(loss) for _, loss, _ in plain]
         for j in groups:
             key = [names[k][column[j]] for k, (_, _, column) in enumerate(plain)]
             for sampled in self._sampled:
@@ -117,16 +121,18 @@ class ComposedCharges:
     def between(self, after: int, until: int | None) -> Releases:
         """Return the charges of the only group for releases with after < index ≤ until."""
 
-        def keep(rounds: IntArray) -> NDArray[np.bool_]:
-            inside = rounds > after
-            return inside if until is None else inside & (rounds <= until)
+        def keep(rounds: IntArray) -> slice:
+            # Rounds ascend.
+            first = np.searchsorted(rounds, after, side="right")
+            return slice(first, None if until is None else max(first, np.searchsorted(rounds, until, side="right")))
 
         def sampled(part: tuple[IntArray, Array, Array] | None) -> Array:
             if part is None:
                 return np.zeros((2, 0))
             rounds, base, rate = part
-            chosen = keep(rounds) & (base[:, 0] > 0.0)
-            return np.stack([base[chosen, 0], rate[chosen, 0]])
+            kept = keep(rounds)
+            chosen = base[kept, 0] > 0.0
+            return np.stack([base[kept, 0][chosen], rate[kept, 0][chosen]])
 
         def sensitivity(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> Array:
             every = np.concatenate([np.zeros(0), *(loss[keep(rounds), 0] for rounds, loss, _ in lines)])
@@ -146,14 +152,16 @@ class ComposedCharges:
     def _bound(self, groups: IntArray) -> ComposedCharges:
         zero = np.zeros(1, dtype=np.int64)
 
-        def worst(values: Array) -> Array:
-            return np.asarray(values.max(axis=1, keepdims=True))
+        def worst(values: Array, columns: IntArray) -> Array:
+            if columns.size == 1:
+                return values[:, columns[0] : columns[0] + 1]
+            return np.asarray(values[:, columns].max(axis=1, keepdims=True))
 
         def plain(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> tuple[tuple[IntArray, Array, IntArray], ...]:
-            return tuple((rounds, worst(loss[:, np.unique(column[groups])]), zero) for rounds, loss, column in lines)
+            return tuple((rounds, worst(loss, np.unique(column[groups])), zero) for rounds, loss, column in lines)
 
         def sampled(part: tuple[IntArray, Array, Array] | None) -> tuple[IntArray, Array, Array] | None:
-            return None if part is None else (part[0], worst(part[1][:, groups]), worst(part[2][:, groups]))
+            return None if part is None else (part[0], worst(part[1], groups), worst(part[2], groups))
 
         return ComposedCharges(
             1,
@@ -167,9 +175,13 @@ class ComposedCharges:
         )
 
 
-def _distinct(loss: Array) -> list[bytes]:
+def _names(loss: Array) -> list[float | bytes]:
     """A name for every column, equal where the columns are."""
-    return [column.tobytes() for column in np.ascontiguousarray(loss.T)]
+    # Equal columns have equal sums, so that most need not be compared.
+    total = loss.sum(axis=0)
+    _, which, count = np.unique(total, return_inverse=True, return_counts=True)
+    alone = (count[which] == 1) & np.isfinite(total)
+    return [float(total[j]) if alone[j] else loss[:, j].tobytes() for j in range(total.size)]
 
 
 def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCharges:
@@ -180,8 +192,10 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     drawn: dict[DominatingPair, list[ChannelCharges]] = {pair: [] for pair in DominatingPair}
     by_coins: list[ChannelCharges] = []
     for line in lines:
-        fresh, pair = (line.rate < 1.0) & (line.loss > 0.0), _pair(line)
-        if not fresh.any():
+        pair = _pair(line)
+        # Mostly nothing is sampled, and the least rate says so at once.
+        fresh = (line.rate < 1.0) & (line.loss > 0.0) if line.rate.min(initial=1.0) < 1.0 else None
+        if fresh is None or not fresh.any():
             plain[pair].append((line.rounds, line.loss, line.column))
             continue
         plain[pair].append((line.rounds, np.where(fresh, 0.0, line.loss), line.column))
@@ -194,12 +208,12 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
             _refuse_mixed(split, one, other)
     return ComposedCharges(
         groups,
-        tuple(p for p in plain[DominatingPair.LAPLACE] if (p[1] > 0.0).any()),
-        tuple(p for p in plain[DominatingPair.GAUSSIAN] if (p[1] > 0.0).any()),
+        tuple(p for p in plain[DominatingPair.LAPLACE] if p[1].any()),
+        tuple(p for p in plain[DominatingPair.GAUSSIAN] if p[1].any()),
         laplace,
         gaussian,
-        tuple(p for p in plain[DominatingPair.RESPONSE] if (p[1] > 0.0).any()),
-        tuple(p for p in plain[DominatingPair.RANGED] if (p[1] > 0.0).any()),
+        tuple(p for p in plain[DominatingPair.RESPONSE] if p[1].any()),
+        tuple(p for p in plain[DominatingPair.RANGED] if p[1].any()),
         poisson,
     )
 

@@ -1,4 +1,4 @@
-"""(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions on `dp_accounting`.
+"""(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions.
 
 Every release is replaced by a pair that dominates it, and the pairs are composed numerically, always rounding towards
 more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, what is rounded up:
@@ -22,15 +22,23 @@ they would take a good part of it, after very many releases or at a very small �
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.bounded import Array
+from decentral_dp.privacy.accounting.discretised_losses import (
+    LossMasses,
+    composed,
+    discretised,
+    epsilon_at,
+    errors,
+    points_of,
+    power,
+)
 from decentral_dp.privacy.accounting.loss_profiles import (
     amplified,
     gaussian_profile,
@@ -43,7 +51,6 @@ from decentral_dp.privacy.accounting.loss_profiles import (
 from decentral_dp.privacy.accounting.tilted_composition import Pair, tilted_epsilon
 
 _NONE = np.zeros(0)
-_ULP = 2.0**-52
 # Shares of Σε² that discretisation and bucketing may add; ε grows by about half of them.
 _GRID_SHARE, _BUCKET_SHARE, _BUCKETS = 0.002, 0.003, 128
 _COARSER = 64.0
@@ -88,13 +95,6 @@ class Releases(NamedTuple):
         return not any(part.size for part in self if isinstance(part, np.ndarray))
 
 
-class _Part(NamedTuple):
-    """A discretised distribution of `dp_accounting`, and a bound on the l1 error of its masses."""
-
-    pmf: Any
-    error: float
-
-
 def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -> list[float]:
     """Upper bounds on ε(δ) after the first, the first two, … segments; +inf where δ is too small to tell.
 
@@ -107,13 +107,13 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
     tail = 1e-4 * delta / releases
     step = _resolution(every, delta, _MAX_POINTS)
     out: list[float] = []
-    total: _Part | None = None
+    total: LossMasses | None = None
     first_tilted = len(segments)
     for k, segment in enumerate(segments):
         if not tilted:
             pairs = list(_pairs(segment, step, tail, _BUCKET_SHARE / len(segments)))
             # Errors never shrink: once they are too large, no later segment is composed so.
-            profiles = sum(p.number * _errors(_points(p.reach, step)) for p in pairs)
+            profiles = sum(p.number * errors(points_of(p.reach, step)) for p in pairs)
             tilted = (total.error if total else 0.0) + profiles > _NOISE_SHARE * delta
         if tilted:
             # On the way, schedules are gathered more coarsely.
@@ -122,8 +122,9 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
             first_tilted = min(first_tilted, k)
             continue
         if pairs:
-            parts = [_power(_discretise(p.profile, p.reach, step), p.number, tail) for p in pairs]
-            total = _compose_all(parts if total is None else [total, *parts], tail)
+            losses = discretised([(p.profile, p.reach) for p in pairs], step)
+            parts = [power(loss, p.number, tail) for loss, p in zip(losses, pairs, strict=True)]
+            total = composed(parts if total is None else [total, *parts], tail)
         out.append(_read(total, delta))
         if total is not None and total.error > _NOISE_SHARE * delta:
             out[-1] = min(out[-1], _tilted(segments[: k + 1], tail, delta, _BUCKET_SHARE))
@@ -140,13 +141,13 @@ def _tilted(segments: Sequence[Releases], tail: float, delta: float, share: floa
     return tilted_epsilon(pairs, step, delta) if pairs else 0.0
 
 
-def _read(total: _Part | None, delta: float) -> float:
+def _read(total: LossMasses | None, delta: float) -> float:
     if total is None:
         return 0.0
     left = delta - total.error
     if left <= 0.0:
         return math.inf
-    return float(total.pmf.get_epsilon_for_delta(left)) * (1.0 + 1e-9)
+    return epsilon_at(total, left) * (1.0 + 1e-9)
 
 
 # Discretisation -----------------------------------------------------------------------------------------------------
@@ -257,63 +258,3 @@ def _sampled_buckets(sampled: Array, share: float) -> Iterator[tuple[float, floa
     for r in np.unique(rate):
         for value, count in _buckets(base[rate == r], share):
             yield value, float(r), count
-
-
-def _discretise(profile: Callable[[Array], Array], reach: float, step: float) -> _Part:
-    """Connect the dots of a profile δ(ε), ε ≥ 0, on the grid over [−reach, reach]."""
-    from dp_accounting.pld import pld_pmf
-
-    points = _points(reach, step)
-    e = np.asarray(np.arange(points + 1) * step, dtype=np.float64)
-    upper = np.clip(profile(e), 0.0, 1.0)
-    lower = -np.expm1(-e) + np.exp(-e) * upper
-    deltas = np.minimum.accumulate(np.concatenate([lower[:0:-1], upper]))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -points, points, deltas)
-    return _Part(pmf.to_dense_pmf(), _errors(points))
-
-
-def _points(reach: float, step: float) -> int:
-    return max(1, math.ceil(reach / step * (1.0 - 1e-12)))
-
-
-def _errors(points: int) -> float:
-    """A bound on the l1 error of the masses of one discretised pair."""
-    return (2 * points + 5) * _ULP
-
-
-# Profiles -----------------------------------------------------------------------------------------------------------
-
-
-# Composition --------------------------------------------------------------------------------------------------------
-
-
-def _compose(a: _Part, b: _Part, tail: float) -> _Part:
-    size = a.pmf.size + b.pmf.size
-    # l1 error of a convolution by Fourier transform; against long double it stayed below 0.8·ulp·√(2n) up to n = 16000.
-    rounding = 2.0 * _ULP * math.sqrt(2.0 * size)
-    # A cut below the transform's noise would never end the tails.
-    return _Part(a.pmf.compose(b.pmf, max(tail, 0.1 * rounding)), a.error + b.error + rounding)
-
-
-def _power(part: _Part, count: int, tail: float) -> _Part:
-    """Compose a distribution with itself by repeated squaring."""
-    squares: list[_Part] = []
-    while count:
-        if count & 1:
-            squares.append(part)
-        count >>= 1
-        if count:
-            part = _compose(part, part, tail)
-    return reduce(lambda a, b: _compose(a, b, tail), squares)
-
-
-def _compose_all(parts: Iterable[_Part], tail: float) -> _Part:
-    """Compose, the two smallest first."""
-    heap = [(p.pmf.size, i, p) for i, p in enumerate(parts)]
-    heapq.heapify(heap)
-    fresh = len(heap)
-    while len(heap) > 1:
-        joined = _compose(heapq.heappop(heap)[2], heapq.heappop(heap)[2], tail)
-        heapq.heappush(heap, (joined.pmf.size, fresh, joined))
-        fresh += 1
-    return heap[0][2]

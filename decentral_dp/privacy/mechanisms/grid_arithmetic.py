@@ -74,6 +74,8 @@ def at_the_ends(price: Array, sensitivity: Array, scale: Array) -> Array:
         sensitivity: of the same shape.
         scale: of the noise, of the same shape.
     """
+    if sensitivity.size and sensitivity.min() > 0.0 and sensitivity.max() < np.inf and scale.min() > 0.0:
+        return np.asarray(price)
     unbounded = np.isinf(sensitivity) | ((sensitivity > 0.0) & (scale == 0.0))
     return np.where(sensitivity == 0.0, 0.0, np.where(unbounded, np.inf, price))
 

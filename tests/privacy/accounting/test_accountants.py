@@ -459,6 +459,23 @@ def test_agents_with_the_same_releases_share_a_price_and_order_is_kept() -> None
     assert together.notes == ()
 
 
+def test_schedules_of_equal_sums_are_not_taken_for_one() -> None:
+    columns = np.array([[0.5, 0.5], [0.25, 0.75], [0.5, 0.5], [0.125, 0.875]])
+    together = price(own_columns(columns), DELTA).epsilon
+    alone = [price(own_columns(c[None]), DELTA).epsilon[0] for c in columns]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+    assert together[0] == together[2]
+    assert np.unique(together).size == 3
+
+
+def own_columns(losses: np.ndarray) -> Ledger:
+    """Every agent with a column of its own, its losses one after the other."""
+    ones = np.ones(losses.T.shape)
+    group, rounds = np.arange(len(losses)), np.arange(1, losses.shape[1] + 1)
+    kinds = {"train": np.asarray(losses.T)}
+    return Ledger(len(losses), (ChannelLedger("x", LAPLACE, 1, group, rounds, ones, kinds, {"train": ones}),))
+
+
 def test_more_columns_than_are_composed_one_by_one() -> None:
     factors = np.random.default_rng(4).uniform(0.5, 8.0, 2 * MOST_COLUMNS)
     few, many = stream(40), stream(40, [1] * factors.size).rescaled(factors)

@@ -1,0 +1,124 @@
+"""Privacy-loss distributions on a grid, against `dp_accounting` and against sums in extended precision."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import pld_pmf
+
+from decentral_dp.privacy.accounting import discretised_losses
+from decentral_dp.privacy.accounting.discretised_losses import LossMasses, composed, discretised, epsilon_at, power
+from decentral_dp.privacy.accounting.loss_profiles import (
+    gaussian_profile,
+    gaussian_reach,
+    laplace_profile,
+    poisson_profile,
+    poisson_reach,
+    response_profile,
+)
+
+TAIL = 1e-13
+PAIRS = {
+    "laplace": (laplace_profile(0.7, 1.0), 0.7),
+    "a batch": (laplace_profile(0.9, 0.2), 0.26),
+    "response": (response_profile(0.31), 0.31),
+    "gaussian": (gaussian_profile(0.8, 1.0), gaussian_reach(0.8, 1.0, TAIL)),
+    "poisson": (poisson_profile(1.5, 0.1), poisson_reach(1.5, 0.1, TAIL)),
+    "below the step": (laplace_profile(0.001, 1.0), 0.001),
+}
+STEPS = (0.003, 0.0411)
+
+
+def theirs(name: str, step: float) -> pld_pmf.PLDPmf:
+    profile, reach = PAIRS[name]
+    n = max(1, math.ceil(reach / step * (1.0 - 1e-12)))
+    e = np.arange(n + 1) * step
+    upper = np.clip(profile(e), 0.0, 1.0)
+    deltas = np.concatenate([(-np.expm1(-e) + np.exp(-e) * upper)[:0:-1], upper])
+    deltas = np.minimum.accumulate(deltas)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -n, n, deltas).to_dense_pmf()
+
+
+def same(ours: LossMasses, other: pld_pmf.PLDPmf) -> None:
+    # Everything that is theirs is behind underscores.
+    assert ours.first == other._lower_loss
+    np.testing.assert_allclose(ours.masses, other._probs, rtol=0.0, atol=1e-16)
+    assert ours.infinite == pytest.approx(other._infinity_mass, rel=1e-12, abs=1e-25)
+
+
+def hockey_stick(ours: LossMasses, epsilon: np.ndarray) -> np.ndarray:
+    losses = (ours.first + np.arange(ours.masses.size)) * ours.step
+    kept = -np.expm1(np.minimum(0.0, epsilon[:, None] - losses))
+    return (kept * ours.masses).sum(axis=1) + ours.infinite
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_masses_are_those_of_dp_accounting(name: str, step: float) -> None:
+    same(discretised([PAIRS[name]], step)[0], theirs(name, step))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_masses_are_never_below_the_profile_and_meet_it_on_the_grid(step: float) -> None:
+    together = discretised(list(PAIRS.values()), step)
+    for (profile, reach), ours in zip(PAIRS.values(), together, strict=True):
+        between = np.linspace(0.0, reach, 41)
+        assert (hockey_stick(ours, between) >= profile(between) - 1e-14).all()
+        dots = np.arange(max(1, math.floor(reach / step))) * step
+        np.testing.assert_allclose(hockey_stick(ours, dots), profile(dots), rtol=0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 13, 100])
+@pytest.mark.parametrize("name", ["laplace", "response", "poisson"])
+def test_powers_are_composed_as_dp_accounting_composes_pairs(name: str, count: int) -> None:
+    step = 0.0411
+    ours, squares, whole = discretised([PAIRS[name]], step)[0], theirs(name, step), None
+    for bit in bin(count)[:1:-1]:
+        if bit == "1":
+            whole = squares if whole is None else whole.compose(squares, TAIL)
+        squares = squares.compose(squares, TAIL)
+    assert whole is not None
+    same(power(ours, count, TAIL), whole)
+    for delta in (1e-2, 1e-6):
+        assert epsilon_at(power(ours, count, TAIL), delta) == pytest.approx(
+            whole.get_epsilon_for_delta(delta), rel=1e-12
+        )
+
+
+def test_errors_are_below_their_bound_and_no_mass_is_lost() -> None:
+    """Against sums of products in long double, what was cut counted as an infinite loss, or as the least one."""
+    parts = discretised(list(PAIRS.values()), 0.01)
+    ours = composed(parts, TAIL)
+    exact, first = np.ones(1, dtype=np.longdouble), 0
+    for part in parts:
+        exact, first = np.convolve(exact, part.masses.astype(np.longdouble)), first + part.first
+    low = ours.first - first
+    kept = exact[low : low + ours.masses.size].copy()
+    kept[0] += exact[:low].sum()
+    infinite = 1.0 - math.prod(1.0 - part.infinite for part in parts) + float(exact[low + ours.masses.size :].sum())
+    assert low > 0
+    assert low + ours.masses.size < exact.size
+    assert float(np.abs(kept - ours.masses).sum()) + abs(infinite - ours.infinite) <= ours.error
+    assert ours.infinite <= sum(part.infinite for part in parts) + len(parts) * TAIL
+
+
+def test_epsilon_has_the_asked_delta() -> None:
+    ours = power(discretised([PAIRS["laplace"]], 0.01)[0], 20, TAIL)
+    for delta in (0.3, 1e-3, 1e-8):
+        assert hockey_stick(ours, np.array([epsilon_at(ours, delta)]))[0] == pytest.approx(delta, rel=1e-9)
+
+
+def test_epsilon_at_its_ends() -> None:
+    masses = np.array([0.25, 0.5, 0.2])
+    assert epsilon_at(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.01) == math.inf
+    assert epsilon_at(LossMasses(0.1, -1, masses, 0.05, 0.0), 0.5) == 0.0
+    # e^{−800} is no number: the loss itself bounds ε.
+    assert epsilon_at(LossMasses(400.0, 1, np.array([0.5, 0.5]), 0.0, 0.0), 0.4) == pytest.approx(800.0)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
+def test_prefixes_are_as_long_as_their_sums_allow(size: int) -> None:
+    masses = np.full(100, 1.0)
+    assert discretised_losses._prefix(masses, size + 0.5) == min(size, 100)
