@@ -20,13 +20,13 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted
@@ -42,6 +42,8 @@ _PYTHON = sysconfig.get_path("stdlib")
 # What Python says of a dataclass with option(…) and no type.
 _UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
 
+# How alike two names are, from 0 to 1, of which one is taken for the other misspelt.
+_NEAR = 0.75
 # What is no component, whatever it is to be one of.
 _PLAIN = (bool, int, float, complex, str, bytes, ModuleType, type(None))
 
@@ -246,6 +248,30 @@ def untyped_options(found: type) -> list[str]:
         and not key.startswith("_")
         and isinstance(value, bool | int | float | str | list | dict)
     ]
+
+
+def misspelt_method(found: type, optional: Collection[str], needed: Collection[str]) -> str | None:
+    """Say which method of a class is none that is asked for, and is called nearly like one that may be left out.
+
+    Args:
+        found: the class.
+        optional: names of methods that may be left out.
+        needed: names of those that may not.
+
+    Returns:
+        A sentence; None where there is none.
+    """
+    missing = [name for name in optional if not hasattr(found, name)]
+    for name, member in vars(found).items():
+        if not isinstance(member, FunctionType) or name.startswith("_") or name in (*optional, *needed):
+            continue
+        of_this_length = [other for other in missing if abs(len(other) - len(name)) <= 1]
+        for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=_NEAR):
+            return (
+                f"{found.__name__} has a method {name}{place_in_class(found, name)}, which nothing asks for; did you "
+                f"mean {near}? Call it that, or _{name} where it is one of your own."
+            )
+    return None
 
 
 def blamed(error: BaseException, otherwise: str = "") -> str:

@@ -332,7 +332,7 @@ PLACED = {
     ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): ("RELEASES =", "in line LINE of FILE; wanted channel →"),
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): (
         "RELEASES =",
-        "the factor None in RELEASES of HeavyBall gives None, in line LINE of FILE; wanted a step size, a finite number",
+        "the factor None in RELEASES of HeavyBall gives None, in line LINE of FILE; wanted a step size, a finite",
     ),
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": -1.0}'): ("RELEASES =", "gives -1.0, in line LINE of FILE; wanted a"),
     ('{"lower_grad_y": "y"}', '{"lower_grad_y": float("nan")}'): ("RELEASES =", "gives nan, in line LINE of FILE"),
