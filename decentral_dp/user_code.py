@@ -46,6 +46,8 @@ _UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
 _NEAR = 0.75
 # What is no component, whatever it is to be one of.
 _PLAIN = (bool, int, float, complex, str, bytes, ModuleType, type(None))
+# What is none but records, or the links of a graph.
+_TABLES, _OF_VALUES = (list, tuple, dict, set), ("data", "topology")
 
 # What a component is → the group of entry points that installed packages declare it in.
 GROUPS: Mapping[str, str] = {
@@ -111,7 +113,7 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
                 "file defines."
             )
         found = getattr(module, place.name)
-        if isinstance(found, _PLAIN):
+        if isinstance(found, _PLAIN if what in _OF_VALUES else (*_PLAIN, *_TABLES)):
             line = line_at_top(path, place.name)
             raise InputError(
                 f"{key}: {place.name} is {_plain(found)}{f', in line {line}' if line is not None else ''} of {path}; "

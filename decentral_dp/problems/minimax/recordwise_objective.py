@@ -32,6 +32,7 @@ from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
 from decentral_dp.user_code import USER_ERRORS, blamed
 
+OPTIONAL = ("start_y", "regulariser", "regulariser_grad", "best_y", "radius_y", "predict")
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 
 
@@ -128,7 +129,7 @@ def _try_methods(objective: RecordwiseObjective) -> None:
     author, name = objective.author, objective.name
     trial = next(iter(trials(COUNTS, objective.outputs, objective.n_classes)))
     made_up = {"best_y": trial.records, "predict": trial.records[:1]}
-    wanted = {"start_y": objective.q, "project_y": objective.q, "regulariser_grad": objective.q, "best_y": objective.q}
+    wanted = {"project_y": objective.q, "start_y": objective.q, "regulariser_grad": objective.q, "best_y": objective.q}
     wanted |= {"radius_y": 1, "regulariser": 1, "predict": len(trial.records[1])}
     for method, size in wanted.items():
         if not hasattr(author, method):
@@ -136,7 +137,20 @@ def _try_methods(objective: RecordwiseObjective) -> None:
         given: tuple[Any, ...] = made_up.get(method, ())
         if method in ("project_y", "regulariser", "regulariser_grad"):
             given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
-        _given_by(author, name, method, size, *given)
+        found = _given_by(author, name, method, size, *given)
+        wrong = None
+        if not np.isfinite(found).all() and method != "best_y":
+            wrong = f"{_shown(found)}, which is not finite"
+        elif method == "radius_y" and found[0] <= 0.0:
+            wrong = f"{found[0]:g}, wanted a number above 0"
+        elif method == "start_y" and not np.allclose(objective.project_y(found), found):
+            wrong = f"{_shown(found)}, which is not in Y: project_y makes it {_shown(objective.project_y(found))}"
+        if wrong is not None:
+            raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
+
+
+def _shown(found: Array) -> str:
+    return f"[{', '.join(f'{v:g}' for v in found[:4])}{', …' if found.size > 4 else ''}]"
 
 
 def _given_by(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
@@ -163,7 +177,7 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    check_has(author, NEEDED, name, "a minimax objective")
+    check_has(author, NEEDED, name, "a minimax objective", OPTIONAL)
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         there = "regulariser" if hasattr(author, "regulariser") else "regulariser_grad"
         raise InputError(
