@@ -316,7 +316,9 @@ def miscounted(program: Any, t: int, verb: str, made: str) -> NoReturn:
 
 def failed(error: BaseException, t: int) -> BaseException:
     """What ends a run: a sentence where code of the user's own raised in round t, else the error itself."""
-    if isinstance(error, InputError | UserCodeError) or not is_users(error):
+    if isinstance(error, UserCodeError):
+        return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
+    if isinstance(error, InputError) or not is_users(error):
         return error
     return UserCodeError(f"round {t}: {blamed(error)}. Mend it there.")
 

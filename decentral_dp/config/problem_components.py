@@ -45,33 +45,12 @@ MINIMAX_OPTIONS = (
 )
 
 
-# What a whole problem of an author's has to have.
-_WHOLE_BILEVEL = (
-    "p",
-    "q",
-    "reads_records",
-    "prepare",
-    "terms",
-    "regulariser",
-    "regulariser_value",
-    "losses",
-    "accuracy",
-    "constants",
-)
-_WHOLE_MINIMAX = (
-    "p",
-    "q",
-    "start",
-    "terms",
-    "width",
-    "prepare",
-    "public",
-    "sums",
-    "scores",
-    "known",
-    "project_x",
-    "project_y",
-)
+# What a whole problem of an author's has to have. One that is given as an object may be for a plan alone: what only
+# evaluations ask for is not asked of it.
+_WHOLE_BILEVEL = ("p", "q", "reads_records", "prepare", "terms", "regulariser")
+_EVALUATED_BILEVEL = ("regulariser_value", "losses", "accuracy", "constants")
+_WHOLE_MINIMAX = ("p", "q", "start", "terms", "width", "prepare", "public", "sums", "known", "project_x", "project_y")
+_EVALUATED_MINIMAX = ("scores",)
 
 # Those that only bilevel problems have a use for.
 _BILEVEL_OPTIONS = (
@@ -175,7 +154,7 @@ def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
     facts = _minimax_facts(s, shards, options)
     author = _for_data(author, facts, name)
     if hasattr(author, "sums"):
-        _check_whole(author, _WHOLE_MINIMAX, name)
+        _check_whole(s, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
         whole: Minimax = author
         return whole
     from decentral_dp.problems.minimax.composite import Composite
@@ -230,9 +209,11 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
     return made
 
 
-def _check_whole(found: Any, needed: tuple[str, ...], name: str) -> None:
+def _check_whole(s: Scenario, found: Any, needed: tuple[str, ...], evaluated: tuple[str, ...]) -> None:
     """Refuse a whole problem of an author's that lacks something. Raises InputError."""
-    missing = [part for part in needed if not hasattr(found, part)]
+    name = outside.name_of(s, "problem")
+    wanted = needed if outside.is_given(s, "problem") else (*needed, *evaluated)
+    missing = [part for part in wanted if not hasattr(found, part)]
     if missing:
         raise InputError(
             f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
@@ -267,7 +248,7 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
     author, name = outside.instance(s, found, outside.table_options(table)), outside.name_of(s, "problem")
     author = _for_data(author, facts, name)
     if hasattr(author, "terms"):
-        _check_whole(author, _WHOLE_BILEVEL, name)
+        _check_whole(s, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
         whole: Problem = author
         return whole
     from decentral_dp.problems.bilevel.recordwise import recordwise

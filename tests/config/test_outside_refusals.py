@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.user_code import UserCodeError
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,6 +51,15 @@ def refusal(folder: Path, file: str, old: str, new: str) -> str:
     return said
 
 
+def with_lines(said: str, file: Path) -> str:
+    """The sentence with the number of the line in the place of its text."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    for marker in re.findall(r"line \[(.*?)(?:\]|$)", said):
+        number = next(n for n, line in enumerate(lines, 1) if marker in line)
+        said = re.sub(rf"\[{re.escape(marker)}(?:\]|$)", f"{number} of {file}", said)
+    return said
+
+
 # (file, what is replaced, by what) → what is said; [text] stands for the line in which this text is.
 REFUSED: dict[Change, str] = {
     # Every class of error.
@@ -74,6 +85,15 @@ REFUSED: dict[Change, str] = {
     ),
     ("my_problem.py", "return self.ridge * (y - x),", "return np.nan * (y - x),"): (
         "regulariser, or its value, is not finite at a made-up point, in line [def regulariser(]"
+    ),
+    ("my_problem.py", "self.ridge * z, -self.ridge * z", "self.ridge * z"): (
+        "regulariser gives shapes [(30,), (30,)], in line [def regulariser(]"
+    ),
+    ("my_problem.py", "return self.ridge * (y - x),", "return np.sum(y),"): (
+        "regulariser gives shapes [(), (30,), (30,)], in line [def regulariser(]"
+    ),
+    ("my_problem.py", "-self.ridge * z", "-self.ridge * z, 0.0"): (
+        "regulariser gives shapes [(30,), (30,), (30,), ()], in line [def regulariser(]"
     ),
     ("my_problem.py", "ridge: float = 0.1", 'ridge: float = 0.1\n    data: str = ""'): (
         "has a field data, which is a key of every problem, in line [data: str]"
@@ -149,14 +169,47 @@ REFUSED: dict[Change, str] = {
 
 @pytest.mark.parametrize("change", REFUSED, ids=[f"{file}: {new}" for file, _, new in REFUSED])
 def test_what_is_wrong_is_said_with_its_line(folder: Path, change: Change) -> None:
-    said, wanted = refusal(folder, *change), REFUSED[change]
-    file = folder / change[0]
-    lines = file.read_text(encoding="utf-8").splitlines()
-    for marker in re.findall(r"line \[(.*?)(?:\]|$)", wanted):
-        number = next(n for n, line in enumerate(lines, 1) if marker in line)
-        wanted = re.sub(rf"\[{re.escape(marker)}(?:\]|$)", f"{number} of {file}", wanted)
-    assert wanted in said
+    said = refusal(folder, *change)
+    assert with_lines(REFUSED[change], folder / change[0]) in said
     assert re.search(r"line \d+ of ", said) or "topology.size" in said
+
+
+LATER: dict[Change, str] = {
+    ("my_problem.py", "return self.ridge * (y - x), ", "1 / 0"): "ZeroDivisionError: division by zero, in line [1 / 0]",
+    ("my_problem.py", "return self.ridge * (y - x), ", "return y[:2], z, z"): (
+        "my_problem.py:HuberPull: regulariser gives shapes [(2,), (30,), (30,)], in line [def regulariser(]"
+    ),
+    ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "1 / 0"): (
+        "my_objective.py:WorseClass: project_y does not run: ZeroDivisionError: division by zero, in line [1 / 0]"
+    ),
+    ("my_objective.py", "return np.clip(y, 0.0, 1.0)", "return np.zeros(3)"): (
+        "my_objective.py:WorseClass: project_y gives shape (3,), in line [def project_y]"
+    ),
+}
+
+
+@pytest.mark.parametrize("change", LATER, ids=[f"{file}: {new}" for file, _, new in LATER])
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_wrong_in_a_later_round_ends_the_run_with_its_line(folder: Path, change: Change) -> None:
+    """What comes after the rehearsal's rounds has released something: the run has failed, and the scenario is sound."""
+    file, old, new = change
+    path, flag = folder / file, folder / "later"
+    later = f"if Path({str(flag)!r}).exists():\n            {new}\n        {old}"
+    text = path.read_text(encoding="utf-8").replace("import numpy", "from pathlib import Path\n\nimport numpy", 1)
+    path.write_text(text.replace(old, later, 1), encoding="utf-8")
+
+    def reached(t: int, rounds: int, loss: float, spent: float) -> None:
+        if t == 3:
+            flag.touch()
+
+    scenario = decentral_dp.load(folder / OF_FILE[file][0], ["run.evaluate_every=1"])
+    with pytest.raises(UserCodeError) as ended:
+        decentral_dp.run(scenario, out=folder / "out", progress=reached)
+    said, wanted = str(ended.value), LATER[change]
+    assert re.match(r"round [45]: ", said)
+    assert "may have been released, and is on record in" in said
+    assert with_lines(wanted, path) in said
+    assert json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))["status"] == "failed"
 
 
 PLAIN = {"None": "None", "3": "3", "re": "a module", '"ring"': '"ring"', "[1, 2]": "[1, 2]"}

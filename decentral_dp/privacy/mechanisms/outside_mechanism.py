@@ -26,7 +26,7 @@ from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
-from decentral_dp.user_code import USER_ERRORS, blamed, misspelt_method, untyped_options
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method, untyped_options
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
@@ -115,6 +115,7 @@ class OutsideMechanism:
         return added[0], added[1]
 
     def sample(self, asked: Unnoised) -> Array:
+        """Raises UserCodeError where the author's sampler does not give what it gave when it was tried."""
         draws, query, grid, scale, widths, _ = asked
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
@@ -124,7 +125,11 @@ class OutsideMechanism:
                 part = slice(end - width, end)
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
-                row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step) / step
+                try:
+                    row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step) / step
+                except InputError as error:
+                    # Rounds before this one have been released: the run has failed.
+                    raise UserCodeError(str(error)) from error
         return out
 
     def _drawn(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:

@@ -43,7 +43,7 @@ from decentral_dp.problems.protocol import (
     asked,
     sizes,
 )
-from decentral_dp.user_code import USER_ERRORS, blamed, misspelt_method
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method
 
 OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
@@ -115,9 +115,18 @@ class RecordwiseProblem:
         if hasattr(self.author, "regulariser"):
             with np.errstate(all="ignore"):
                 for row in range(len(y)):
-                    for whole, value in zip(out, self.author.regulariser(x[row], y[row], z[row]), strict=True):
-                        whole[row] = value
+                    given = [np.asarray(part) for part in self.author.regulariser(x[row], y[row], z[row])]
+                    self._check_shapes(given, [whole.shape[1:] for whole in out])
+                    for whole, part in zip(out, given, strict=True):
+                        whole[row] = part
         return out
+
+    def _check_shapes(self, given: Sequence[Array], wanted: Sequence[tuple[int, ...]]) -> None:
+        # A number would be spread over all coordinates: only of one coordinate, or of 0, is that what it says.
+        fits = [g.shape == w or (g.shape == () and (g == 0 or w == (1,))) for g, w in zip(given, wanted, strict=False)]
+        if len(given) != len(wanted) or not all(fits):
+            place, shapes = place_in_class(type(self.author), "regulariser"), [part.shape for part in given]
+            raise UserCodeError(f"{self.name}: regulariser gives shapes {shapes}{place}; wanted {wanted}. Mend it.")
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         if not hasattr(self.author, "regulariser"):
@@ -165,6 +174,8 @@ class RecordwiseProblem:
             place = place_in_class(type(self.author), "regulariser")
             try:
                 given = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
+            except UserCodeError as error:
+                raise InputError(str(error)) from error
             except USER_ERRORS as error:
                 raise InputError(f"{self.name}: regulariser does not run: {blamed(error, place)}. Mend it.") from error
             if not all(np.isfinite(part).all() for part in given):

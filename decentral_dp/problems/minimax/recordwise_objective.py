@@ -30,7 +30,7 @@ from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, ev
 from decentral_dp.problems.minimax.binary_scores import classification
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
 
 OPTIONAL = ("start_y", "regulariser", "regulariser_grad", "best_y", "radius_y", "predict")
 NEEDED = ("sizes", "loss", "slopes", "project_y")
@@ -68,8 +68,11 @@ class RecordwiseObjective(Objective):
         return self._vector("project_y", y)
 
     def _vector(self, method: str, *given: Array) -> Array:
-        """What a method gives, (q,). Raises InputError where it raises, or gives another shape."""
-        return _given_by(self.author, self.name, method, self.q, *given)
+        """What a method gives, (q,). Raises UserCodeError where it does not give what it gave when it was tried."""
+        try:
+            return _given_by(self.author, self.name, method, self.q, *given)
+        except InputError as error:
+            raise UserCodeError(str(error)) from error
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluated(

@@ -23,7 +23,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside
-from decentral_dp.user_code import run_file
+from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
 
 Make = Callable[..., dict[str, Any]]
@@ -275,6 +275,26 @@ def test_what_a_class_has_beside_its_price_is_refused_with_its_line(scenario: Ma
     with pytest.raises(InputError, match=re.escape(said)) as refused:
         decentral_dp.build(decentral_dp.load(content(scenario, kind)))
     assert f", in line {line} of {file}" in str(refused.value)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, folder: Path) -> None:
+    """It was sound when it was tried: what was released until then is on record, and the scenario is not to blame."""
+    flag, right = folder / "later", "    def sample(self, generator, query, grid, scale): return"
+    later = f"{right} 1 / 0 if Path({str(flag)!r}).exists() else"
+    text = f"from pathlib import Path\n{BASE.replace(right, later)}"
+    (folder / "mine.py").write_text(text)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "1 / 0" in one)
+
+    def reached(t: int, rounds: int, loss: float, spent: float) -> None:
+        if t == 1:
+            flag.touch()
+
+    given = content(scenario, "mine.py:Mine", run={"evaluate_every": 1})
+    said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Mend"
+    with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
+        decentral_dp.run(given, out=folder / "out", progress=reached)
+    assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
 
 
 FIELDS = {
