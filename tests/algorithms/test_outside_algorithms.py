@@ -560,12 +560,12 @@ def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
         (
             "self.y(t) * gradient, released.y",
             "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, released.y",
-            "in round 5 one train record may move y by",
+            "round 5: step of HeavyBall, in line 35 of FILE: one train record may move y by",
         ),
         (
             "yield Gossip(y=s.y)",
             "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
-            "in round 5 it releases x from records, which was not planned and priced",
+            "round 5: step of HeavyBall, in line 35 of FILE: it releases x from records, which was not planned",
         ),
     ],
     ids=["dearer", "unplanned"],
@@ -578,8 +578,9 @@ def test_what_a_later_round_was_not_priced_for_is_not_released(
         request.getfixturevalue("ray_cluster")
     changed(folder, "heavy_ball", old, new)
     scenario = load(folder / "heavy_ball.toml", [f'run.engine="{engine}"'])
-    with pytest.raises(RuntimeError, match=said):
+    with pytest.raises(UserCodeError, match=re.escape(said.replace("FILE", str(folder / "heavy_ball.py")))) as ended:
         decentral_dp.run(scenario, out=folder / "run")
+    assert "may have been released, and is on record in" in str(ended.value)
     found = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
     assert found["status"] == "failed"
     # On Ray rounds are asked for ahead, and the folder knows no more than what may have been released.
