@@ -45,7 +45,14 @@ class Tuned:
     they were planned to cost, which bounds what they did. path: the weights in the order in which they were tried.
     statement: the guarantee in words.
 
-    Example: see `tune`.
+    Example:
+        >>> import numpy as np, decentral_dp
+        >>> a, b = np.eye(4)[np.arange(400) % 4], np.where(np.arange(400) % 4 < 2, 1.0, -1.0)
+        >>> tuned = decentral_dp.tune((a, b), (a, b), epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=3, seed=1)
+        >>> isinstance(tuned, decentral_dp.Tuned), tuned.model.shape, tuned.path.shape
+        (True, (4,), (4,))
+        >>> bool(tuned.budget.epsilon[0] <= 1.0), float(tuned.budget.delta)
+        (True, 1e-06)
     """
 
     weight: float

@@ -20,38 +20,34 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted
 from decentral_dp.files.regular import is_file, regular
-from decentral_dp.files.source_lines import class_at, defined, line_in_class
+from decentral_dp.files.source_lines import class_at, defined, line_at_top, line_in_class, place_in_class
 
-# What a file or a function of the user's own may raise; a sentence reports it.
-USER_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
+# What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
+# libraries, such as networkx.NetworkXError, inherit from Exception alone.
+USER_ERRORS = (Exception, SystemExit)
 
 # Where Python's own modules are.
 _PYTHON = sysconfig.get_path("stdlib")
 # What Python says of a dataclass with option(…) and no type.
 _UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
+
+# How alike two names are, from 0 to 1, of which one is taken for the other misspelt.
+_NEAR = 0.75
+# What is no component, whatever it is to be one of.
+_PLAIN = (bool, int, float, complex, str, bytes, ModuleType, type(None))
+# What is none but records, or the links of a graph.
+_TABLES, _OF_VALUES = (list, tuple, dict, set), ("data", "topology")
 
 # What a component is → the group of entry points that installed packages declare it in.
 GROUPS: Mapping[str, str] = {
@@ -116,7 +112,14 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
                 f"{key}: {path} defines no {place.name}{_instead(place.name, path)}. Define it there, or name what the "
                 "file defines."
             )
-        return getattr(module, place.name)
+        found = getattr(module, place.name)
+        if isinstance(found, _PLAIN if what in _OF_VALUES else (*_PLAIN, *_TABLES)):
+            line = line_at_top(path, place.name)
+            raise InputError(
+                f"{key}: {place.name} is {_plain(found)}{f', in line {line}' if line is not None else ''} of {path}; "
+                "wanted a class, a function or an object. Define it there, or name another."
+            )
+        return found
     if kind.lower().endswith(".py"):
         path = folder / Path(kind).expanduser()
         names = list(defined(path)) or ["Name"]
@@ -165,7 +168,7 @@ def run_file(path: Path, wanted: str) -> ModuleType:
         exec(loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
     except InputError:
         raise
-    except (*USER_ERRORS, SystemExit) as error:
+    except USER_ERRORS as error:
         line, mend = _line(error, path), missing_package(error) or "mend the file"
         if isinstance(error, TypeError) and (untyped := _UNTYPED_FIELD.match(str(error))):
             line = _line_of_field(untyped[1], error, path) or line
@@ -176,6 +179,11 @@ def run_file(path: Path, wanted: str) -> ModuleType:
         if shadowed is not None:
             sys.modules[name] = shadowed
     return module
+
+
+def _plain(found: Any) -> str:
+    """A value that is no component, in words."""
+    return "a module" if isinstance(found, ModuleType) else quoted(found) if found is not None else "None"
 
 
 def _instead(name: str, path: Path) -> str:
@@ -208,7 +216,7 @@ def _line_of_field(field: str, error: BaseException, path: Path) -> str:
     return f", in line {line}" if line is not None else ""
 
 
-def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[Exception], str]) -> Any:
+def call(found: Callable[..., Any], values: Mapping[str, Any], sentence: Callable[[BaseException], str]) -> Any:
     """Call code of the user's own; what it raises becomes a refusal, but for a refusal itself.
 
     Args:
@@ -244,6 +252,30 @@ def untyped_options(found: type) -> list[str]:
     ]
 
 
+def misspelt_method(found: type, optional: Collection[str], needed: Collection[str]) -> str | None:
+    """Say which method of a class is none that is asked for, and is called nearly like one that may be left out.
+
+    Args:
+        found: the class.
+        optional: names of methods that may be left out.
+        needed: names of those that may not.
+
+    Returns:
+        A sentence; None where there is none.
+    """
+    missing = [name for name in optional if not hasattr(found, name)]
+    for name, member in vars(found).items():
+        if not isinstance(member, FunctionType) or name.startswith("_") or name in (*optional, *needed):
+            continue
+        of_this_length = [other for other in missing if abs(len(other) - len(name)) <= 1]
+        for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=_NEAR):
+            return (
+                f"{found.__name__} has a method {name}{place_in_class(found, name)}, which nothing asks for; did you "
+                f"mean {near}? Call it that, or _{name} where it is one of your own."
+            )
+    return None
+
+
 def blamed(error: BaseException, otherwise: str = "") -> str:
     """The reason of an error with the file and line of the user's own that it came from, where one is known.
 
@@ -261,8 +293,31 @@ def is_users(error: BaseException) -> bool:
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
-def failed(error: Exception, t: int) -> Exception:
+def miscounted(program: Any, t: int, verb: str, made: str) -> NoReturn:
+    """End a run in round t, in which a program makes another number of exchanges than it states.
+
+    Prices and noise go by the number of an exchange, so that one too many has neither.
+
+    Args:
+        program: that is run; `program.program` is what its author wrote, where that is another object.
+        t: the round, from 1.
+        verb: what it does, for example "makes".
+        made: what it made, in words, for example "2 exchanges".
+
+    Raises:
+        UserCodeError: always.
+    """
+    author = type(getattr(program, "program", program))
+    raise UserCodeError(
+        f"round {t}: step of {author.__name__} {verb} {made}{place_in_class(author, 'step')}, and releases_per_round "
+        f"states {program.releases_per_round}. Mend it there."
+    )
+
+
+def failed(error: BaseException, t: int) -> BaseException:
     """What ends a run: a sentence where code of the user's own raised in round t, else the error itself."""
+    if isinstance(error, UserCodeError):
+        return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")
     if isinstance(error, InputError) or not is_users(error):
         return error
     return UserCodeError(f"round {t}: {blamed(error)}. Mend it there.")
@@ -271,6 +326,9 @@ def failed(error: Exception, t: int) -> Exception:
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """Where an error came from, without this package's own code and that of Python."""
     package = str(Path(__file__).parent)
+    if isinstance(error.__cause__, StopIteration):
+        # Raised in a generator, it becomes a RuntimeError of whoever asked for the next value.
+        error = error.__cause__
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]
     return [f for f in frames if "site-packages" in f.filename or not f.filename.startswith(_PYTHON)]
 

@@ -111,7 +111,7 @@ def _conformance(asked: Subject) -> tuple[Job | None, CheckRow]:
             return job, failed(f"{component_name(job)} releases something else than it plans: {where}. Mend its plan.")
     except InputError as error:
         return None, failed(str(error))
-    except (*USER_ERRORS, StopIteration) as error:
+    except USER_ERRORS as error:
         return None, failed(f"{component_name(job)} does not run: {went_wrong(error)}. Mend it.")
     return job, CheckRow("conformance", what, 0, "checked")
 
@@ -237,7 +237,7 @@ def _limit(asked: Subject, name: str, what: str, tables: dict[str, Any]) -> Chec
         ready: Any = in_world(job, made_up_shards(job.shards, 0), 0)
         with np.errstate(all="ignore"):
             last = ready.start(LocalEngine()).last
-    except (InputError, *USER_ERRORS, StopIteration) as error:
+    except USER_ERRORS as error:
         return CheckRow(name, what, 0, "failed", why=f"It does not run: {went_wrong(error)}. Mend it.")
     wrong = [c for c, value in last.released.items() if not np.isfinite(value).all()]
     if wrong or last.divergence is not None:

@@ -71,7 +71,7 @@ def play(job: Job, pair: Pair) -> Tried:
                 script.play(in_world(job, shards, pair.key), replaced)
     except InputError as error:
         return Tried(str(error), worst_of(moved), script.releases())
-    except (*USER_ERRORS, StopIteration) as error:
+    except USER_ERRORS as error:
         return Tried(
             f"{component_name(job)} fails on some records: {went_wrong(error)}. Mend it.",
             worst_of(moved),

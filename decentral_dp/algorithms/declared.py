@@ -41,6 +41,7 @@ from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
+from decentral_dp.user_code import USER_ERRORS, blamed
 
 # Term → the channel that its mean is released on, where that is not its name; and short names of what is returned.
 _CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
@@ -147,9 +148,32 @@ class DeclaredGossip(_Declared, Algorithm):
                 f"{place_in_class(type(self.program), 'RELEASES', factor)}. Name a field, or give a number."
             )
         value = getattr(self.program, factor) if isinstance(factor, str) else factor
-        if hasattr(value, "series"):
-            return np.asarray(value.series(rounds))
-        return np.array([value(t) if callable(value) else value for t in range(rounds)], dtype=np.float64)
+        try:
+            if hasattr(value, "series"):
+                return np.asarray(value.series(rounds))
+            numbers = [value(t) if callable(value) else value for t in range(rounds)]
+            series = np.array(numbers, dtype=np.float64).reshape(rounds)
+        except InputError:
+            raise
+        except USER_ERRORS as error:
+            why = f"fails with {blamed(error, self._place_of(factor))}"
+            raise self._no_factor(factor, why) from error
+        sound = np.isfinite(series) & (series >= 0.0)
+        if not sound.all():
+            raise self._no_factor(factor, f"gives {numbers[int(np.argmin(sound))]}{self._place_of(factor)}")
+        return series
+
+    def _no_factor(self, factor: str | float, why: str) -> InputError:
+        named = quoted(factor) if isinstance(factor, str) else repr(factor)
+        return InputError(
+            f"algorithm.kind: the factor {named} in RELEASES of {type(self.program).__name__} {why}; wanted a step "
+            "size, a finite number of at least 0, or a method of t that returns one. Mend it."
+        )
+
+    def _place_of(self, factor: str | float) -> str:
+        """Where the factor is set; of a number, where it is stated."""
+        author = type(self.program)
+        return place_in_class(author, factor if isinstance(factor, str) else "RELEASES")
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,19 @@ def _hints(algorithm: type) -> dict[str, Any]:
     try:
         return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:
-        raise InputError(f"{algorithm.__name__}: the type of a field is not known ({error}). Import it.") from None
+        raise InputError(
+            f"{algorithm.__name__}: the type of a field is not known ({error}){_untyped(algorithm, scope)}. Import it."
+        ) from None
+
+
+def _untyped(algorithm: type, scope: dict[str, Any]) -> str:
+    """The place of the first field whose type is not known."""
+    for name, hint in vars(algorithm).get("__annotations__", {}).items():
+        try:
+            eval(hint, scope) if isinstance(hint, str) else hint
+        except (NameError, TypeError, SyntaxError, AttributeError):
+            return place_in_class(algorithm, name)
+    return place_in_class(algorithm, "")
 
 
 def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option:
@@ -161,7 +173,32 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     default = None if required else default
     example = declared.get("example") or _example(plain, default)
     description, bounds = declared.get("description", ""), declared.get("bounds", Bounds())
-    return Option(field.name, plain, required, default, description, declared.get("unit", ""), example, bounds)
+    made = Option(field.name, plain, required, default, description, declared.get("unit", ""), example, bounds)
+    if default is not None and not _fits(default, plain, bounds):
+        raise InputError(
+            f"{name}.{field.name}: its default is {default!r}{place_in_class(algorithm, field.name)}; wanted "
+            f"{constraint(made)}. Mend it."
+        )
+    return made
+
+
+def _fits(value: Any, kind: Any, bounds: Bounds) -> bool:
+    """Whether a default is of the type of its field, and within its bounds."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(v, get_args(kind)[0], bounds) for v in value)
+    if kind not in (int, float):
+        return isinstance(value, kind)
+    if isinstance(value, bool) or not isinstance(value, int | float if kind is float else int):
+        return False
+    b = bounds
+    return (
+        (b.above is None or value > b.above)
+        and (b.at_least is None or value >= b.at_least)
+        and (b.below is None or value < b.below)
+        and (b.at_most is None or value <= b.at_most)
+    )
 
 
 def _plain_type(hint: Any) -> Any | None:

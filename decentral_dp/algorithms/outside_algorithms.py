@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
@@ -24,7 +25,7 @@ from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import options_of
 from decentral_dp.algorithms.protocol import Algorithm
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.user_code import untyped_options
 
@@ -51,7 +52,9 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         InputError: for what is no algorithm.
     """
     if not isinstance(algorithm, type):
-        raise InputError(f"algorithm.kind: {kind} is no class. Name a frozen dataclass with init and step.")
+        raise InputError(
+            f"algorithm.kind: {kind} is no class{place_of(algorithm)}. Name a frozen dataclass with init and step."
+        )
     try:
         options_of(algorithm)
     except InputError as error:
@@ -65,6 +68,7 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
             'QUERIES. Add one of them, for example channels = ("x", "y").'
         )
     plans = hasattr(algorithm, "planned_releases")
+    _check_statements(algorithm, kind)
     _check_complete(algorithm, kind, trusted, plans)
     if not (trusted or plans):
         _check_declared_gossip(algorithm, kind)
@@ -85,7 +89,7 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
 
 def _check_typed(algorithm: type, kind: str) -> None:
     """Refuse what looks like an option and is none, for want of a type. Raises InputError."""
-    known = {"channels", "queries", *dir(Algorithm), *dir(Coordinated)}
+    known = {"channels", "queries", "solves", *dir(Algorithm), *dir(Coordinated)}
     untyped = next((name for name in untyped_options(algorithm) if name not in known), None)
     if untyped is not None:
         raise InputError(
@@ -93,6 +97,48 @@ def _check_typed(algorithm: type, kind: str) -> None:
             "option. Write for example "
             f"{untyped}: float = …, or in capitals where it is none."
         )
+
+
+def _check_statements(algorithm: type, kind: str) -> None:
+    """Refuse what a class states of its releases in another form than it is read. Raises InputError."""
+    for name, wanted, fits in _STATEMENTS:
+        found = getattr(algorithm, name, None)
+        # What an object works out for itself is known of the object alone.
+        if found is None or isinstance(found, property) or fits(found):
+            continue
+        place = place_in_class(algorithm, name)
+        raise InputError(f"algorithm.kind: {name} of {kind} is {found!r}{place}; wanted {wanted}. Mend it.")
+
+
+def _is_names(found: Any) -> bool:
+    return isinstance(found, tuple | list) and len(found) > 0 and all(isinstance(name, str) for name in found)
+
+
+def _is_releases(found: Any) -> bool:
+    return isinstance(found, Mapping) and len(found) > 0 and all(isinstance(terms, Mapping) for terms in found.values())
+
+
+# What a class states → what it must be, in words, and whether it is that.
+_STATEMENTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("channels", 'names of variables, for example ("x", "y")', _is_names),
+    (
+        "RELEASES",
+        'channel → term → factor of what each release carries, for example {"y": {"lower_grad_y": "y"}}',
+        _is_releases,
+    ),
+    ("QUERIES", 'terms that are asked for, for example ("grad_x", "grad_y")', _is_names),
+    (
+        "SHARES",
+        'term → its share of a round\'s budget, for example {"grad_x": 0.5, "grad_y": 0.5}',
+        lambda found: isinstance(found, Mapping),
+    ),
+    ("solves", '"bilevel" or "minimax"', lambda found: found in ("bilevel", "minimax")),
+    (
+        "releases_per_round",
+        "a whole number of at least 1",
+        lambda found: isinstance(found, int) and not isinstance(found, bool) and found >= 1,
+    ),
+)
 
 
 def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> None:
@@ -133,8 +179,13 @@ def _check_declared_gossip(algorithm: type, kind: str) -> None:
 
 
 def _check_shares(algorithm: Any, kind: str) -> None:
-    """Refuse a share of a term that is not asked for, and one that is no positive number. Raises InputError."""
-    for term, share in dict(getattr(algorithm, "SHARES", {})).items():
+    """Refuse a share of a term that is not asked for, one that is no positive number, and one that is not stated.
+
+    Raises:
+        InputError: for any of these.
+    """
+    shares = getattr(algorithm, "SHARES", {})
+    for term, share in shares.items():
         place = place_in_class(algorithm, "SHARES", term)
         if term not in algorithm.QUERIES:
             near = difflib.get_close_matches(term, algorithm.QUERIES, n=1, cutoff=0.5)
@@ -147,6 +198,12 @@ def _check_shares(algorithm: Any, kind: str) -> None:
                 f"algorithm.kind: SHARES of {kind} gives {term} {share!r}{place}, wanted a number above 0. Shares are "
                 "in proportion to each other."
             )
+    unsaid = [term for term in algorithm.QUERIES if shares and term not in shares]
+    if unsaid:
+        raise InputError(
+            f"algorithm.kind: SHARES of {kind} gives {unsaid[0]} none{place_in_class(algorithm, 'SHARES')}; wanted one "
+            "for every term of QUERIES. Add it, or leave out SHARES for equal parts."
+        )
 
 
 def _terms(term: str, trusted: bool) -> str:

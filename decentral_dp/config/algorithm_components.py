@@ -25,7 +25,7 @@ from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.user_code import call, find_outside, in_file, reason
+from decentral_dp.user_code import blamed, call, find_outside, in_file
 
 
 def entry_of(s: Scenario) -> Entry:
@@ -142,7 +142,7 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
     made: Algorithm | Coordinated = call(
         entry.build,
         {"options": options, "guarantee": s.privacy.guarantee},
-        lambda e: f"algorithm.kind: {table.kind} cannot be made: {reason(e)}. Mend it, or its keys.",
+        lambda e: f"algorithm.kind: {table.kind} cannot be made: {blamed(e)}. Mend it, or its keys.",
     )
     return made
 

@@ -27,7 +27,6 @@ from decentral_dp.config.table_types import (
     optional,
     require_keys,
 )
-from decentral_dp.user_code import in_file, installed
 
 
 class Step(Table):
@@ -115,10 +114,11 @@ def which_table(value: Any) -> str:
 
 
 def is_from_outside(kind: str) -> bool:
-    """Whether an algorithm's kind is that of a file or of an installed package."""
-    return kind not in ALGORITHMS and (
-        in_file(kind) is not None or kind.lower().endswith(".py") or kind in installed("algorithm")
-    )
+    """Whether an algorithm is none of the registered ones: of a file, of an installed package, or of nobody.
+
+    A name that nobody has is refused as such where the algorithm is built, and not for the keys beside it.
+    """
+    return kind not in ALGORITHMS
 
 
 class AlgorithmSchema:

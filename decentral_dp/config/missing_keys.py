@@ -156,6 +156,6 @@ def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
         return set()
     try:
         read = chosen.build(Facts(2, 2, False, problem.get("ridge"), None)).reads_records
-    except (InputError, *USER_ERRORS):
+    except USER_ERRORS:
         return set()
     return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}

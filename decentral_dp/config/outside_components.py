@@ -25,7 +25,7 @@ from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, printable, quoted
-from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason, untyped_options
 
@@ -156,7 +156,7 @@ def problem_type(found: Any, name: str) -> ProblemType:
         return "bilevel"
     raise InputError(
         f"problem.kind: {name} is neither a bilevel problem, which has lower_grad_y, nor a minimax objective, which "
-        "has slopes. Define its methods."
+        f"has slopes{place_of(found)}. Define its methods."
     )
 
 
@@ -195,13 +195,15 @@ def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
     try:
         types = get_type_hints(found, globalns=scope)
     except USER_ERRORS as error:
-        raise InputError(f"problem.kind: a field of {name} has no usable type: {reason(error)}. Mend it.") from error
+        why = f"{reason(error)}{place_of(found)}"
+        raise InputError(f"problem.kind: a field of {name} has no usable type: {why}. Mend it.") from error
     out, keys = {}, ProblemTable.model_fields
     for f in fields(found):
         # A default that is written out in a run folder could not be told from an option of that value.
         if f.name in SHARED_KEYS or (f.name in keys and keys[f.name].default is not None):
             raise InputError(
-                f"problem.kind: {name} has a field {f.name}, which is a key of every problem. Give it another name."
+                f"problem.kind: {name} has a field {f.name}, which is a key of every problem"
+                f"{place_in_class(found, f.name)}. Give it another name."
             )
         default = f.default if f.default_factory is MISSING else f.default_factory()
         out[f.name] = (types[f.name], ... if default is MISSING else default)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from decentral_dp.config.outside_components import checked_options, name_of, source_of
+from decentral_dp.config.outside_components import KEYS, checked_options, is_given, name_of, source_of
 from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.record_tables import Column, Partition
 from decentral_dp.config.schema import Scenario
@@ -16,12 +18,15 @@ from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.source_lines import line_at_top
 from decentral_dp.topology import Topology, from_edges, from_networkx
 from decentral_dp.topology.parameters import unknown_key
-from decentral_dp.user_code import USER_ERRORS, blamed, call, reason
+from decentral_dp.user_code import USER_ERRORS, blamed, call, in_file, reason
 
 # What a mapping of a data set may hold.
 _COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
+_A_LINE = re.compile(r"\bline \d+ of ")
+_LISTS = ("classes", "feature_names", "image")
 
 
 # Topologies.
@@ -34,7 +39,12 @@ def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
     if isinstance(found, Topology):
         return found
     if not callable(found) or _is_graph(found):
-        return _as_topology(found, name, weights)
+        if table.model_extra and not is_given(s, "topology"):
+            raise InputError(
+                f"topology.{next(iter(table.model_extra))}: {name} is a graph and takes none. Leave it out."
+            )
+        with _naming_line(s, "topology", found):
+            return _as_topology(found, name, weights)
     options = dict(table.model_extra or {})
     known = parameters(found, "topology.kind", name)
     sized = "agents" in known
@@ -46,9 +56,8 @@ def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
             raise unknown_key(key, name, own)
     chosen = checked_options(own, options, "topology", f"{name}{source_of(found)}")
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
-    graph = _called(found, chosen, "topology.kind", name)
-    built = _as_topology(graph, name, weights, table.agents)
-    return built
+    with _naming_line(s, "topology", found):
+        return _as_topology(_called(found, chosen, "topology.kind", name), name, weights, table.agents)
 
 
 def _is_graph(found: Any) -> bool:
@@ -122,7 +131,16 @@ def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bo
         known = {"agents": agents, "seed": seed}
         asked = parameters(found, "problem.data", name)
         _refuse_unknown(asked, known, "problem.data", f"{name}{source_of(found)}")
-        found = _called(found, {k: known[k] for k in asked if k in known}, "problem.data", name)
+        given = _called(found, {k: known[k] for k in asked if k in known}, "problem.data", name)
+        with _naming_line(s, "data", found):
+            return _from_given(s, given, name, certified)
+    with _naming_line(s, "data", found):
+        return _from_given(s, found, name, certified)
+
+
+def _from_given(s: Scenario, found: Any, name: str, certified: bool) -> Dataset:
+    """The data set of what a function gave, or of what was handed over. Raises InputError."""
+    table = s.problem
     from_frame = _is_frame(found)
     if from_frame:
         found = _columns_of(found, table, name)
@@ -168,6 +186,8 @@ def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:
     """Features as float64, and the names that their columns have. Raises InputError."""
     names = [str(column) for column in features.columns] if _is_frame(features) else None
     try:
+        if np.iscomplexobj(features):
+            raise TypeError("complex numbers")
         return np.asarray(features, dtype=np.float64), names
     except USER_ERRORS as error:
         bad = [name for name in names or () if not _is_numbers(features[name])]
@@ -193,7 +213,7 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
                 f"problem.classes: {name} has the classes {list(found.classes)}, got {list(classes)}. Leave it out."
             )
         return found
-    columns = found if isinstance(found, Mapping) else None
+    columns: Mapping[str, Any] | None = found if isinstance(found, Mapping) else None
     if columns is None and isinstance(found, tuple | list) and len(found) == 2:
         columns = dict(zip(("features", "labels"), found, strict=True))
     if columns is None or not {"features", "labels"} <= set(columns) or not set(columns) <= set(_COLUMNS):
@@ -202,6 +222,12 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
             "a DataFrame, or a Dataset."
         )
     where = f"problem.data: {name!r}"
+    for key in _LISTS:
+        if columns.get(key) is not None and not isinstance(columns[key], list | tuple | np.ndarray):
+            raise InputError(f"{where} gives {key} as {type(columns[key]).__name__}; wanted a list. Mend it.")
+    own = columns.get("classes")
+    if classes is not None and own is not None and list(classes) != list(own):
+        raise InputError(f"problem.classes: {name} has the classes {list(own)}, got {list(classes)}. Leave it out.")
     features, own_names = _numbers(columns["features"], where)
     labels = np.asarray(columns["labels"])
     if features.ndim != 2 or labels.shape != (len(features),):
@@ -232,7 +258,8 @@ def dealer(s: Scenario, found: Any) -> Callable[..., Any]:
     """The function that deals records, checked: labels, classes, agents and seed are what it may ask for."""
     name = name_of(s, "partition")
     if not callable(found):
-        raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
+        with _naming_line(s, "partition", found):
+            raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
     asked = parameters(found, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
     place = f"{name}{source_of(found)}"
@@ -244,7 +271,33 @@ def dealer(s: Scenario, found: Any) -> Callable[..., Any]:
     return NamedPartition(deal, place)
 
 
-# How functions of the user's own are called.
+# How functions of the user's own are called, and refused.
+
+
+@contextmanager
+def _naming_line(s: Scenario, what: str, found: Any) -> Iterator[None]:
+    """Add to a refusal of what a component gives the line that defines it, where it names no line.
+
+    Args:
+        s: the scenario.
+        what: a key of `outside_components.KEYS`.
+        found: the component.
+    """
+    try:
+        yield
+    except InputError as error:
+        text, name, place = str(error), name_of(s, what), source_of(found)
+        path, inside = s.files().get(KEYS[what]), None if is_given(s, what) else in_file(name)
+        if not place and path is not None and inside is not None:
+            # What is no function of its own: a list, for example.
+            line = line_at_top(path, inside.name)
+            place = f" (line {line} of {path})" if line is not None else ""
+        called = next((shown for shown in (repr(name), name) if shown in text), None)
+        if not place or place in text or _A_LINE.search(text):
+            raise
+        if called is not None:
+            raise InputError(text.replace(called, f"{called}{place}", 1)) from error
+        raise InputError(f"{text.rstrip('.')}; {name}{place} gives it.") from error
 
 
 def parameters(found: Callable[..., Any], key: str, name: str) -> dict[str, tuple[Any, Any]]:
@@ -252,7 +305,9 @@ def parameters(found: Callable[..., Any], key: str, name: str) -> dict[str, tupl
     try:
         signature = inspect.signature(found, eval_str=True)
     except USER_ERRORS as error:
-        raise InputError(f"{key}: what {name} takes cannot be told: {reason(error)}. Mend it.") from error
+        raise InputError(
+            f"{key}: what {name}{source_of(found)} takes cannot be told: {reason(error)}. Mend it."
+        ) from error
     out = {}
     for p in signature.parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):

@@ -16,12 +16,14 @@ from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards, nearest
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.user_code import blamed, call
 
 # Options of the [problem] table that minimax problems may read.
 MINIMAX_OPTIONS = (
@@ -43,6 +45,13 @@ MINIMAX_OPTIONS = (
     "groups",
 )
 
+
+# What a whole problem of an author's has to have. One that is given as an object may be for a plan alone: what only
+# evaluations ask for is not asked of it.
+_WHOLE_BILEVEL = ("p", "q", "reads_records", "prepare", "terms", "regulariser")
+_EVALUATED_BILEVEL = ("regulariser_value", "losses", "accuracy", "constants")
+_WHOLE_MINIMAX = ("p", "q", "start", "terms", "width", "prepare", "public", "sums", "known", "project_x", "project_y")
+_EVALUATED_MINIMAX = ("scores",)
 
 # Those that only bilevel problems have a use for.
 _BILEVEL_OPTIONS = (
@@ -144,8 +153,9 @@ def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
     author = outside.instance(s, found, outside.table_options(table))
     options = {} if table.model is None else {"model": table.model.model_dump(exclude_none=True)}
     facts = _minimax_facts(s, shards, options)
-    author = author.for_data(facts) if hasattr(author, "for_data") else author
+    author = _for_data(author, facts, name)
     if hasattr(author, "sums"):
+        _check_whole(s, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
         whole: Minimax = author
         return whole
     from decentral_dp.problems.minimax.composite import Composite
@@ -203,6 +213,38 @@ def _on_processor(kind: str) -> str:
     )
 
 
+def _for_data(found: Any, facts: Any, name: str) -> Any:
+    """What an author's `for_data` gives for these public facts; without one, the object itself.
+
+    Raises:
+        InputError: it raises, or gives no problem.
+    """
+    if not hasattr(found, "for_data"):
+        return found
+    place = place_in_class(type(found), "for_data")
+    made = call(
+        found.for_data, {"facts": facts}, lambda e: f"problem.kind: {name}: for_data fails with {blamed(e, place)}."
+    )
+    if not any(hasattr(made, method) for method in ("lower_grad_y", "slopes", "terms", "sums", "statistics")):
+        raise InputError(
+            f"problem.kind: {name}: for_data gives {type(made).__name__}{place}; wanted an object with the methods of "
+            "a problem. Mend it."
+        )
+    return made
+
+
+def _check_whole(s: Scenario, found: Any, needed: tuple[str, ...], evaluated: tuple[str, ...]) -> None:
+    """Refuse a whole problem of an author's that lacks something. Raises InputError."""
+    name = outside.name_of(s, "problem")
+    wanted = needed if outside.is_given(s, "problem") else (*needed, *evaluated)
+    missing = [part for part in wanted if not hasattr(found, part)]
+    if missing:
+        raise InputError(
+            f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
+            f"{place_of(type(found))}. Define it, or give formulas of single records."
+        )
+
+
 def problem_of(s: Scenario, shards: Shards) -> Problem:
     """The problem, from public facts of the data, on its device."""
     problem, device = _problem_of(s, shards), s.run.device
@@ -243,14 +285,15 @@ def _problem_of(s: Scenario, shards: Shards) -> Problem:
     if found is None:
         built = PROBLEMS[table.kind].build(facts)
         return built if table.start is None else _started(built, table, facts.seed)
-    author = outside.instance(s, found, outside.table_options(table))
-    author = author.for_data(facts) if hasattr(author, "for_data") else author
+    author, name = outside.instance(s, found, outside.table_options(table)), outside.name_of(s, "problem")
+    author = _for_data(author, facts, name)
     if hasattr(author, "terms"):
+        _check_whole(s, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
         whole: Problem = author
         return whole
     from decentral_dp.problems.bilevel.recordwise import recordwise
 
-    return recordwise(author, facts.n_features, facts.n_classes, outside.name_of(s, "problem"))
+    return recordwise(author, facts.n_features, facts.n_classes, name)
 
 
 def _started(problem: Problem, table: ProblemTable, seed: int) -> Problem:

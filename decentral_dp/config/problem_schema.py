@@ -97,10 +97,14 @@ def _partition_from_outside(name: str) -> str:
 
 
 def _is_from_outside(kind: Any) -> bool:
-    """Whether a problem comes from outside, so that its options are keys which no table lists."""
-    if not isinstance(kind, str):
-        return False
-    return in_file(kind) is not None or any(kind in installed(what) for what in ("problem", "objective"))
+    """Whether a problem is none of the registered ones, so that its options are keys which no table lists.
+
+    A name that nobody has is refused as such where the problem is built, and not for the keys beside it.
+    """
+    from decentral_dp.problems import PROBLEMS
+    from decentral_dp.problems.minimax import MINIMAX
+
+    return isinstance(kind, str) and kind not in PROBLEMS and kind not in MINIMAX
 
 
 # Keys of the [problem] table that are not a problem's own, so that no field of one from outside can be called so.

@@ -20,7 +20,7 @@ from decentral_dp.engines.protocol import (
     Snapshot,
 )
 from decentral_dp.exchange import Ask, ClippedQuery, ClippedSum, Pool, Release
-from decentral_dp.user_code import USER_ERRORS, failed
+from decentral_dp.user_code import USER_ERRORS, failed, miscounted
 
 # Calls a method of every block of agents, and returns what they answer, in their order.
 Everywhere = Callable[..., list[Any]]
@@ -97,6 +97,8 @@ class _Coordinator:
                 except USER_ERRORS as error:
                     raise failed(error, t + 1) from error
                 if isinstance(request, Release):
+                    if index == end:
+                        miscounted(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
                     index += 1
                     reply = self.releaser.release(index, request.values)
                     self._look_at(t + 1, reply.released)
@@ -111,8 +113,8 @@ class _Coordinator:
         # What follows from releases may overflow where they do not.
         self._look_at(t + 1, program.published(self._state))
         if index != end:
-            made, stated = index - t * program.releases_per_round, program.releases_per_round
-            raise RuntimeError(f"a step published {made} times, and releases_per_round states {stated}")
+            made = index - t * program.releases_per_round
+            miscounted(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
 
     def _ask(self, request: Ask) -> Any:
         questions = request.values

@@ -13,10 +13,14 @@ from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.protocol import AgentNode, Divergence, Domain, Hosted, ReleasedValues
 from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.user_code import USER_ERRORS, failed
+from decentral_dp.user_code import USER_ERRORS, failed, miscounted
 
 # Up to so many neighbours a Python loop over them is faster than a sparse product.
 _FEW_NEIGHBOURS = 16
+
+
+def _exchanges(n: int) -> str:
+    return "1 exchange" if n == 1 else f"{n} exchanges"
 
 
 class View(NamedTuple):
@@ -124,16 +128,20 @@ class Host:
             start += value.shape[1]
         try:
             reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
-            return self._opened(running.send(reply))
+            exchange = running.send(reply)
         except StopIteration as done:
             # Prices and noise go by the index.
             stated = self._node.program.releases_per_round
-            if self._index != (self._round + 1) * stated:
-                made = self._index - self._round * stated
-                raise RuntimeError(f"a step made {made} exchanges, and releases_per_round states {stated}") from None
+            made = self._index - self._round * stated
+            if made != stated:
+                miscounted(self._node.program, self._round + 1, "makes", _exchanges(made))
             self._state = _within(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
+        made = self._index - self._round * self._node.program.releases_per_round
+        if made == self._node.program.releases_per_round:
+            miscounted(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
+        return self._opened(exchange)
 
     def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
         if isinstance(exchange, Ask) != self._node.program.central:

@@ -23,6 +23,12 @@ def defined(path: Path) -> dict[str, int]:
     return {s.name: s.lineno for s in found if not s.name.startswith("_")}
 
 
+def line_at_top(path: Path, name: str) -> int | None:
+    """The line at the top of a file that defines a name, or sets it last; None where it is not known."""
+    lines = [statement.lineno for statement in _statements(path) if name in _names_set(statement)]
+    return lines[-1] if lines else None
+
+
 def line_in_class(path: Path, name: str, attribute: str, text: str | None = None) -> int | None:
     """The line of a file at which a class sets or defines an attribute.
 
@@ -70,6 +76,14 @@ def place_in_class(found: type, attribute: str, text: str | None = None) -> str:
     return ""
 
 
+def place_of(found: object) -> str:
+    """The place of a class, or of a function, as ", in line 3 of file.py"; "" where it is not known."""
+    if isinstance(found, type):
+        return place_in_class(found, "")
+    code = getattr(found, "__code__", None)
+    return "" if code is None else f", in line {code.co_firstlineno} of {code.co_filename}"
+
+
 def _statements(path: Path) -> Iterator[ast.stmt]:
     """The statements at the top of a file; none where it cannot be read, which others report."""
     for _ in range(_PARSED_ANEW):
@@ -93,4 +107,4 @@ def _names_set(statement: ast.stmt) -> list[str]:
         return [_name(target) for some in parts for target in some]
     if isinstance(statement, ast.AnnAssign):
         return [_name(statement.target)]
-    return [statement.name] if isinstance(statement, ast.FunctionDef) else []
+    return [statement.name] if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else []

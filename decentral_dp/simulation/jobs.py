@@ -195,10 +195,10 @@ class GossipJob(Job):
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
         nodes = self.nodes()
-        if (entry := entry_of(self.scenario)).origin:
+        if (e := entry_of(self.scenario)).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
-                n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), entry.kind))
+                n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), e.algorithm))
                 for n in nodes
             ]
         return engine.run(nodes, self.rounds, control)

@@ -98,7 +98,7 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
                 played(other, replaced)
     except InputError:
         raise
-    except (*USER_ERRORS, StopIteration) as error:
+    except USER_ERRORS as error:
         raise InputError(
             f"{name} does not run: {went_wrong(error, script.place)}; nothing was run. Mend it."
         ) from error
@@ -158,7 +158,9 @@ def went_wrong(error: BaseException, place: str = "") -> str:
         error: what was raised.
         place: what stands in the place of the line of the user's own where none is known, such as ", in line 3 of …".
     """
-    if isinstance(error, UserCodeError) and error.__cause__ is not None:
+    if isinstance(error, UserCodeError):
+        if error.__cause__ is None:
+            return str(error).removesuffix(". Mend it there.")
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and Path(frames[-1].filename).name == "scheduled_releaser.py":

@@ -249,7 +249,7 @@ def as_written(folder: Path, command: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (*USER_ERRORS, MemoryError) as error:
+    except USER_ERRORS as error:
         raise InputError(
             f"{command}: {folder} does not hold what a run writes ({reason(error)}). Run its scenario again."
         ) from error

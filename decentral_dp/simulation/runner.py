@@ -329,9 +329,9 @@ def _perform(
         with np.errstate(all="ignore"):
             try:
                 rows.extend(evaluator.rows(s, averaged=job.scenario.run.average > 1))
-            except USER_ERRORS:
+            except USER_ERRORS as error:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
-                if not certified:
+                if not certified or isinstance(error, MemoryError):
                     raise
         if s.round in spent:
             rows.append((s.round, "mean", SPENT, spent[s.round]))

@@ -68,25 +68,15 @@ def read_format(path: Path, content: bytes) -> Graph:
     Raises:
         InputError: it cannot be read, or what it holds is no graph of agents.
     """
-    from xml.etree.ElementTree import ParseError
-
     name, reader = FORMATS[path.suffix]
     try:
         with warnings.catch_warnings():
             # It warns of attributes without a declared type, which are not needed.
             warnings.simplefilter("ignore")
             graph = reader(io.BytesIO(content))
-    except (*USER_ERRORS, StopIteration, ParseError, _networkx_error()) as error:
-        # Pajek's reader takes the line after a heading to be there.
+    except USER_ERRORS as error:
         raise InputError(f"topology.file: {path} is not readable as {name} ({reason(error)}).") from error
     return read_networkx(graph, f"topology.file: {path}")
-
-
-def _networkx_error() -> type[Exception]:
-    import networkx as nx
-
-    error: type[Exception] = nx.NetworkXException
-    return error
 
 
 def read_networkx(graph: Any, place: str) -> Graph:

@@ -17,7 +17,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.catalogue import print_entry, registries
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.study_schema import load_study
-from decentral_dp.user_code import run_file
+from decentral_dp.user_code import UserCodeError, run_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"
 BLOCKS = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S))
@@ -259,7 +259,7 @@ REFUSED_CODE = {
     ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
     ("return State(s.x, moved", "gradient[0]\n        return State(s.x, moved"): "normalise, select or compare",
     ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y by up to",
-    ('{"y": {"lower_grad_y": "y"}}', "{}"): "no release touches any data",
+    ('{"y": {"lower_grad_y": "y"}}', "{}"): "RELEASES of heavy_ball.py:HeavyBall is {}, in line 30 of",
     ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y by up to",
     ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "it releases u, and plans none",
     ("released.y - s.last", "released.w - s.last"): "does not run: AttributeError",
@@ -267,15 +267,12 @@ REFUSED_CODE = {
 }  # fmt: skip
 
 
-OF_NO_LINE = ("no release touches any data",)
-
-
 @pytest.mark.parametrize("change", REFUSED_CODE, ids=[f"{old.strip()}->{new.strip()}" for old, new in REFUSED_CODE])
 def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) -> None:
     with pytest.raises(InputError, match=re.escape(REFUSED_CODE[change])) as said:
         build(changed(folder, "heavy_ball", *change))
     assert "\n" not in str(said.value)
-    assert REFUSED_CODE[change] in OF_NO_LINE or re.search(r"line \d+", str(said.value)), str(said.value)
+    assert re.search(r"line \d+", str(said.value)), str(said.value)
 
 
 # What is replaced in the code → text of the line that is named, and what is said of it.
@@ -324,6 +321,65 @@ PLACED = {
         "yield Gossip",
         "y is planned with gaussian noise and leaves without, as a plain array, in line LINE of FILE; nothing was run.",
     ),
+    ('channels = ("x", "y")', 'channels = "xy"'): (
+        "channels =",
+        "channels of heavy_ball.py:HeavyBall is 'xy', in line LINE of FILE; wanted names of variables, for example",
+    ),
+    ('{"y": {"lower_grad_y": "y"}}', '["y"]'): (
+        "RELEASES =",
+        "is ['y'], in line LINE of FILE; wanted channel → term →",
+    ),
+    ('{"y": {"lower_grad_y": "y"}}', '{"y": "lower_grad_y"}'): ("RELEASES =", "in line LINE of FILE; wanted channel →"),
+    ('{"lower_grad_y": "y"}', '{"lower_grad_y": None}'): (
+        "RELEASES =",
+        "the factor None in RELEASES of HeavyBall gives None, in line LINE of FILE; wanted a step size, a finite",
+    ),
+    ('{"lower_grad_y": "y"}', '{"lower_grad_y": -1.0}'): ("RELEASES =", "gives -1.0, in line LINE of FILE; wanted a"),
+    ('{"lower_grad_y": "y"}', '{"lower_grad_y": float("nan")}'): ("RELEASES =", "gives nan, in line LINE of FILE"),
+    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: t / 0  # 3'): (
+        "# 3",
+        'the factor "half" in RELEASES of HeavyBall fails with ZeroDivisionError: division by zero, in line LINE of',
+    ),
+    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self: 0.5  # 4'): (
+        "# 4",
+        "takes 1 positional argument but 2 were given, in line LINE of FILE; wanted a step size",
+    ),
+    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: "a half"  # 5'): (
+        "# 5",
+        "could not convert string to float: 'a half', in line LINE of FILE; wanted a step size",
+    ),
+    ('"lower_grad_y": "y"}}', '"lower_grad_y": "half"}}\n    half = lambda self, t: 0.5 - t  # 6'): (
+        "# 6",
+        'the factor "half" in RELEASES of HeavyBall gives -0.5, in line LINE of FILE; wanted a step size',
+    ),
+    ("default=0.5", "default=1.0"): (
+        "friction: float",
+        "HeavyBall.friction: its default is 1.0, in line LINE of FILE; wanted a number of at least 0 and below 1.",
+    ),
+    ("default=0.5", 'default="a half"'): (
+        "friction: float",
+        "HeavyBall.friction: its default is 'a half', in line LINE of FILE; wanted a number of at least 0",
+    ),
+    ("friction: float", 'friction: "Unknown"'): (
+        "friction:",
+        "the type of a field is not known (name 'Unknown' is not defined), in line LINE of FILE. Import it.",
+    ),
+    ("    def init", "    def __post_init__(self):\n        raise ValueError('never')\n\n    def init"): (
+        "raise",
+        "cannot be made: ValueError: never, in line LINE of FILE. Mend it, or its keys.",
+    ),
+    ("        mixed =", "        raise type('Odd', (Exception,), {})('own')\n        mixed ="): (
+        "raise",
+        "does not run: Odd: own, in line LINE of FILE; nothing was run.",
+    ),
+    ("        mixed =", "        raise StopIteration  # 7\n        mixed ="): (
+        "# 7",
+        "generator raised StopIteration, in line LINE of FILE; nothing was run.",
+    ),
+    ("        mixed =", "        raise SystemExit(0)  # 8\n        mixed ="): (
+        "# 8",
+        "does not run: SystemExit: 0, in line LINE of FILE; nothing was run.",
+    ),
     ("    friction: float = option", "    friction = option"): (
         "friction =",
         "'friction' is a field but has no type annotation, in line LINE; write friction: float = …, for example.",
@@ -354,7 +410,10 @@ def test_a_file_without_a_name_is_refused_with_those_that_it_defines(folder: Pat
 GRADIENTS = "yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)"
 REFUSED_COORDINATORS = {
     "both": (GRADIENTS.replace("self.QUERIES", '("grad_y", "joint")'), "was not planned"),
-    "twice": (f"{GRADIENTS}; g = {GRADIENTS}", "published 2 times, and releases_per_round states 1"),
+    "twice": (
+        f"{GRADIENTS}; g = {GRADIENTS}",
+        "publishes 2 times or more, in line 39 of .*averaged.py, and releases_per_round states 1; nothing",
+    ),
     "whole": (GRADIENTS.replace(", self.rate", ""), "releases something else than it plans"),
 }
 
@@ -374,6 +433,8 @@ def test_a_coordinators_code_is_refused_in_one_sentence(folder: Path, case: str)
             'names "grad_z", in line LINE of FILE, which QUERIES does not; did you mean',
         ),
         ('{"grad_x": 0.0, "grad_y": 1.0}', "gives grad_x 0.0, in line LINE of FILE, wanted a number above 0"),
+        ('{"grad_y": 1.0}', "gives grad_x none, in line LINE of FILE; wanted one for every term of QUERIES"),
+        ("[0.5, 0.5]", "is [0.5, 0.5], in line LINE of FILE; wanted term → its share of a round's budget"),
         ('{"grad_x": True, "grad_y": 1.0}', "gives grad_x True, in line LINE of FILE, wanted a number above 0"),
     ],
 )
@@ -499,12 +560,12 @@ def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
         (
             "self.y(t) * gradient, released.y",
             "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, released.y",
-            "in round 5 one train record may move y by",
+            "round 5: step of HeavyBall, in line 35 of FILE: one train record may move y by",
         ),
         (
             "yield Gossip(y=s.y)",
             "yield Gossip(y=s.y, x=dataset.batch(t).lower_grad_y(s.x, s.last)) if t == 5 else Gossip(y=s.y)",
-            "in round 5 it releases x from records, which was not planned and priced",
+            "round 5: step of HeavyBall, in line 35 of FILE: it releases x from records, which was not planned",
         ),
     ],
     ids=["dearer", "unplanned"],
@@ -517,8 +578,9 @@ def test_what_a_later_round_was_not_priced_for_is_not_released(
         request.getfixturevalue("ray_cluster")
     changed(folder, "heavy_ball", old, new)
     scenario = load(folder / "heavy_ball.toml", [f'run.engine="{engine}"'])
-    with pytest.raises(RuntimeError, match=said):
+    with pytest.raises(UserCodeError, match=re.escape(said.replace("FILE", str(folder / "heavy_ball.py")))) as ended:
         decentral_dp.run(scenario, out=folder / "run")
+    assert "may have been released, and is on record in" in str(ended.value)
     found = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
     assert found["status"] == "failed"
     # On Ray rounds are asked for ahead, and the folder knows no more than what may have been released.
@@ -541,6 +603,67 @@ def test_what_raises_later_ends_the_run_with_its_line(
         decentral_dp.run(given, out=folder / "out")
     assert f"may have been released, and is on record in {folder / 'out'}" in str(ended.value)
     assert json.loads((folder / "out" / "result.json").read_text())["status"] == "failed"
+
+
+# What is put into a step, after the rehearsal's rounds → what is said.
+LATER = {
+    "own error": ("if t == 4: raise type('Odd', (Exception,), {})('own')", "round 5: Odd: own, in line LINE of FILE."),
+    "exit": ("if t == 4: raise SystemExit(0)", "round 5: SystemExit: 0, in line LINE of FILE. Mend it there."),
+    "end": ("if t == 4: raise StopIteration", "round 5: RuntimeError: generator raised StopIteration, in line LINE"),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+@pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
+def test_any_error_later_ends_the_run_in_a_sentence(folder: Path, name: str, case: str) -> None:
+    """Classes of errors of one's own inherit from Exception alone, and an exit with 0 is no end of a run."""
+    new, said = LATER[case]
+    marker, file = {"heavy_ball": "        mixed =", "averaged": "        a = min("}[name], folder / f"{name}.py"
+    scenario = changed(folder, name, marker, f"        {new}\n{marker}")
+    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if new in text)
+    with pytest.raises(UserCodeError, match=re.escape(said.replace("LINE", str(line)).replace("FILE", str(file)))):
+        decentral_dp.run(scenario)
+
+
+AGAIN = {
+    "heavy_ball": ("        mixed =", "yield Gossip(y=s.y)", "round 5: step of HeavyBall makes 2 exchanges or more"),
+    "averaged": ("        a = min(", GRADIENTS, "round 5: step of Averaged publishes 2 times or more"),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+@pytest.mark.usefixtures("undrawn")
+def test_an_exchange_too_many_in_a_later_round_is_not_released(folder: Path, name: str) -> None:
+    """Exchanges of a constant step move no further than those of the next round, whose price they would take."""
+    marker, again, said = AGAIN[name]
+    changed(folder, name, marker, f"        if t == 4:\n            {again}\n{marker}")
+    steps = {"heavy_ball": ["algorithm.y.decay=0"], "averaged": []}[name]
+    file = folder / f"{name}.py"
+    line = next(n for n, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1) if "def step" in text)
+    said = f"{said}, in line {line} of {file}, and releases_per_round states 1. Mend it there."
+    with pytest.raises(UserCodeError, match=re.escape(said)):
+        decentral_dp.run(load(folder / f"{name}.toml", steps), out=folder / "out")
+    found = json.loads((folder / "out" / "result.json").read_text(encoding="utf-8"))
+    assert (found["status"], found["rounds"]) == ("failed", 5)
+
+
+def test_which_problem_a_coordinator_solves_may_be_said_outright(folder: Path) -> None:
+    assert build(changed(folder, "averaged", "    QUERIES =", '    solves = "minimax"\n    QUERIES =')).budget
+    scenario = changed(folder, "averaged", "    QUERIES =", '    solves = "minmax"\n    QUERIES =')
+    with pytest.raises(InputError, match=r"is 'minmax', in line \d+ of .*; wanted \"bilevel\" or \"minimax\""):
+        build(scenario)
+
+
+@pytest.mark.parametrize(("value", "shown"), [("None", "None"), ("3", "3"), ('"ball"', '"ball"'), ("np", "a module")])
+def test_a_name_of_a_plain_value_is_refused_with_its_line(folder: Path, value: str, shown: str) -> None:
+    file = folder / "averaged.py"
+    text = f"{BLOCKS['averaged.py']}\nAveraged = {value}\n"
+    file.write_text(text, encoding="utf-8")
+    said = (
+        f"algorithm.kind: Averaged is {shown}, in line {len(text.splitlines())} of {file}; wanted a class, a function"
+    )
+    with pytest.raises(InputError, match=re.escape(said)):
+        build(load(folder / "averaged.toml"))
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -152,7 +152,7 @@ def test_a_function_is_called_by_its_name() -> None:
 
     with pytest.raises(InputError, match=r"^topology\.nodes: missing.*wheel \(line \d+ of .*\) says what it takes"):
         decentral_dp.build(load("quadratic"), topology=wheel)
-    with pytest.raises(InputError, match=r"petersen gives 10 agents, and 5 were asked for"):
+    with pytest.raises(InputError, match=r"petersen \(line \d+ of .*\) gives 10 agents, and 5 were asked for"):
         decentral_dp.build(load("quadratic", ["topology.agents=5"]), topology=petersen)
     assert decentral_dp.build(load("quadratic", ["topology.agents=10"]), topology=petersen).n_agents == 10
 

@@ -94,5 +94,7 @@ def test_a_key_that_a_graph_does_not_take(override: str, sentence: str, scenario
 
 def test_a_matrix_of_another_size_is_refused(scenario: Callable[..., list[Any]]) -> None:
     path, _ = scenario()
-    with pytest.raises(InputError, match=r"graphs\.py:small gives a matrix of 5 agents, and 6 were asked for"):
+    with pytest.raises(
+        InputError, match=r"graphs\.py:small \(line \d+ of .*\) gives a matrix of 5 agents, and 6 were asked for"
+    ):
         decentral_dp.plan(path, ['topology={kind="graphs.py:small", agents=6}'])

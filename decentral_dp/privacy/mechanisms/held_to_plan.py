@@ -9,16 +9,18 @@ import numpy as np
 
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Bundle, Value
+from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.user_code import UserCodeError
 
 # How far two computations of one sensitivity may differ by rounding.
 _ROUNDING = 1e-9
 
 
-class ReleaseRefusedError(RuntimeError):
+class ReleaseRefusedError(UserCodeError):
     """A release that was not planned, or that one record moves further than planned; it was not made."""
 
 
@@ -28,14 +30,14 @@ class HeldToPlan:
     Args:
         make: builds the releaser.
         plan: the releases of the block's agents, as they were priced.
-        name: of the algorithm, for messages.
+        algorithm: its class, for messages.
     """
 
-    def __init__(self, make: Callable[[], Any], plan: Ledger, name: str) -> None:
+    def __init__(self, make: Callable[[], Any], plan: Ledger, algorithm: type) -> None:
         self._inner: ScheduledReleaser = make()
         self._lines = {c.channel: c for c in plan.channels}
         self._per_round = plan.releases_per_round
-        self._name = name
+        self._algorithm = algorithm
 
     @property
     def recorder(self) -> Recorder:
@@ -58,12 +60,12 @@ class HeldToPlan:
         return self._inner.release(index, values)
 
     def _check(self, index: int, channel: str, value: Bounded) -> None:
-        line, where = self._lines.get(channel), f"{self._name}: in round {-(-index // self._per_round)}"
+        line = self._lines.get(channel)
         at = -1 if line is None else int(np.searchsorted(line.rounds, index))
         if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
             raise ReleaseRefusedError(
-                f"{where} it releases {channel} from records, which was not planned and priced; nothing of that round "
-                "was released. Mend the plan of releases, or `step`."
+                f"{self._where(index)} it releases {channel} from records, which was not planned and priced; nothing "
+                "of that round was released. Mend the plan of releases, or `step`."
             )
         for split, moved in value.sensitivities.items():
             planned = line.sensitivity[split][at, line.group] if split in line.sensitivity else np.zeros(1)
@@ -72,7 +74,11 @@ class HeldToPlan:
             if not fits.all():
                 row = int(np.argmin(fits))
                 raise ReleaseRefusedError(
-                    f"{where} one {split} record may move {channel} by {moved.sensitivity[row]:.6g}, and "
+                    f"{self._where(index)} one {split} record may move {channel} by {moved.sensitivity[row]:.6g}, and "
                     f"{np.broadcast_to(planned, fits.shape)[row]:.6g} was planned and priced; nothing of that round "
                     "was released. Mend the plan of releases, or `step`."
                 )
+
+    def _where(self, index: int) -> str:
+        made_by = f"step of {self._algorithm.__name__}{place_in_class(self._algorithm, 'step')}"
+        return f"round {-(-index // self._per_round)}: {made_by}:"

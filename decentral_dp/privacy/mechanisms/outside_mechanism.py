@@ -14,18 +14,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from itertools import accumulate
+from types import FunctionType
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method, untyped_options
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
 _BITS = 20
@@ -34,6 +35,8 @@ _OPTIONAL_METHODS = ("grid", "float_slack")
 _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": DominatingPair.GAUSSIAN}
 # What a field of this type takes, in words.
 _TYPES: Mapping[Any, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
+# What a class says of itself, which is no option.
+_SAID = ("name", "words", "norm", "unit", "deviation")
 # Where a price is tried: sensitivities, scales and widths.
 _TRIED = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
 
@@ -101,9 +104,18 @@ class OutsideMechanism:
             epsilon, delta = self.definition.float_slack(loss, width)
         except USER_ERRORS as error:
             raise _failed(self.definition, "float_slack", error) from error
-        return np.broadcast_to(np.asarray(epsilon, float), loss.shape), np.broadcast_to(delta, loss.shape)
+        added = []
+        for found in (epsilon, delta):
+            numbers = np.asarray(found, dtype=np.float64)
+            # Written so that what is not a number fails, too.
+            if not (numbers >= 0.0).all() or numbers.shape not in ((), loss.shape):
+                wanted = "an ε and a δ of at least 0 for each price"
+                raise _wrong(self.definition, "float_slack", f"gave {_shown(numbers)}, wanted {wanted}")
+            added.append(np.broadcast_to(numbers, loss.shape))
+        return added[0], added[1]
 
     def sample(self, asked: Unnoised) -> Array:
+        """Raises UserCodeError where the author's sampler does not give what it gave when it was tried."""
         draws, query, grid, scale, widths, _ = asked
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
@@ -113,7 +125,11 @@ class OutsideMechanism:
                 part = slice(end - width, end)
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
-                row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step) / step
+                try:
+                    row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step) / step
+                except InputError as error:
+                    # Rounds before this one have been released: the run has failed.
+                    raise UserCodeError(str(error)) from error
         return out
 
     def _drawn(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
@@ -141,12 +157,16 @@ def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanis
     Raises:
         InputError: for options that do not fit, for what the class lacks, and for a price that cannot be one.
     """
+    if isinstance(found, FunctionType):
+        wanted = "a frozen dataclass with cost and sample"
+        raise InputError(f"{key}: {found.__name__} is a function{place_of(found)}; wanted {wanted}. Name one.")
     given = _built(found, options, key) if isinstance(found, type) else found
     if not isinstance(found, type) and options:
         raise InputError(f"{key}: {_list(options)} given, but an object has its values already. Leave them out.")
     name = getattr(given, "name", None)
     if name in MECHANISMS:
-        raise InputError(f"{key}: {type(given).__name__} has a name of the package's own, {name}. Take another.")
+        place = place_in_class(type(given), "name")
+        raise InputError(f"{key}: {type(given).__name__} has a name of the package's own, {name}{place}. Take another.")
     if not isinstance(name, str) or not name.isidentifier():
         raise _lacks(given, key, "name", 'a name such as "staircase"')
     norm, deviation = getattr(given, "norm", None), getattr(given, "deviation", None)
@@ -165,9 +185,12 @@ def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanis
     for method in _OPTIONAL_METHODS:
         if hasattr(given, method) and not callable(getattr(given, method)):
             raise _lacks(given, key, method, f"a method {method}, or none of this name")
+    if (close := misspelt_method(type(given), _OPTIONAL_METHODS, _METHODS)) is not None:
+        raise InputError(f"{key}: {close}")
     words = getattr(given, "words", f"{name} noise")
     made = OutsideMechanism(name, str(words), norm, unit, float(deviation), _described(given), digest_of(given), given)
     _check_price(made)
+    _check_sample(made)
     return made
 
 
@@ -179,39 +202,65 @@ def options_of(mechanism: OutsideMechanism) -> dict[str, Any]:
 
 
 def _built(found: type, options: Mapping[str, Any], key: str) -> Any:
-    declared = {f.name: f for f in fields(found) if f.init} if is_dataclass(found) else {}
-    for name in options:
-        if name not in declared:
-            valid = f"its fields are {_list(declared)}" if declared else "it has no fields"
-            raise InputError(f"{key}.{name}: unknown key; {found.__name__} takes none of this name, {valid}.")
-    missing = [
-        n for n, f in declared.items() if n not in options and f.default is MISSING and f.default_factory is MISSING
-    ]
-    if missing:
+    """An object of a class, its options set. Raises InputError where it does not take these."""
+    name = found.__name__
+    if (untyped := next((o for o in untyped_options(found) if o not in _SAID), None)) is not None:
         raise InputError(
-            f"{key}.{missing[0]}: missing. {found.__name__} needs it; write "
-            f'mechanism = {{ kind = "…", {missing[0]} = … }}.'
+            f"{key}: {name} sets {untyped} without a type{place_in_class(found, untyped)}, so it is no option. Write "
+            f"for example {untyped}: float = …, or in capitals where it is none."
         )
+    if options and not is_dataclass(found):
+        mend = "Decorate it with @dataclass(frozen=True)."
+        raise InputError(f"{key}: {name} is no dataclass{place_of(found)}, so that it takes no options. {mend}")
+    _check_options(found, options, key)
     try:
-        types = get_type_hints(found)
-        for name, value in options.items():
-            _check_type(value, types.get(name), f"{key}.{name}")
         return found(**options)
     except InputError:
         raise
     except USER_ERRORS as error:
         raise InputError(
-            f"{key}: {found.__name__} cannot be made: {blamed(error)}. Mend its values or its class."
+            f"{key}: {name} cannot be made: {blamed(error, place_of(found))}. Mend its values or its class."
         ) from error
 
 
-def _check_type(value: Any, wanted: Any, key: str) -> None:
+def _check_options(found: type, options: Mapping[str, Any], key: str) -> None:
+    """Refuse options that are unknown, missing or of another type. Raises InputError."""
+    declared = {f.name: f for f in fields(found) if f.init} if is_dataclass(found) else {}
+    for name in options:
+        if name not in declared:
+            valid = f"its fields are {_list(declared)}" if declared else "it has no fields"
+            taker = f"{found.__name__} takes none of this name{place_of(found)}"
+            raise InputError(f"{key}.{name}: unknown key; {taker}; {valid}.")
+    missing = [
+        n for n, f in declared.items() if n not in options and f.default is MISSING and f.default_factory is MISSING
+    ]
+    if missing:
+        raise InputError(
+            f"{key}.{missing[0]}: missing. {found.__name__} needs it{place_in_class(found, missing[0])}; write "
+            f'mechanism = {{ kind = "…", {missing[0]} = … }}.'
+        )
+    try:
+        types = get_type_hints(found, globalns=_scope(found))
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{key}: the type of a field of {found.__name__} is not known: {blamed(error, place_of(found))}. Import it."
+        ) from error
+    for name, value in options.items():
+        _check_type(value, types.get(name), f"{key}.{name}", place_in_class(found, name))
+
+
+def _scope(found: type) -> dict[str, Any]:
+    """The names that the file of a class knows."""
+    return next((f.__globals__ for f in vars(found).values() if isinstance(f, FunctionType)), {})
+
+
+def _check_type(value: Any, wanted: Any, key: str, place: str) -> None:
     if wanted not in _TYPES:
         return
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     fits = number if wanted is float else type(value) is wanted
     if not fits:
-        raise InputError(f"{key}: got {quoted(str(value))}, wanted {_TYPES[wanted]}.")
+        raise InputError(f"{key}: got {quoted(str(value))}, wanted {_TYPES[wanted]}{place}.")
 
 
 def _check_price(mechanism: OutsideMechanism) -> None:
@@ -233,10 +282,23 @@ def _check_price(mechanism: OutsideMechanism) -> None:
             raise _wrong(mechanism.definition, "grid", f"gave {_shown(grid)}, wanted powers of two, one for each scale")
 
 
+def _check_sample(mechanism: OutsideMechanism) -> None:
+    """Refuse a sampler that raises, or gives another number of releases, or some off the grid. Raises InputError."""
+    slack = np.array([0.0, 1.0])
+    for width in _TRIED[2]:
+        mechanism.float_slack(slack, width)
+        grid = float(mechanism.grid(np.ones(1), width)[0])
+        # Made up: no key of a run, and no query of one.
+        mechanism._drawn(np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width), grid, 1.0)
+
+
 def _numbers(given: Any, method: str, *args: Any) -> Array:
     try:
         with np.errstate(all="ignore"):
-            return np.asarray(getattr(given, method)(*args), dtype=np.float64)
+            found = np.asarray(getattr(given, method)(*args))
+            if np.iscomplexobj(found):
+                raise TypeError("complex numbers, where real ones are wanted")
+            return found.astype(np.float64)
     except InputError:
         raise
     except USER_ERRORS as error:

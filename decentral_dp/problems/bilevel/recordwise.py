@@ -43,8 +43,9 @@ from decentral_dp.problems.protocol import (
     asked,
     sizes,
 )
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method
 
+OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")
 NEEDED = ("sizes", "lower_loss", "upper_loss", "lower_grad_y", "upper_grad_y")
 # Made-up features beyond this are of a record that was moved far out.
 _FAR = 1e3
@@ -114,9 +115,18 @@ class RecordwiseProblem:
         if hasattr(self.author, "regulariser"):
             with np.errstate(all="ignore"):
                 for row in range(len(y)):
-                    for whole, value in zip(out, self.author.regulariser(x[row], y[row], z[row]), strict=True):
-                        whole[row] = value
+                    given = [np.asarray(part) for part in self.author.regulariser(x[row], y[row], z[row])]
+                    self._check_shapes(given, [whole.shape[1:] for whole in out])
+                    for whole, part in zip(out, given, strict=True):
+                        whole[row] = part
         return out
+
+    def _check_shapes(self, given: Sequence[Array], wanted: Sequence[tuple[int, ...]]) -> None:
+        # A number would be spread over all coordinates: only of one coordinate, or of 0, is that what it says.
+        fits = [g.shape == w or (g.shape == () and (g == 0 or w == (1,))) for g, w in zip(given, wanted, strict=False)]
+        if len(given) != len(wanted) or not all(fits):
+            place, shapes = place_in_class(type(self.author), "regulariser"), [part.shape for part in given]
+            raise UserCodeError(f"{self.name}: regulariser gives shapes {shapes}{place}; wanted {wanted}. Mend it.")
 
     def regulariser_value(self, x: Array, y: Array) -> Array:
         if not hasattr(self.author, "regulariser"):
@@ -161,11 +171,17 @@ class RecordwiseProblem:
             place = place_in_class(type(self.author), name)
             try_rows(lambda *r, m=method, at=point: m(*at, *r), shape, f"{self.name}: {name}", tried, place)
         if hasattr(self.author, "regulariser"):
+            place = place_in_class(type(self.author), "regulariser")
             try:
-                self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None])
+                given = (*self.regulariser(x[None], y[None], z[None]), self.regulariser_value(x[None], y[None]))
+            except UserCodeError as error:
+                raise InputError(str(error)) from error
             except USER_ERRORS as error:
-                place = place_in_class(type(self.author), "regulariser")
                 raise InputError(f"{self.name}: regulariser does not run: {blamed(error, place)}. Mend it.") from error
+            if not all(np.isfinite(part).all() for part in given):
+                raise InputError(
+                    f"{self.name}: regulariser, or its value, is not finite at a made-up point{place}. Mend it."
+                )
         if hasattr(self.author, "predict"):
             place = place_in_class(type(self.author), "predict")
             try_rows(lambda a: self.author.predict(y, a), (), f"{self.name}: predict", tried, place, labelled=False)
@@ -227,7 +243,7 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    check_has(author, NEEDED, name, "a bilevel problem")
+    check_has(author, NEEDED, name, "a bilevel problem", OPTIONAL)
     if hasattr(author, "regulariser") and not hasattr(author, "regulariser_value"):
         place = place_in_class(type(author), "regulariser")
         raise InputError(f"{name}: it has a regulariser{place}, and no regulariser_value(x, y). Define it: a number.")
@@ -237,22 +253,25 @@ def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> Recor
     return problem
 
 
-def check_has(author: Any, needed: Sequence[str], name: str, what: str) -> None:
-    """Refuse an author's object that lacks a method.
+def check_has(author: Any, needed: Sequence[str], name: str, what: str, optional: Sequence[str] = ()) -> None:
+    """Refuse an author's object that lacks a method, or has one called nearly like one that may be left out.
 
     Args:
         author: the object.
         needed: names of the methods.
         name: of the object, for the message.
         what: what needs them, for the message.
+        optional: names of methods that may be left out; default none.
 
     Raises:
-        InputError: a method is missing.
+        InputError: a method is missing, or misspelt.
     """
     for method in needed:
         if not hasattr(author, method):
             place = place_in_class(type(author), method)
             raise InputError(f"{name}: it has no {method}, and {what} needs {', '.join(needed)}{place}. Define it.")
+    if (close := misspelt_method(type(author), optional, needed)) is not None:
+        raise InputError(f"{name}: {close}")
 
 
 def author_sizes(author: Any, name: str, what: str, **known: int) -> tuple[int, int]:
@@ -293,12 +312,15 @@ def try_rows(
     def rows(features: Array, labels: Array) -> dict[str, Array]:
         wanted, given = (len(labels), *shape), (features, labels) if labelled else (features,)
         try:
-            found = np.array(call(*given), dtype=np.float64)
+            found = np.array(call(*given))
+            if np.iscomplexobj(found):
+                raise TypeError("complex numbers, where real ones are wanted")
+            found = found.astype(np.float64)
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR):
                 # Of a record that is far out a formula may raise: it then counts as zero.
                 return {"what it gives": evaluated(lambda some: call(*some), given, wanted)}
-            raise InputError(f"{name} does not run on made-up records: {blamed(error)}. Mend it.") from error
+            raise InputError(f"{name} does not run on made-up records: {blamed(error, place)}. Mend it.") from error
         if found.shape != wanted:
             raise InputError(
                 f"{name} gives shape {found.shape} for {len(labels)} records{place}; wanted {wanted}. Mend it."

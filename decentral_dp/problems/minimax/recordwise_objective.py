@@ -30,8 +30,9 @@ from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, ev
 from decentral_dp.problems.minimax.binary_scores import classification
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
 
+OPTIONAL = ("start_y", "regulariser", "regulariser_grad", "best_y", "radius_y", "predict")
 NEEDED = ("sizes", "loss", "slopes", "project_y")
 
 
@@ -67,8 +68,11 @@ class RecordwiseObjective(Objective):
         return self._vector("project_y", y)
 
     def _vector(self, method: str, *given: Array) -> Array:
-        """What a method gives, (q,). Raises InputError where it raises, or gives another shape."""
-        return _given_by(self.author, self.name, method, self.q, *given)
+        """What a method gives, (q,). Raises UserCodeError where it does not give what it gave when it was tried."""
+        try:
+            return _given_by(self.author, self.name, method, self.q, *given)
+        except InputError as error:
+            raise UserCodeError(str(error)) from error
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
         both = evaluated(
@@ -128,7 +132,7 @@ def _try_methods(objective: RecordwiseObjective) -> None:
     author, name = objective.author, objective.name
     trial = next(iter(trials(COUNTS, objective.outputs, objective.n_classes)))
     made_up = {"best_y": trial.records, "predict": trial.records[:1]}
-    wanted = {"start_y": objective.q, "project_y": objective.q, "regulariser_grad": objective.q, "best_y": objective.q}
+    wanted = {"project_y": objective.q, "start_y": objective.q, "regulariser_grad": objective.q, "best_y": objective.q}
     wanted |= {"radius_y": 1, "regulariser": 1, "predict": len(trial.records[1])}
     for method, size in wanted.items():
         if not hasattr(author, method):
@@ -136,7 +140,20 @@ def _try_methods(objective: RecordwiseObjective) -> None:
         given: tuple[Any, ...] = made_up.get(method, ())
         if method in ("project_y", "regulariser", "regulariser_grad"):
             given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
-        _given_by(author, name, method, size, *given)
+        found = _given_by(author, name, method, size, *given)
+        wrong = None
+        if not np.isfinite(found).all() and method != "best_y":
+            wrong = f"{_shown(found)}, which is not finite"
+        elif method == "radius_y" and found[0] <= 0.0:
+            wrong = f"{found[0]:g}, wanted a number above 0"
+        elif method == "start_y" and not np.allclose(objective.project_y(found), found):
+            wrong = f"{_shown(found)}, which is not in Y: project_y makes it {_shown(objective.project_y(found))}"
+        if wrong is not None:
+            raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
+
+
+def _shown(found: Array) -> str:
+    return f"[{', '.join(f'{v:g}' for v in found[:4])}{', …' if found.size > 4 else ''}]"
 
 
 def _given_by(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
@@ -163,7 +180,7 @@ def recordwise_objective(author: Any, n_classes: int, name: str) -> RecordwiseOb
     Raises:
         InputError: for a formula that is missing, does not run, or reads another record.
     """
-    check_has(author, NEEDED, name, "a minimax objective")
+    check_has(author, NEEDED, name, "a minimax objective", OPTIONAL)
     if hasattr(author, "regulariser") != hasattr(author, "regulariser_grad"):
         there = "regulariser" if hasattr(author, "regulariser") else "regulariser_grad"
         raise InputError(

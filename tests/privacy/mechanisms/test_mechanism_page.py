@@ -23,7 +23,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside
-from decentral_dp.user_code import run_file
+from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
 
 Make = Callable[..., dict[str, Any]]
@@ -203,7 +203,8 @@ WRONG = {
     'class Taken:\n    name = "laplace"\n    norm = "l1"': ("Taken", "a name of the package's own"),
     'class NoDeviation:\n    name = "n"\n    norm = "l1"': ("NoDeviation", "lacks deviation"),
     'class NoCost:\n    name = "n"\n    norm = "l1"\n    deviation = 1.0': ("NoCost", "lacks a method cost"),
-    "number = 3": ("number", "lacks a name"),
+    "number = 3": ("number", "number is 3, in line 1 of"),
+    "def function(): ...": ("function", "function is a function, in line 1 of"),
     "1 / 0": ("Nothing", "does not run: ZeroDivisionError"),
     "x = 1": ("Missing", "defines no Missing"),
 }
@@ -222,11 +223,14 @@ CHANGES = {
         "return sensitivity * scale": "grow with the sensitivity and fall with the scale",
         "return 1 / 0": r"cost fails with ZeroDivisionError: division by zero, in line 5 of .*mine\.py",
         "return 3.0": "one for each sensitivity",
+        "return 1j * sensitivity / scale": "cost fails with TypeError: complex numbers, where real ones are wanted",
+        "raise StopIteration": "cost fails with StopIteration",
     },
     "return np.rint(query / grid) * grid": {
         "return query": "off the grid",
         "return np.zeros(1 + query.size)": "finite numbers",
         "return np.full(query.size, np.nan)": "finite numbers",
+        "raise type('Odd', (Exception,), {})('own')": "sample fails with Odd: own",
         "return generator.no_such_law()": r"sample fails with AttributeError: .*, in line 6 of .*mine\.py",
     },
 }
@@ -244,8 +248,73 @@ def test_what_is_no_mechanism_is_refused(scenario: Make, folder: Path, text: str
 def test_wrong_prices_and_samples_are_refused(scenario: Make, folder: Path, right: str, wrong: str) -> None:
     (folder / "mine.py").write_text(BASE.replace(right, wrong))
     with pytest.raises(InputError, match=CHANGES[right][wrong]) as refused:
-        decentral_dp.run(content(scenario, "mine.py:Mine"))
+        decentral_dp.run(content(scenario, "mine.py:Mine"), out=folder / "out")
     assert re.search(r"in line [3-6] of .*mine\.py\. Mend the class\.", str(refused.value))
+    # A sampler is tried before a run begins.
+    assert not (folder / "out").exists()
+
+
+# What stands at the end of the class → the mechanism as a scenario names it, and what is said of which line.
+ADDED = {
+    "    def float_slack(self, loss, width): return -loss, 0.0": ("", "float_slack gave", "float_slack"),
+    "    def float_slack(self, loss, width): return loss * np.nan, 0.0": ("", "float_slack gave", "float_slack"),
+    "    def float_slack(self, loss, width): return [0.0] * 7, 0.0": ("", "float_slack gave", "float_slack"),
+    "    def gird(self, scale, width): return 2.0 ** -20": ("", "has a method gird", "gird"),
+    "    cells = 3": ("", "sets cells without a type", "cells"),
+    "    def __init__(self, cells): ...": (", cells = 3", "Mine is no dataclass", "class Mine"),
+}
+
+
+@pytest.mark.parametrize("text", ADDED)
+def test_what_a_class_has_beside_its_price_is_refused_with_its_line(scenario: Make, folder: Path, text: str) -> None:
+    options, said, marker = ADDED[text]
+    file, written = folder / "mine.py", f"{BASE.rstrip()}\n{text}\n"
+    file.write_text(written)
+    line = next(n for n, one in enumerate(written.splitlines(), 1) if marker in one)
+    kind: Any = {"kind": "mine.py:Mine", **({"cells": 3} if options else {})}
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        decentral_dp.build(decentral_dp.load(content(scenario, kind)))
+    assert f", in line {line} of {file}" in str(refused.value)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, folder: Path) -> None:
+    """It was sound when it was tried: what was released until then is on record, and the scenario is not to blame."""
+    flag, right = folder / "later", "    def sample(self, generator, query, grid, scale): return"
+    later = f"{right} 1 / 0 if Path({str(flag)!r}).exists() else"
+    text = f"from pathlib import Path\n{BASE.replace(right, later)}"
+    (folder / "mine.py").write_text(text)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "1 / 0" in one)
+
+    def reached(t: int, rounds: int, loss: float, spent: float) -> None:
+        if t == 1:
+            flag.touch()
+
+    given = content(scenario, "mine.py:Mine", run={"evaluate_every": 1})
+    said = f"mine: sample fails with ZeroDivisionError: division by zero, in line {line} of {folder / 'mine.py'}. Mend"
+    with pytest.raises(UserCodeError, match=re.escape(said)) as ended:
+        decentral_dp.run(given, out=folder / "out", progress=reached)
+    assert re.match(r"round [23]: .* may have been released, and is on record in ", str(ended.value))
+
+
+FIELDS = {
+    "cells": "DiscreteLaplace needs it, in line LINE of FILE; write mechanism",
+    "cells: int": "wanted a whole number, in line LINE of FILE.",
+    "cells: Missing": "the type of a field of DiscreteLaplace is not known: NameError: name 'Missing' is not defined",
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_is_refused_with_its_line(scenario: Make, folder: Path, field: str) -> None:
+    typed = '"Missing"' if field.endswith("Missing") else "int"
+    file, text = folder / "other.py", example().replace("cells: int = 2**20", f"cells: {typed}")
+    file.write_text(text)
+    options = {"cells": "many"} if field == "cells: int" else {"cells": 4096} if field != "cells" else {}
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "cells: " in one and "how many" not in one)
+    said = FIELDS[field].replace("LINE", str(line)).replace("FILE", str(file))
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        decentral_dp.build(decentral_dp.load(content(scenario, {"kind": "other.py:DiscreteLaplace", **options})))
+    assert re.search(r"in line \d+ of .*other\.py", str(refused.value))
 
 
 @pytest.mark.parametrize(
