@@ -11,7 +11,8 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
-from decentral_dp.user_code import USER_ERRORS, reason
+from decentral_dp.files.source_lines import place_of
+from decentral_dp.user_code import USER_ERRORS, blamed
 
 if TYPE_CHECKING:
     # At run time torch is imported by the functions that need it: `decentral-dp --help` must not wait for it.
@@ -206,10 +207,10 @@ def trace(
             reads_records = _reads_records(upper_loss, lower_loss, x.requires_grad_(), y.requires_grad_(), *records)
         x, y = x.detach(), y.detach()
         point = x[0], y[0], z[0]
-        with _blame("upper_loss"):
+        with _blame("upper_loss", upper_loss):
             vmap(lambda *record: grad(upper_loss, argnums=(0, 1))(*point[:2], *record))(*records)
             over_grid(upper_loss, 2)(x, y, *records)
-        with _blame("lower_loss"):
+        with _blame("lower_loss", lower_loss):
 
             def lower(forward: bool) -> None:
                 vmap(lambda *r: directions(lower_loss, forward, *point, *r))(*records)
@@ -218,11 +219,11 @@ def trace(
             forward = _forward(lower)
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
-            with _blame("regulariser"):
+            with _blame("regulariser", regulariser):
                 vmap(_scalar("regulariser", regulariser))(x, y)
                 forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
         if predict is not None:
-            with _blame("predict"):
+            with _blame("predict", predict):
                 over_grid(lambda y, features, _: _guess(predict, classes)(y, features), 1)(y, *records)
     return Trace(reads_records, forward)
 
@@ -235,7 +236,7 @@ def _reads_records(upper_loss: Loss, lower_loss: Loss, x: Tensor, y: Tensor, *re
     reads_records: dict[str, Split] = {"lower_grad_y": "train", "upper_grad_y": "validation"}
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
-        with _blame(name):
+        with _blame(name, loss):
             value = vmap(_scalar(name, loss))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
@@ -309,14 +310,17 @@ def _guess(predict: Callable[..., Any], classes: int | None) -> Callable[..., Te
 
 
 @contextmanager
-def _blame(name: str) -> Iterator[None]:
-    """Turn what a function of the user's raises into one sentence."""
+def _blame(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Turn what a function raises, and what is wrong with what it gives, into one sentence with its line."""
+    place = place_of(function)
     try:
         yield
-    except InputError:
-        raise
+    except InputError as error:
+        if not place or place in str(error):
+            raise
+        raise InputError(f"{str(error).rstrip('.')}; it is {place.removeprefix(', ')}.") from error
     except USER_ERRORS as error:
-        raise InputError(f"{name}: {reason(error)}; {_advice(name)}.") from error
+        raise InputError(f"{name}: {blamed(error, place)}; {_advice(name)}.") from error
 
 
 def _advice(name: str) -> str:
