@@ -43,7 +43,7 @@ _PYTHON = sysconfig.get_path("stdlib")
 _UNTYPED_FIELD = re.compile(r"'(\w+)' is a field but has no type annotation")
 
 # How alike two names are, from 0 to 1, of which one is taken for the other misspelt.
-_NEAR = 0.75
+NEAR = 0.75
 # What is no component, whatever it is to be one of.
 _PLAIN = (bool, int, float, complex, str, bytes, ModuleType, type(None))
 # What is none but records, or the links of a graph.
@@ -268,7 +268,7 @@ def misspelt_method(found: type, optional: Collection[str], needed: Collection[s
         if not isinstance(member, FunctionType) or name.startswith("_") or name in (*optional, *needed):
             continue
         of_this_length = [other for other in missing if abs(len(other) - len(name)) <= 1]
-        for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=_NEAR):
+        for near in difflib.get_close_matches(name, of_this_length, n=1, cutoff=NEAR):
             return (
                 f"{found.__name__} has a method {name}{place_in_class(found, name)}, which nothing asks for; did you "
                 f"mean {near}? Call it that, or _{name} where it is one of your own."
@@ -284,7 +284,7 @@ def blamed(error: BaseException, otherwise: str = "") -> str:
         otherwise: what stands in the place of the line where none is known, as of `place_in_class`.
     """
     frames = _frames(error)
-    own = [f for f in frames if "site-packages" not in f.filename] or frames
+    own = [f for f in frames if "site-packages" not in f.filename] or ([] if otherwise else frames)
     return reason(error) + (f", in line {own[-1].lineno} of {own[-1].filename}" if own else otherwise)
 
 

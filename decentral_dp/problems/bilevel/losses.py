@@ -17,6 +17,7 @@ the problem is built. What Python alone can hide (a loss that counts its own cal
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -27,12 +28,13 @@ import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants
 from decentral_dp.errors import InputError, needing, quoted
+from decentral_dp.files.source_lines import defined, place_of
 from decentral_dp.models.autodiff import Loss, Penalty, Predict, trace
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.problems.bilevel.loss_problem import LossProblem
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.user_code import USER_ERRORS, reason, run_file
+from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
 
 # Why a term reads records.
 READS = {
@@ -191,6 +193,15 @@ def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
         if optional(key) is not None and not callable(optional(key)):
             raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
 
+    missing = [key for key in ("regulariser", "predict") if optional(key) is None]
+    for found, line in defined(path).items():
+        near = next(iter(difflib.get_close_matches(found, missing, n=1, cutoff=NEAR)), None)
+        if near is not None and near != found and abs(len(near) - len(found)) <= 1:
+            raise InputError(
+                f"{path}: it defines {found}, in line {line} of {path}, which nothing asks for; did you mean {near}? "
+                f"Call it that, or _{found} where it is one of your own."
+            )
+
     def build(n_features: int, n_classes: int) -> LossProblem:
         sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
         return from_losses(
@@ -222,4 +233,4 @@ def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> 
     try:
         return given(**{a: known[a] for a in asked})
     except USER_ERRORS as error:
-        raise InputError(f"{path}: {key} does not run: {reason(error)}; mend the function.") from error
+        raise InputError(f"{path}: {key} does not run: {blamed(error, place_of(given))}; mend the function.") from error
