@@ -22,7 +22,7 @@ INCHES = (5.6, 3.5)
 def pixels(figure: Any) -> np.ndarray[Any, Any]:
     drawn = io.BytesIO()
     save_png(figure, drawn)
-    return np.asarray(Image.open(drawn))
+    return np.asarray(Image.open(drawn).convert("RGBA"))
 
 
 def test_a_picture_is_what_the_canvas_holds() -> None:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import NamedTuple
 
 import numpy as np
-from scipy.fft import next_fast_len
 
 from decentral_dp.bounded import Array
 
@@ -157,10 +156,18 @@ def _convolved(a: Array, b: Array) -> Array:
     if a.size == 1 or b.size == 1:
         return a * b
     size = a.size + b.size - 1
-    length = next_fast_len(size, True)
+    length = _fast_length(size)
     values = np.fft.rfft(a, length)
     values = values * (values if a is b else np.fft.rfft(b, length))
     return np.asarray(np.fft.irfft(values, length)[:size])
+
+
+@cache
+def _fast_length(size: int) -> int:
+    # Slow to import, and most budgets take no transform.
+    from scipy.fft import next_fast_len
+
+    return int(next_fast_len(size, True))
 
 
 def _prefix(masses: Array, threshold: float) -> int:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
+import numpy as np
+
 from decentral_dp.reporting.plots.margins import RIM, fill, in_a_row
 
 if TYPE_CHECKING:
@@ -110,17 +112,21 @@ def save_png(figure: Figure, path: Path | BinaryIO) -> None:
         path: of the PNG, or where its bytes go.
     """
     import matplotlib
-    from matplotlib.image import imsave
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
     canvas: Any = figure.canvas
     if in_a_row(figure):
         fill(figure, canvas.get_renderer())
     canvas.draw()
+    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba()))
+    if drawn.getchannel("A").getextrema() == (255, 255):
+        # What is opaque everywhere is three channels, and written in three quarters of the time.
+        drawn = drawn.convert("RGB")
     # Without matplotlib's version, so that equal figures are equal files.
-    metadata: Any = {"Software": None}
-    options = {"compress_level": _COMPRESSION}
-    imsave(path, canvas.buffer_rgba(), dpi=figure.dpi, format="png", metadata=metadata, pil_kwargs=options)
+    dpi = (figure.dpi, figure.dpi)
+    drawn.save(path, format="png", dpi=dpi, pnginfo=PngInfo(), compress_level=_COMPRESSION)
 
 
 def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
