@@ -142,7 +142,12 @@ _STATEMENTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 
 
 def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> None:
-    """Refuse a class that lacks what it must have. Raises InputError."""
+    """Refuse a class that lacks what it must have, or that can be changed while it runs. Raises InputError."""
+    if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", True):
+        raise InputError(
+            f"algorithm.kind: {kind} is a dataclass that is not frozen{place_in_class(algorithm, '')}, so that a round "
+            "could change its options after they were priced. Write @dataclass(frozen=True)."
+        )
     if plans:
         needed: tuple[str, ...] = _COORDINATED if trusted else _GOSSIP
     else:

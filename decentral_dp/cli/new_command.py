@@ -12,7 +12,15 @@ from typing import Any
 import typer
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.new_problems import problem_of_classes, problem_of_numbers
+from decentral_dp.cli.new_problems import predicts_numbers, problem_of_classes, problem_of_numbers, require_solved
+from decentral_dp.cli.new_refusals import (
+    AGENT,
+    SPLIT,
+    require_buildable,
+    require_classes,
+    require_columns,
+    require_features,
+)
 from decentral_dp.cli.new_settings import WARNING, with_settings_that_learn
 from decentral_dp.cli.scenario_text import scenario_text
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
@@ -29,8 +37,8 @@ from decentral_dp.topology import GENERATORS
 DEFAULT_ALGORITHM, DEFAULT_DATA = "ldp_dsbo", "breast_cancer"
 # The scenario that an algorithm's new ones start from; else the one of its own name.
 _BASES = {"ldp_dsbo": "ring_breast_cancer"}
-# Columns that say who holds a record, and its part, by their names alone.
-_AGENT, _SPLIT = "agent", "split"
+# Problems in which records are read for x.
+_READS_RECORDS_FOR_X = ("from_losses", "hyper_cleaning", "meta_learning")
 _PLACEHOLDER = "PLACEHOLDER: put the public range here, as [low, high]"
 # Known as a placeholder by the runs and plans of a scenario in which it is left.
 _UNKNOWN = {"low": 0, "high": 1, "placeholder": True}
@@ -76,7 +84,7 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
     content, notes = made(wishes, path.parent)
     text = scenario_text(content, notes)
     # Refused here if anything in it could not be run; of the records nothing is read.
-    load(tomllib.loads(text), folder=path.parent.absolute())
+    require_buildable(load(tomllib.loads(text), folder=path.parent.absolute()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
@@ -130,12 +138,14 @@ def placeholders(notes: Mapping[str, str]) -> list[str]:
 
 def columns_of(path: Path) -> list[str]:
     """The names of a CSV file's columns."""
-    return read_header(regular(path, "new"), f"new: {quoted_path(path)}")
+    columns = read_header(regular(path, "new"), f"new: {quoted_path(path)}")
+    require_columns(columns, path)
+    return columns
 
 
 def features_of(columns: Sequence[str], label: str | None) -> list[str]:
     """The columns that are neither label, nor owner, nor part."""
-    return [column for column in columns if column not in (label, _AGENT, _SPLIT)]
+    return [column for column in columns if column not in (label, AGENT, SPLIT)]
 
 
 def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -163,6 +173,9 @@ def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     for key, usual in missing_keys(content).items():
         table, *rest = key.split(".")
         _put(content[table], rest, tomllib.loads(f"v = {usual or 2}")["v"])
+    if content["problem"]["kind"] in _READS_RECORDS_FOR_X:
+        # Shares are of the channels that have a price, and there x is one more.
+        content["privacy"].pop("share", None)
     if wishes.csv is not None:
         features = features_of(columns_of(wishes.csv), wishes.label)
         content = with_settings_that_learn(content, len(features), notes)
@@ -190,6 +203,7 @@ def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[
     kind = wishes.problem or str(base.get("kind", "logistic_hyperparameter"))
     if kind not in PROBLEMS and kind not in MINIMAX:
         raise InputError(f"--problem: no problem {quoted(kind)}; {nearest(kind, [*PROBLEMS, *MINIMAX])}.")
+    require_solved(wishes.algorithm or DEFAULT_ALGORITHM, kind)
     if wishes.csv is not None and wishes.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")
     if wishes.csv is None:
@@ -261,9 +275,10 @@ def _csv_problem(
     for name in wishes.ranges:
         if name not in features:
             raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
-    if len(wishes.classes) == 1:
-        raise InputError(f"--classes: got {quoted(wishes.classes[0])} alone, wanted at least two labels, as in no,yes.")
-    ranged = "ridge" in kind or wishes.label_range is not None
+    require_features(features, label, wishes.csv)
+    require_classes(wishes.classes, wishes.problem)
+    # An algorithm's own scenario may predict the numbers 0 and 1 of two classes.
+    ranged = predicts_numbers(wishes.problem or "") or "ridge" in kind or wishes.label_range is not None
     classes = [] if ranged else list(wishes.classes) or [0, 1]
     numbers: dict[str, Any] = {}
     if ranged:
@@ -283,16 +298,16 @@ def _csv_problem(
     if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options:
         # Neither scaled labels nor features that fill part of their ranges are balanced around 0.
         table["intercept"] = True
-    if _AGENT in columns:
-        table["partition"] = {"kind": "column", "name": _AGENT}
+    if AGENT in columns:
+        table["partition"] = {"kind": "column", "name": AGENT}
     held = {key: value for key, value in kept.items() if key not in _OF_RECORDS}
     if held.get("loss") == "logistic" and len(classes) != 2:
         # Left out, it is the usual one for these labels.
         del held["loss"]
-    if _SPLIT in columns:
+    if SPLIT in columns:
         held.pop("test", None)
         # Of a minimax problem there is one level, and the column is found by its name.
-        held |= {} if kind in MINIMAX else {"validation": {"column": _SPLIT}}
+        held |= {} if kind in MINIMAX else {"validation": {"column": SPLIT}}
     ranges = {name: list(wishes.ranges[name]) if name in wishes.ranges else dict(_UNKNOWN) for name in features}
     return {**table, "normalise": "l2", **held, "scale": ranges}
 

@@ -20,6 +20,17 @@ def parsed_range(text: str, columns: Sequence[str]) -> tuple[str, tuple[float, f
     return name, parsed_ends(ends, f"--range {name}")
 
 
+def parsed_ranges(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Read every "column=low:high". Raises InputError, also for a column that is named twice."""
+    found: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, ends = parsed_range(text, columns)
+        if name in found:
+            raise InputError(f"--range: {quoted(name)} has two ranges. Give one of them.")
+        found[name] = ends
+    return found
+
+
 def parsed_ends(text: str, where: str) -> tuple[float, float]:
     """Read "low:high". where: begins a refusal. Raises InputError."""
     try:
@@ -32,8 +43,11 @@ def parsed_ends(text: str, where: str) -> tuple[float, float]:
 
 
 def parsed_classes(text: str) -> list[Any]:
-    """Labels separated by commas; those that are numbers as numbers."""
-    return [_label(part.strip()) for part in text.split(",") if part.strip()]
+    """Labels separated by commas; those that are numbers as numbers. Raises InputError for an empty one."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if "" in parts:
+        raise InputError(f"--classes: got {quoted(text)}, in which a label is empty. Write them as in no,yes.")
+    return [_label(part) for part in parts]
 
 
 def _number(text: str) -> float:

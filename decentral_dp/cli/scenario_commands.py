@@ -84,7 +84,7 @@ def new(
     from the records they would tell of them. What you do not give is a placeholder, and said.
     """
     from decentral_dp.cli import new_command as inside
-    from decentral_dp.cli.new_text import parsed_classes, parsed_ends, parsed_range
+    from decentral_dp.cli.new_text import parsed_classes, parsed_ends, parsed_ranges
 
     out = inside.one_file(out, out_option)
     features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
@@ -93,7 +93,7 @@ def new(
         data=data,
         label=label,
         classes=parsed_classes(classes),
-        ranges=dict(parsed_range(text, features) for text in ranges or []),
+        ranges=parsed_ranges(ranges or [], features),
         label_range=None if label_range is None else parsed_ends(label_range, "--label-range"),
         agents=agents,
         topology=topology,

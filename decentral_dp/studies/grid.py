@@ -118,6 +118,10 @@ def cells(study: Study) -> list[Cell]:
         check_key(path, "set", outside)
     for key in study.unset:
         check_key(tuple(dotted(key)), "unset", outside)
+    # But what is taken out by a wrong name is missed by nobody, and its cells would run with what was to be left out.
+    for variant in study.variants:
+        for key in variant.unset:
+            check_key(tuple(dotted(key)), f"variants.{variant.name}.unset", outside)
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {quoted(seeds)}, wanted a number of seeds, or a list without repetition.")
@@ -243,6 +247,14 @@ def _tables_from_outside(study: Study) -> set[str]:
     return out
 
 
+def _in_tables(name: str) -> str:
+    """The key of a table that has this name, for who leaves the table out; empty where there is none."""
+    for table, field in Scenario.model_fields.items():
+        if any(name in inner.model_fields for inner in tables_in(field.annotation)):
+            return f"{table}.{name}"
+    return ""
+
+
 def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) -> None:
     """Refuse a key that no scenario has, with the nearest one that it could be.
 
@@ -264,7 +276,9 @@ def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) ->
             return
         if name not in known:
             parts = ".".join(path[: depth + 1])
-            raise InputError(f"{where}.{parts}: no scenario has this key{nearest_of(name, sorted({*known, *free}))}.")
+            meant = _in_tables(name) if depth == 0 else ""
+            meant = f'; did you mean "{meant}"' if meant else nearest_of(name, sorted({*known, *free}))
+            raise InputError(f"{where}.{parts}: no scenario has this key{meant}.")
         annotations = [c.model_fields[name].annotation for c in candidates if name in c.model_fields]
         candidates = [t for a in annotations for t in tables_in(a)]
         if depth + 1 < len(path) and not candidates:

@@ -131,8 +131,11 @@ def _check_round(place: str, at: int | None, kept: Literal["last", "all"] | list
 def _check_plot(plot: Plot, kind: Split, axes: Sequence[str]) -> None:
     place = f"plots ({plot.name})"
     if plot.x != "round" and plot.x not in axes and not _is_known(plot.x, kind, over_rounds=False):
+        # In tables an axis has the last part of its name alone.
+        whole = next((axis for axis in axes if axis.endswith(f".{plot.x}")), None)
         valid = ["round", *axes, *names_of(kind, over_rounds=False)]
-        raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{_hint(plot.x, valid)}.")
+        hint = _hint(plot.x, valid) if whole is None else f'; did you mean "{whole}"'
+        raise InputError(f"{place}.x: {quoted(plot.x)} is no axis, and is not measured{hint}.")
     for name in plot.measures:
         _check(f"{place}.y", name, kind, plot.x == "round")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_wine
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
@@ -23,19 +23,17 @@ from decentral_dp.cli.scenario_text import scenario_text, toml_value
 from decentral_dp.config.loading import load, shipped_folder
 from decentral_dp.errors import InputError
 
-RECORDS = shipped_folder("scenario") / "own_records.csv"
+SHIPPED = shipped_folder("scenario")
+RECORDS = SHIPPED / "own_records.csv"
 RANGES = {"age": (18, 98), "weight": (40, 140), "pressure": (80, 200), "pulse": (40, 120)}
 MINE = Wishes(csv=RECORDS, label="outcome", classes=["no", "yes"], ranges=RANGES, agents=4)
 # It reads trajectories, and a CSV file has none.
 UNFIT = ("dptd",)
 # Algorithms that have no problem of three classes, and none of numbers.
 TWO_CLASSES = (
-    "dp_sgda",
     "exponential_mechanism",
     "gradient_norm_exponential_mechanism",
     "grid_walk",
-    "privatediff",
-    "privatediff_xy",
     "regularisation_tuner",
     "warm_start",
 )
@@ -232,6 +230,65 @@ def test_steps_fit_records_that_are_few(algorithm: str, tmp_path: Path, capsys: 
         assert np.mean(scores) > 0.7
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "two", "three", "number", "step"),
+    [
+        ("ma_dsbo", "logistic_regularisation", "softmax_hyperparameter", "ridge_regularisation", 0.1),
+        ("dsbo_jhip", "logistic_regularisation", "biased_regularisation", "quadratic", 0.4),
+        ("gbdsbo", "logistic_regularisation", "biased_regularisation", "quadratic", 0.5),
+    ],
+)
+def test_problem_and_steps_follow_from_the_algorithm_and_the_labels(
+    algorithm: str, two: str, three: str, number: str, step: float, tmp_path: Path
+) -> None:
+    """A record with its intercept has length at most √2; losses have curvature 1/4, 1/2 and 1 along it."""
+    for labels, kind, curvature in (
+        ({"classes": [0, 1]}, two, 0.25),
+        ({"classes": [0, 1, 2]}, three, 0.5),
+        ({"label_range": (0, 200)}, number, 1.0),
+    ):
+        content, _ = made(Wishes(csv=RECORDS, label="pulse", algorithm=algorithm, **labels), tmp_path)
+        made_of, moved = content["problem"], content["algorithm"]
+        pulled = kind in ("biased_regularisation", "quadratic")
+        assert made_of["kind"] == kind
+        assert made_of.get("ridge") == (0.02 if pulled else None)
+        smoothness = 2.0 * curvature + (0.02 if pulled else np.exp(-6.0))
+        assert moved["y"]["scale"] == pytest.approx(step / smoothness, rel=0.06)
+        assert ("init" in moved, moved["inverse"]) == (not pulled, 1)
+        assert (content["run"]["average"], content["privacy"]["share"]) == (moved["rounds"] // 2, {"y": 8.0, "z": 1.0})
+
+
+@pytest.mark.parametrize(("algorithm", "least"), [("ma_dsbo", 0.6), ("dsbo_jhip", 0.65), ("gbdsbo", 0.55)])
+def test_three_wines_are_told_apart(algorithm: str, least: float, tmp_path: Path) -> None:
+    """The commonest class has 0.40 of the records; with x in exp(x) a matrix's noise let runs at ε = 1 diverge."""
+    frame = load_wine(as_frame=True).frame
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    ranges = {c: (0.9 * float(frame[c].min()), 1.1 * float(frame[c].max())) for c in frame.columns[:-1]}
+    wishes = Wishes(csv=tmp_path / "mine.csv", label="target", classes=[0, 1, 2], ranges=ranges, algorithm=algorithm)
+    carry_out(tmp_path / "new.toml", wishes)
+    accuracy = []
+    for seed in range(1, 6):
+        run = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=4"]))
+        accuracy.append(run.result.metrics["test_accuracy"])
+        little = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=1"]))
+        assert (run.result.status, little.result.status) == ("ok", "ok")
+    assert np.mean(accuracy) > least
+
+
+@pytest.mark.parametrize("algorithm", ["dp_sgda", "privatediff", "privatediff_xy"])
+def test_many_classes_have_the_worst_of_them_minimised(algorithm: str, tmp_path: Path) -> None:
+    content, _ = made(Wishes(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm=algorithm), tmp_path)
+    assert content["problem"]["kind"] == "group_dro"
+    assert "positive_share" not in content["problem"]
+
+
+def test_shares_are_left_out_where_x_has_a_price(tmp_path: Path) -> None:
+    for kind in ("hyper_cleaning", "meta_learning"):
+        wishes = Wishes(csv=RECORDS, label="outcome", classes=["no", "yes"], problem=kind)
+        carry_out(tmp_path / f"{kind}.toml", Wishes(**{**vars(wishes), "ranges": RANGES}))
+        assert load(tmp_path / f"{kind}.toml").privacy.share == {}
+
+
 @pytest.mark.parametrize("algorithm", ["spdb", "dp_bilevel"])
 def test_steps_of_other_algorithms_stay_those_of_their_scenario(algorithm: str, tmp_path: Path) -> None:
     content, _ = made(Wishes(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
@@ -310,6 +367,7 @@ def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
 
 
 COMMON = ["--csv", str(RECORDS), "--label", "outcome"]
+MINIMAX = ["--algorithm", "dp_sgda"]
 
 
 @pytest.mark.parametrize(
@@ -325,6 +383,21 @@ COMMON = ["--csv", str(RECORDS), "--label", "outcome"]
         ([*COMMON, "--range", "age=1:inf"], "of which the first is smaller"),
         ([*COMMON, "--range", "age"], "wanted COLUMN=LOW:HIGH"),
         ([*COMMON, "--classes", "no"], "wanted at least two labels"),
+        ([*COMMON, "--classes", "0,1,1.0"], "--classes: got 1.0 more than once"),
+        ([*COMMON, "--classes", "no,yes, no"], '--classes: got "no" more than once'),
+        ([*COMMON, "--classes", "0,nan"], "--classes: nan is no label"),
+        ([*COMMON, "--classes", "0,1,-inf"], "--classes: -inf is no label"),
+        ([*COMMON, "--classes", "no,,yes"], "in which a label is empty"),
+        ([*COMMON, "--classes", "no,yes", "--problem", "quadratic"], "--classes: quadratic predicts numbers"),
+        ([*COMMON, "--classes", "a,b,c", "--problem", "auc_maximisation", *MINIMAX], "Take --problem group_dro"),
+        ([*COMMON, "--range", "age=1:2", "--range", "age=1:3"], '"age" has two ranges'),
+        ([*COMMON, "--algorithm", "ma_dsbo", "--problem", "group_dro"], "for bilevel problems"),
+        ([*COMMON, *MINIMAX, "--problem", "quadratic"], "for minimax problems"),
+        (["--data", "wine", "--algorithm", "ma_dsbo", "--problem", "dro"], "for bilevel problems"),
+        ([*COMMON, "--problem", "from_losses"], 'there is no "losses.py"'),
+        ([*COMMON, "--topology", "hypercube", "--agents", "5"], "needs a power of two agents"),
+        ([*COMMON, "--agents", "1"], "needs at least 2 agents"),
+        (["--csv", str(SHIPPED), "--label", "x"], "cannot be read: Is a directory"),
         ([*COMMON, "--label-range", "5:2"], "of which the first is smaller"),
         ([*COMMON, "--label-range", "1:2", "--classes", "no,yes"], "--classes says that labels are classes"),
         ([*COMMON, "--label-range", "1:2", "--problem", "logistic_hyperparameter"], "predicts classes"),
@@ -362,6 +435,35 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
     assert sentence in said.err
     assert said.err.count("\n") == 1
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"taken.toml": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "sentence"),
+    [
+        ("a;b;target\n1;2;0\n", "target", "has semicolons in it. Separate columns by commas"),
+        ("a;b;target\n1;2;0\n", "a;b;target", "has semicolons in it"),
+        ("a\tb\n1\t0\n", "b", "has tabs in it"),
+        ("a|b\n1|0\n", "b", "has vertical bars in it"),
+        ("target\n1\n0\n", "target", "no feature column beside"),
+        ("agent,split,target\n1,train,0\n", "target", "no feature column beside"),
+        ("agent,a,target\n1,2,0\n", "agent", "says who holds a record"),
+        ("split,a,target\n1,2,0\n", "split", "says the part"),
+        ("17,2.5,1\n18,3.5,0\n", "1", "nothing but numbers"),
+        ("", "target", "is empty"),
+        ("a,a,target\n", "target", "more than once or empty"),
+    ],
+)
+def test_columns_that_cannot_be_meant_are_refused_and_no_record_is_said(
+    text: str, label: str, sentence: str, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text(text)
+    with pytest.raises(InputError) as refused:
+        carry_out(tmp_path / "new.toml", Wishes(csv=mine, label=label, classes=[0, 1]))
+    assert sentence in str(refused.value)
+    # The first line is a record where there is no header.
+    assert "2.5" not in str(refused.value)
+    assert not (tmp_path / "new.toml").exists()
 
 
 @pytest.mark.parametrize("place", [["mine.toml"], ["--out", "mine.toml"], ["mine.toml", "--out", "mine.toml"]])

@@ -145,7 +145,15 @@ BAD = {
     "grid.topology.degre: no scenario has this key; did you mean": {"grid": {"topology.degre": [1]}},
     "set.algorthm: no scenario has this key; did you mean": {"set": {"algorthm": {"rounds": 1}}},
     "grid.algorithm.rounds.x: algorithm.rounds is a value": {"grid": {"algorithm.rounds.x": [1]}},
+    'grid.epsilon: no scenario has this key; did you mean "privacy.epsilon".': {"grid": {"epsilon": [1, 4]}},
     "unset.privacy.epsylon": {"unset": ["privacy.epsylon"]},
+    'variants.a.unset.algoritm: no scenario has this key; did you mean "algorithm".': {
+        "variants": [{"name": "a", "unset": ["algoritm"]}]
+    },
+    'plots (p).x: "epsilon" is no axis, and is not measured; did you mean "privacy.epsilon".': {
+        "grid": {"privacy.epsilon": [1, 4]},
+        "plots": [{"name": "p", "x": "epsilon", "y": "ok"}],
+    },
     "grid.algorithm.rounds: got 3, wanted a list": {"grid": {"algorithm.rounds": 3}},
     "would replace algorithm.rounds": {"grid": {"algorithm.rounds": [1]}, "set": {"algorithm": {"rounds": 2}}},
     "would replace topology.seed": {
