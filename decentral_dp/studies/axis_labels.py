@@ -28,7 +28,10 @@ def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
 
 
 def metric_stem(name: str) -> str:
-    return _KEYS.get(name) or metric_words(name) or words_of(name.rpartition(".")[2])
+    table, _, key = name.rpartition(".")
+    # Which kind it is of, its table says.
+    own = table.rpartition(".")[2] if key == "kind" and table else key
+    return _KEYS.get(name) or metric_words(name) or words_of(own)
 
 
 def words_of(value: Label) -> str:

@@ -325,3 +325,17 @@ def test_a_broken_file_is_refused_before_anything_runs(written: Path, case: str,
     with pytest.raises(InputError, match=re.escape(said)) as error:
         build(load(written / "huber.toml"))
     assert "my_problem.py" in str(error.value)
+
+
+def test_the_study_of_the_page_runs_with_its_picture(tmp_path: Path) -> None:
+    blocks = dict(BLOCK.findall((DOCS / "studies.md").read_text(encoding="utf-8")))
+    (tmp_path / "first_sweep.toml").write_text(blocks["first_sweep.toml"], encoding="utf-8")
+    study = load_study(
+        tmp_path / "first_sweep.toml", ["seeds=2", "set.algorithm.rounds=20", "set.run.evaluate_every=20"]
+    )
+    found = conduct(study, tmp_path / "out", 1)
+    assert len(found.cells) == 16
+    assert set(found.cells["status"]) == {"ok"}
+    named = {"report.html", "cells.parquet", "results.parquet", "table.md", "table.tex", "summary.csv", "plots"}
+    assert named <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert (tmp_path / "out" / "plots" / "accuracy.png").is_file()
