@@ -158,7 +158,9 @@ def _convolved(a: Array, b: Array) -> Array:
     size = a.size + b.size - 1
     length = _fast_length(size)
     values = np.fft.rfft(a, length)
-    values = values * (values if a is b else np.fft.rfft(b, length))
+    other = values if a is b else np.fft.rfft(b, length)
+    # In this order: as an operator, numpy may exchange the factors, and fused products then round otherwise.
+    values = np.multiply(values, other)
     return np.asarray(np.fft.irfft(values, length)[:size])
 
 
