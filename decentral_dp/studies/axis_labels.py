@@ -28,10 +28,18 @@ def axis_label(name: str, cells: pd.DataFrame, most: int = 3) -> str:
 
 
 def metric_stem(name: str) -> str:
-    table, _, key = name.rpartition(".")
-    # Which kind it is of, its table says.
-    own = table.rpartition(".")[2] if key == "kind" and table else key
-    return _KEYS.get(name) or metric_words(name) or words_of(own)
+    return _KEYS.get(name) or metric_words(name) or words_of(own_name(name))
+
+
+def own_name(key: str) -> str:
+    """The last part of a dotted key; of what kind a table is, the table's name.
+
+    Example:
+        >>> own_name("algorithm.y.scale"), own_name("topology.kind"), own_name("topology")
+        ('scale', 'topology', 'topology')
+    """
+    table, _, last = key.rpartition(".")
+    return table.rpartition(".")[2] if last == "kind" and table else last
 
 
 def words_of(value: Label) -> str:

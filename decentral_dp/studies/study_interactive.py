@@ -11,7 +11,7 @@ import pandas as pd
 from decentral_dp.errors import needing
 from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.reporting.plots.style import SERIES_COLOURS
-from decentral_dp.studies.axis_labels import axis_label
+from decentral_dp.studies.axis_labels import axis_label, own_name
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.study_schema import Plot, Study
 from decentral_dp.studies.verdicts import selected
@@ -63,7 +63,7 @@ def _figures(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.
         traces = [trace for lines in _traces(plot, by_name, part) for trace in lines]
         if any(trace["y"] for trace in traces):
             title = plot.title or plot.name
-            title += "" if plot.panels is None else f" ({plot.panels.rpartition('.')[2]}: {panel})"
+            title += "" if plot.panels is None else f" ({own_name(plot.panels)}: {panel})"
             found.append(_figure(f"{plot.name}-{len(found)}", title, traces, _layout(plot, cells)))
     return found
 
@@ -114,7 +114,7 @@ def _line(
     good, lost = own[own["n"] > 0], own[own["n"] == 0]
     others = [axis for axis in axes if axis not in (plot.x, plot.lines)]
     said = [
-        " · ".join([f"{a.rpartition('.')[2]} {row[a]}" for a in others] + [f"n {row['n']}, failed {row['failed']}"])
+        " · ".join([f"{own_name(a)} {row[a]}" for a in others] + [f"n {row['n']}, failed {row['failed']}"])
         for row in good.to_dict("records")
     ]
     mean, low, high = (good[c].astype(float) for c in ("mean", "low", "high"))

@@ -22,7 +22,7 @@ from decentral_dp.reporting.plots.style import (
     side_label,
     write_figure,
 )
-from decentral_dp.studies.axis_labels import axis_label, words_of
+from decentral_dp.studies.axis_labels import axis_label, own_name, words_of
 from decentral_dp.studies.failed_cells import (
     Labels,
     caption,
@@ -104,7 +104,7 @@ def _drawn(
         here = {} if plot.panels is None else {plot.panels: panel}
         unplaced += _panel(ax, plot, by_name, selected(rows, here), lines, rows, selected(cells, here))
         if plot.panels is not None:
-            ax.set_title(f"{words_of(plot.panels.rpartition('.')[2])}: {words_of(panel)}", fontweight="normal")
+            ax.set_title(f"{words_of(own_name(plot.panels))}: {words_of(panel)}", fontweight="normal")
         # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
         if across > 1:
             ax.tick_params(labelbottom=True)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.text import power_text
+from decentral_dp.studies.axis_labels import own_name
 from decentral_dp.studies.epsilons import BUDGETS, CLAIMS, deltas, described, guarantees
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import described_intervals, is_lopsided, spread_text
@@ -60,7 +61,7 @@ def study_table(
     last = summary[summary["last"]]
     columns = columns_of(study, summary)[:most]
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    short = [name.rpartition(".")[2] for name in names]
+    short = [own_name(name) for name in names]
     heads = [
         (part if short.count(part) == 1 else name, described(name, cells))
         for name, part in zip(names, short, strict=True)
