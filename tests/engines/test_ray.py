@@ -33,7 +33,7 @@ from decentral_dp.engines.ray import RayEngine
 from decentral_dp.engines.ray_cluster import core_share, started
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.job_builder import build, hosted
-from tests.support.ray_processes import ray_actors, ray_processes
+from tests.support.ray_processes import descendants, ray_actors, ray_processes
 
 Make = Callable[..., dict[str, Any]]
 ROOT = Path(__file__).parents[2]
@@ -187,13 +187,19 @@ def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) ->
     (tmp_path / "long.toml").write_text(
         tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
     )
-    before = ray_processes()
     command = [sys.executable, "-m", "decentral_dp.cli.main", "run", "long.toml", "--quiet"]
     started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
-    _until(lambda: any("Actor" in line for pid, line in ray_processes().items() if pid not in before), 300)
+
+    def ours() -> dict[int, str]:
+        # Others test on this machine, too.
+        mine = descendants([started.pid])
+        return {pid: line for pid, line in ray_processes().items() if pid in mine}
+
+    _until(lambda: any("Actor" in line for line in ours().values()), 300)
+    begun = ours().keys()
     started.send_signal(signal.SIGINT)
     assert started.wait(timeout=60) == 130
-    _until(lambda: not ray_processes().keys() - before.keys(), 30)
+    _until(lambda: not begun & ray_processes().keys(), 30)
     # Either nothing was released yet, or what was is on record.
     left = {p.name for p in tmp_path.rglob("*") if p.is_file()}
     assert left == {"long.toml"} or "journal.jsonl" in left
@@ -327,7 +333,6 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, secrets.token_hex(32) if name == "RAY_AUTH_TOKEN" else value)
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slower than the default of 30
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    before = ray_processes().keys()
     started: list[subprocess.Popen[bytes]] = []
     try:
         for service, host in (("head", head), ("worker", "127.0.0.3")):
@@ -338,6 +343,8 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             _until(lambda s=service: "Ray runtime started" in (tmp_path / f"{s}.log").read_text(), 120)  # type: ignore[misc]
         yield f"{head}:{port}"
     finally:
+        # Taken before they end: what a killed node leaves behind is ours too, and nobody's child any more.
+        ours = descendants([process.pid for process in started])
         for process in reversed(started):
             os.killpg(process.pid, signal.SIGTERM)
         for process in started:
@@ -346,8 +353,7 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        # What a killed node leaves behind is ours too.
-        for pid in ray_processes().keys() - before:
+        for pid in ours & ray_processes().keys():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

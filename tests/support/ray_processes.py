@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -26,6 +27,12 @@ def _descends(pid: int, ancestor: int) -> bool:
         if pid == ancestor:
             return True
     return False
+
+
+def descendants(ancestors: Sequence[int]) -> set[int]:
+    """Processes that these have started, directly or not, and that are there."""
+    every = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return {pid for pid in every if any(_descends(pid, ancestor) for ancestor in ancestors)}
 
 
 def ray_processes() -> dict[int, str]:
