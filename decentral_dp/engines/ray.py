@@ -1,7 +1,8 @@
 """The Ray engine: every block of agents is an actor that holds its data shard and its noise streams.
 
 Messages go from actor to actor by reference: the driver moves object references, never values, and waits only where
-something is evaluated (and, so that the queue stays short, for the round before last).
+something is evaluated (and, so that the queue stays short, for the round before last). Of a block of agents, others get
+the messages of those that they read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import ray
 import ray.exceptions
 from threadpoolctl import threadpool_limits
 
+from decentral_dp.bounded import Array
+from decentral_dp.engines.boundary import Boundary, boundaries
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
@@ -39,11 +42,12 @@ _AHEAD = 32
 
 
 class Actor:
-    """A `Host` in a process of its own."""
+    """A `Host` in a process of its own, which keeps its own message and sends others what they read."""
 
     def __init__(
         self,
         node: AgentNode,
+        boundary: Boundary,
         rounds: int,
         saved: Mapping[str, Any] | None,
         keeps_releases: bool = False,
@@ -52,15 +56,21 @@ class Actor:
         # As in the local engine: one agent's products are too small to share among threads.
         threadpool_limits(limits=1)
         self._failed: Exception | None = None
+        self._boundary = boundary
+        self._message: Array | None = None
         try:
-            self._host = Host(node, rounds, saved, keeps_releases, states)
+            self._host = Host(node._replace(mixing=boundary.mixing), rounds, saved, keeps_releases, states)
         except InputError as error:
             # An actor that fails to start would be taken for a lost one, and started again.
             self._failed = error
 
     def advance(self, *messages: Any) -> Any:
+        own = self._boundary.own
+        if own is not None and self._message is not None:
+            messages = (*messages[:own], self._message, *messages[own:])
         try:
-            return self._sound().advance(*messages)
+            self._message, sent = self._sound().advance(*messages), self._boundary.sent
+            return self._message if sent.size == len(self._message) else self._message[sent]
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error
@@ -146,12 +156,14 @@ class RayEngine:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
         kept = _Kept(control.saved, -1, self.recovery)
-        places = [wanted(self.place, node.agents) for node in nodes]
+        places, cut = [wanted(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
-                given = zip(nodes, parts, strict=True)
-                arguments = [(node, rounds, part, control.keeps_releases, control.states) for node, part in given]
+                arguments = [
+                    (node, boundary, rounds, part, control.keeps_releases, control.states)
+                    for node, boundary, part in zip(nodes, cut, parts, strict=True)
+                ]
                 actors: list[Any] = []
                 try:
                     with _actors(Actor, arguments, places) as actors:
@@ -287,6 +299,7 @@ def _drive(
         first = last_common(ray.get([a.held.remote() for a in actors]))
         ray.get([a.go_on.remote(first) for a in actors])
     messages = [a.advance.remote() for a in actors]
+    read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     last, alive = look(first), time.monotonic()
     done = first > kept.observed and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
@@ -294,7 +307,7 @@ def _drive(
             break
         for _ in range(nodes[0].program.releases_per_round):
             messages = [
-                a.advance.remote(*(messages[j] for j in n.neighbours)) for a, n in zip(actors, nodes, strict=True)
+                a.advance.remote(*(messages[j] for j in near)) for a, near in zip(actors, read_from, strict=True)
             ]
         if t > kept.observed and observed(t):
             last, alive = look(t), time.monotonic()

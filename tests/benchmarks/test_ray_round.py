@@ -10,6 +10,7 @@ import numpy as np
 import ray
 from threadpoolctl import threadpool_limits
 
+from decentral_dp.engines.boundary import boundaries
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import Actor, _drive, _Kept
@@ -38,7 +39,9 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
-        actors = started(Actor, [(node, ROUNDS, None) for node in placed], [{}] * len(placed))
+        actors = started(
+            Actor, [(n, b, ROUNDS, None) for n, b in zip(placed, boundaries(placed), strict=True)], [{}] * len(placed)
+        )
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
         _drive(actors, placed, ROUNDS, RunControl(), _Kept(None, 0, Recovery()))
@@ -76,7 +79,9 @@ def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> N
     halves, whole = job.nodes([500, 500]), job.nodes([1000])
     best = {"ray": float("inf"), "local": float("inf")}
     for _ in range(4):
-        actors = started(Actor, [(node, rounds, None) for node in halves], [{}, {}])
+        actors = started(
+            Actor, [(n, b, rounds, None) for n, b in zip(halves, boundaries(halves), strict=True)], [{}, {}]
+        )
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
         _drive(actors, halves, rounds, RunControl(), _Kept(None, 0, Recovery()))

@@ -1,0 +1,67 @@
+"""What blocks send each other: every row that is read, no other, and the same sums to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp.engines.boundary import boundaries
+from decentral_dp.engines.protocol import AgentNode, Block, blocks, server_blocks
+from decentral_dp.topology import build
+
+GRAPHS: dict[str, dict[str, Any]] = {"ring": {}, "complete": {}, "star": {}, "grid": {"rows": 3}, "path": {}}
+SIZES = ([1] * 12, [5, 4, 3], [6, 6], [1, 10, 1], [12])
+
+
+def nodes(cut: list[Block]) -> list[AgentNode]:
+    none: Any = None
+    return [AgentNode(agents, none, none, none, near, mixing) for agents, near, mixing in cut]
+
+
+def summed(placed: list[AgentNode], messages: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What every block reads, of whole messages, and of what is sent besides its own."""
+    whole = [n.mixing @ np.concatenate([messages[j] for j in n.neighbours]) for n in placed]
+    found, parts = boundaries(placed), []
+    for k, (n, b) in enumerate(zip(placed, found, strict=True)):
+        given = [messages[j][found[j].sent] for j in n.neighbours if j != k]
+        if b.own is not None:
+            given.insert(b.own, messages[k])
+        parts.append(b.mixing @ np.concatenate(given))
+    return whole, parts
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_sums_keep_their_bits(kind: str, sizes: list[int]) -> None:
+    placed = nodes(blocks(build(kind, 12, GRAPHS[kind]).mixing, sizes))
+    draw = np.random.default_rng(1)
+    whole, parts = summed(placed, [draw.normal(size=(n, 7)) for n in sizes])
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_server_is_sent_every_answer() -> None:
+    placed = nodes(server_blocks([3, 2]))
+    draw = np.random.default_rng(2)
+    assert [b.sent.tolist() for b in boundaries(placed)] == [[0, 1, 2], [0, 1]]
+    whole, parts = summed(placed, [draw.normal(size=(n, 4)) for n in (3, 2)])
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_of_a_ring_in_halves_two_rows_travel() -> None:
+    sent = [b.sent.tolist() for b in boundaries(nodes(blocks(build("ring", 1000).mixing, [500, 500])))]
+    assert sent == [[0, 499], [0, 499]]
+
+
+def test_a_row_that_is_not_sent_shows() -> None:
+    placed = nodes(blocks(build("ring", 12).mixing, [6, 6]))
+    draw = np.random.default_rng(3)
+    messages = [draw.normal(size=(6, 2)) for _ in range(2)]
+    before = summed(placed, messages)[1][0]
+    for row in boundaries(placed)[1].sent:
+        other = messages[1].copy()
+        other[row] += 1.0
+        assert not np.array_equal(summed(placed, [messages[0], other])[1][0], before)
