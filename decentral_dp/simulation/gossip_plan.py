@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants
@@ -89,7 +92,31 @@ def plan(
         _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final)
         for c in planned
     ]
-    return Ledger(neighbour_weight.size, tuple(channels), per_round)
+    return Ledger(neighbour_weight.size, _once(channels), per_round)
+
+
+def _once(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
+    """The same plan in less memory, for as long as the run lasts: equal columns are one array, equal rows one row."""
+    kept: list[NDArray[Any]] = []
+
+    def once(column: NDArray[Any]) -> Any:
+        same = next((k for k in kept if k.dtype == column.dtype and np.array_equal(k, column)), None)
+        if same is None:
+            alike = len(column) > 0 and bool((column == column[:1]).all())
+            same = np.broadcast_to(column[0].copy(), column.shape) if alike else column
+            kept.append(same)
+        return same
+
+    return tuple(
+        replace(
+            c,
+            rounds=once(c.rounds),
+            scale=once(c.scale),
+            sensitivity={k: once(s) for k, s in c.sensitivity.items()},
+            rate={k: once(r) for k, r in c.rate.items()},
+        )
+        for c in channels
+    )
 
 
 def _channel(
