@@ -267,8 +267,8 @@ def _data(name: str) -> str:
         return _images(name)
     if name in ENVIRONMENTS:
         return _played(name)
-    if name == "celeba":
-        return _docstring("decentral_dp.data.celeba")
+    if name in ("celeba", "femnist"):
+        return _docstring(f"decentral_dp.data.{name}")
     if name in COLLECTED:
         return _docstring("decentral_dp.data.libsvm")
     dataset = load_data(name, n_agents=1, seed=0)

@@ -153,7 +153,7 @@ class ProblemTable(Table):
     )
     files: ImageFiles | None = optional(
         "Where the files of a collection of images are. Left out: DECENTRAL_DP_DATA is looked in, and "
-        "digits stand in; for celeba nothing does."
+        "digits stand in; for celeba and femnist nothing does."
     )
     limit: Count | None = optional(
         "Only the first so many records, and at most as many of the data's own test set; all if left out."

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.data import celeba, huggingface, openml
+from decentral_dp.data import celeba, femnist, huggingface, openml
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
 from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
@@ -29,6 +29,7 @@ DATASETS: Mapping[str, str] = {
     "a9a": "48842 people of a census, 123 binary features, whether they earn much; from LibSVM files of your own",
     "ijcnn1": "141691 states of an engine, 22 features, two classes; from LibSVM files of your own",
     "celeba": "202599 photographs of faces: one attribute of CelebA's list, and features from a file of your own",
+    "femnist": "handwritten digits and letters of 28×28 pixels by some 3500 writers; from LEAF's files of your own",
     "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
     "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
     "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
@@ -79,7 +80,7 @@ def load(
     Args:
         data: a key of DATASETS, the path of a .csv, .npz, .parquet or .libsvm file, "openml:NUMBER", or
             "huggingface:OWNER/NAME@COMMIT".
-        n_agents: how many agents there are; read for synthetic families and environments.
+        n_agents: how many agents there are; read for synthetic families, environments and femnist.
         seed: the public one; read for synthetic families and environments.
         label: label column of a CSV or Parquet file, or attribute of celeba; ignored elsewhere.
         classes: declared labels, `[]` for a number to predict; None for bundled data and, unless certified, to discover
@@ -88,8 +89,8 @@ def load(
             data have them.
         root: folder that relative paths start from.
         certified: whether classes that nobody declared are refused instead of discovered; default yes.
-        files: where those of mnist, fashion_mnist and cifar10 (see `images.load_images`) or celeba (see
-            `celeba.load_celeba`) are.
+        files: where those of mnist, fashion_mnist and cifar10 (see `images.load_images`), celeba (see
+            `celeba.load_celeba`) or femnist (see `femnist.load_femnist`) are.
         limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
             record.
         features: how many a LibSVM file has; nothing else takes it.
@@ -140,8 +141,17 @@ def load(
         _known_columns(data, agent, split, {"split"})
         _known_classes(data, classes, celeba.CLASSES)
         return celeba.load_celeba(files, label, limit=limit, root=root)
+    if data == "femnist":
+        _known_columns(data, agent, split, set())
+        _known_classes(data, classes, femnist.CLASSES)
+        if limit is not None:
+            raise InputError(
+                "problem.limit: femnist takes none, for the first records are all of one writer; make files of fewer "
+                "records, with --sf of LEAF's preprocess.sh."
+            )
+        return femnist.load_femnist(files, n_agents=n_agents, root=root)
     if files is not None:
-        takers = ", ".join((*COLLECTIONS, *COLLECTED, "celeba"))
+        takers = ", ".join((*COLLECTIONS, *COLLECTED, "celeba", "femnist"))
         raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
     if data in BUNDLED_CLASSES:
         _known_columns(data, agent, split, set())

@@ -53,7 +53,7 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
         content["problem"].update(data="", manifest="")
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
-    filed = s.problem.data in (*COLLECTIONS, "celeba")
+    filed = s.problem.data in (*COLLECTIONS, "celeba", "femnist")
     content["root"] = {
         "version": VERSION,
         "given": outside.fingerprints(s),

@@ -336,7 +336,7 @@ def test_all_urls_need_their_checksum_before_the_first_is_fetched(tmp_path: Path
             r"the nearest is 'train-images-id",
         ),
         ("mnist", {"folder": "here", "sha256": {NAMES["images"]: "0"}}, r"the 64 hexadecimal digits"),
-        ("digits", {"folder": "here"}, r"problem\.files: 'digits' takes none, only mnist, .*, celeba do"),
+        ("digits", {"folder": "here"}, r"problem\.files: 'digits' takes none, only mnist, .*, celeba, femnist do"),
         ("synthetic_normal", {"folder": "here"}, r"problem\.files: 'synthetic_normal' takes none"),
     ],
 )
