@@ -81,11 +81,13 @@ def tracked(public: Public, releases_per_round: int, first: int, begins: str, se
 def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     """How far one replaced record of this kind moves one use, and the use's largest norm: both (R, g)."""
     factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
-    n = public.averaged[split][use.t]
+    averaged = public.averaged[split]
+    # Where every round averages as many records, one row stands for all.
+    n = averaged[:1] if averaged.strides[0] == 0 else averaged[use.t]
     # 0 for a factor of 0 even where nothing is clipped.
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(CLIP_OF_TERM[use.term]))
-    reach = np.broadcast_to(reach, n.shape)
+    reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
     return 2.0 * reach / n * summation_slack(n, _width(public, use.term)), reach
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 # Columns of a ledger's table with few different values.
 _NAMES = ("channel", "mechanism", "records")
+# So many numbers of a column are compared at once.
+_COMPARED = 2**16
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,16 @@ class ChannelLedger:
 
     def until(self, index: int) -> ChannelLedger:
         """Keep the releases with index ≤ the given one."""
-        keep = self.rounds <= index
+        return self.rows(slice(int(np.searchsorted(self.rounds, index, side="right"))))
+
+    def rows(self, some: slice) -> ChannelLedger:
+        """Keep some of the releases; the columns are views."""
         return replace(
             self,
-            rounds=self.rounds[keep],
-            scale=self.scale[keep],
-            sensitivity={k: s[keep] for k, s in self.sensitivity.items()},
-            rate={k: r[keep] for k, r in self.rate.items()},
+            rounds=self.rounds[some],
+            scale=self.scale[some],
+            sensitivity={k: s[some] for k, s in self.sensitivity.items()},
+            rate={k: r[some] for k, r in self.rate.items()},
         )
 
 
@@ -274,6 +279,14 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
         return True
     if not np.array_equal(a.rounds, b.rounds):
         return False
+    columns = np.unique(np.stack([a.group, b.group]), axis=1)
+    # Part by part: what arises on the way is otherwise several times what the columns take.
+    height = max(1, _COMPARED // columns.shape[1])
+    parts = (slice(start, start + height) for start in range(0, a.rounds.size, height))
+    return all(_same_part(a.rows(part), b.rows(part), columns, rtol) for part in parts)
+
+
+def _same_part(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: float) -> bool:
     pairs = [(a.scale, b.scale)]
     for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
@@ -282,7 +295,7 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
             # What cannot move is not sampled either.
             mine_rate, their_rate = (np.where(c.sensitivity[split] > 0.0, c.rate[split], 1.0) for c in (a, b))
             pairs.append((mine_rate, their_rate))
-    mine, theirs = np.unique(np.stack([a.group, b.group]), axis=1)
+    mine, theirs = columns
     return all(np.allclose(p[:, mine], q[:, theirs], rtol=rtol, atol=0.0) for p, q in pairs)
 
 

@@ -72,10 +72,9 @@ def plan(
             f"algorithm.rounds: {rounds} rounds for {representative.size} agents that differ in records, weights or "
             f"noise are more than the {LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
         )
-    t = np.arange(rounds)
     public = Public(
         rounds,
-        {k: stream.averaged(t[:, None], counts[k][representative]).astype(np.float64) for k in SPLITS},
+        {k: _averaged(stream, rounds, counts[k][representative]) for k in SPLITS},
         {k: stream.rate(0, counts[k][representative]) for k in SPLITS},
         neighbour_weight[representative],
         problem.reads_records,
@@ -93,6 +92,13 @@ def plan(
         for c in planned
     ]
     return Ledger(neighbour_weight.size, _once(channels), per_round)
+
+
+def _averaged(stream: Stream, rounds: int, counts: IntArray) -> Array:
+    """(T, g) records that each round averages; one row that is repeated where rounds do not differ."""
+    if stream.kind == "accumulate":
+        return stream.averaged(np.arange(rounds)[:, None], counts).astype(np.float64)
+    return np.broadcast_to(stream.averaged(0, counts).astype(np.float64), (rounds, counts.size))
 
 
 def _once(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:

@@ -7,7 +7,8 @@ grid's masses from the profile δ_i = δ(ih), i = −n … n:
 
 and what is left of the profile at both ends; δ of those masses is δ_i on the grid, and linear in e^ε between, so never
 below the profile, which is convex in e^ε. The arithmetic, and what is cut off the tails, is that of `dp_accounting`
-0.6, to the bit, without what its classes cost a call: a budget takes thousands of transforms of a few hundred numbers.
+0.6, to the rounding of its transforms, without what its classes cost a call: a budget takes thousands of transforms of
+a few hundred numbers.
 """
 
 from __future__ import annotations
