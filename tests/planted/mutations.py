@@ -430,7 +430,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a kind of record that joins later, free for ever",
         "privacy/recorder.py",
         "0.0 if sensitivity is None else _compact(sensitivity.sensitivity)",
-        "0.0 if sensitivity is None or 0.0 in column.sensitivity[split] else _compact(sensitivity.sensitivity)",
+        "0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else _compact(sensitivity.sensitivity)",
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
     ),
     Mutation(
