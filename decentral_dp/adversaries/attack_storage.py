@@ -95,8 +95,8 @@ def found_so_far(out: Path, fingerprint: str) -> list[Attacked]:
         raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
     if attacked != fingerprint:
         raise InputError(
-            f"--out: {out} holds an interrupted attack on other runs, or by another state of this package; give "
-            "another file."
+            f"{out} holds an interrupted attack on other runs, on ones that have changed since, or by another state of "
+            "this package; put them back, or give another file."
         )
     return found
 

@@ -109,7 +109,10 @@ def resumed(out: Path | None, expected: str) -> Played:
     if not interrupted:
         raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
     if kept.fingerprint != expected:
-        raise InputError(f"--out: {out} holds an interrupted audit of another scenario or with other settings, or by another state of this package; give another file.")  # fmt: skip  # noqa: E501
+        raise InputError(
+            f"{out} holds an interrupted audit of another scenario or with other settings, of one that has changed "
+            "since, or by another state of this package; put back what it was of, or give another file."
+        )
     return kept
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.studies.conduct import ProgressCallback, conduct
 from decentral_dp.studies.study_begun import read_begun
 from decentral_dp.studies.study_findings import Findings
@@ -14,7 +15,7 @@ def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Find
 
     Args:
         folder: of the study.
-        progress: called with cells done, cells in all, and cells that failed.
+        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
 
     Returns:
         As without the interruption.
@@ -24,4 +25,5 @@ def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Find
         Stopped: interrupted again.
     """
     begun = read_begun(folder)
-    return conduct(begun.study, folder, begun.jobs, begun.address, progress, begun)
+    with shown(progress, StudyBar) as told:
+        return conduct(begun.study, folder, begun.jobs, begun.address, told, begun)
