@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from decentral_dp.errors import InputError
     from decentral_dp.problems.bilevel.losses import from_losses
     from decentral_dp.reporting.comparison import Comparison, compare
+    from decentral_dp.resumption.resume import resume
     from decentral_dp.simulation.job_builder import build
     from decentral_dp.simulation.jobs import Job
     from decentral_dp.simulation.plans import Plan, plan
     from decentral_dp.simulation.result import RunResult
-    from decentral_dp.simulation.runner import Run, resume, run
+    from decentral_dp.simulation.runner import Run, run
     from decentral_dp.simulation.shard_folder import write_shards
     from decentral_dp.studies.conduct import study
     from decentral_dp.tuner import Tuned, tune
@@ -76,7 +77,7 @@ _HOMES = {
     "load": "config.loading",
     "network_view": "adversaries.curious_neighbours",
     "plan": "simulation.plans",
-    "resume": "simulation.runner",
+    "resume": "resumption.resume",
     "run": "simulation.runner",
     "study": "studies.conduct",
     "tune": "tuner",

@@ -4,23 +4,54 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from decentral_dp.adversaries.audit_storage import write_json
 from decentral_dp.adversaries.members import Attacked
 from decentral_dp.bounded import Array
+from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.files.package_digest import package_digest
 
 INTERRUPTED = "interrupted"
+ATTACK = "attack"
+
+
+class AskedAttack(NamedTuple):
+    """folders: of the runs that are attacked. runs: in all."""
+
+    folders: Sequence[Path]
+    runs: int
+
+
+def read_attack(out: Path, content: Mapping[str, Any]) -> AskedAttack:
+    """Read what an attack that was cut off was asked.
+
+    Args:
+        out: its file.
+        content: of the file.
+
+    Raises:
+        InputError: the file does not say it.
+    """
+    try:
+        asked = content["asked"]
+        return AskedAttack([Path(folder) for folder in asked["folders"]], int(asked["runs"]))
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"resume: {out} does not say which runs were attacked, as an earlier version of decentral_dp leaves it. "
+            f"Give the same attack with --out {out} again; what was found is kept."
+        ) from None
 
 
 def attack_fingerprint(given: Sequence[tuple[Scenario, dict[str, Array]]]) -> str:
-    """Hash whatever decides what is found; more runs go on from fewer.
+    """Hash whatever decides what is found, this package among it; more runs go on from fewer.
 
     Args:
         given: of each run folder its scenario, and what it published.
@@ -28,10 +59,10 @@ def attack_fingerprint(given: Sequence[tuple[Scenario, dict[str, Array]]]) -> st
     Returns:
         16 hexadecimal digits.
     """
-    digest = blake2b(digest_size=8)
+    digest = blake2b(package_digest().encode(), digest_size=8)
     for scenario, published in given:
         content = scenario.model_dump(mode="json", exclude={"title", "description", "versions", "objects", "run"})
-        digest.update(json.dumps(content, sort_keys=True, default=str).encode())
+        digest.update(json.dumps([content, inputs_digest(scenario)], sort_keys=True, default=str).encode())
         for name in sorted(published):
             digest.update(name.encode() + np.ascontiguousarray(published[name]).tobytes())
     return digest.hexdigest()
@@ -63,7 +94,10 @@ def found_so_far(out: Path, fingerprint: str) -> list[Attacked]:
     if not cut_off:
         raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
     if attacked != fingerprint:
-        raise InputError(f"--out: {out} holds an interrupted attack on other runs; give another file.")
+        raise InputError(
+            f"{out} holds an interrupted attack on other runs, on ones that have changed since, or by another state of "
+            "this package; put them back, or give another file."
+        )
     return found
 
 
@@ -71,13 +105,15 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def keep_found(out: Path, fingerprint: str, each: Sequence[Attacked]) -> None:
+def keep_found(out: Path, fingerprint: str, each: Sequence[Attacked], asked: AskedAttack) -> None:
     """Write what is found so far.
 
     Args:
         out: the file.
         fingerprint: of what is attacked.
         each: run by run.
+        asked: what it takes to go on by the file.
     """
+    given = {"what": ATTACK, "folders": [str(folder.resolve()) for folder in asked.folders], "runs": asked.runs}
     runs = [{"members": one.members, "others": one.others, "auc": dict(one.auc)} for one in each]
-    write_json(out, {"status": INTERRUPTED, "fingerprint": fingerprint, "each": runs})
+    write_json(out, {"status": INTERRUPTED, "fingerprint": fingerprint, "each": runs, "asked": given})

@@ -10,7 +10,7 @@ from typing import Any
 
 from decentral_dp.adversaries.distinguishing_bounds import most_counted
 from decentral_dp.adversaries.one_run import plant
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
@@ -30,7 +30,8 @@ class AuditPlan:
     """What is going to be played, and the most that it can show.
 
     source: the content of a scenario that gives the same job in another process, and the folder of its paths; None for
-    a job that was handed over, which may have components that are objects.
+    a job that was handed over, which may have components that are objects. file: that the
+    scenario was read from, if any.
     """
 
     job: Job
@@ -41,6 +42,7 @@ class AuditPlan:
     canaries: int | None = None
     curve: bool = False
     source: tuple[Mapping[str, Any], Path] | None = None
+    file: Path | None = None
 
     @property
     def most_shown(self) -> float:
@@ -86,7 +88,7 @@ def planned(
         if not (folder / "scenario.toml").is_file():
             raise InputError(f"audit: {folder} is no run folder: it has no scenario.toml. Give one that a run wrote.")
         scenario, reading = folder / "scenario.toml", as_written(folder, "audit")
-    source = None
+    source, file = None, find(str(scenario)) if isinstance(scenario, str | Path) else None
     if isinstance(scenario, str | Path | Mapping | Scenario):
         with reading:
             loaded = load(scenario, overrides)
@@ -112,4 +114,4 @@ def planned(
             f"audit: one run of this job releases {numbers:.2g} numbers, of which several copies are held at once; at "
             f"most {MOST_NUMBERS:.2g} are audited. Take fewer rounds (--set algorithm.rounds=...), or a smaller model."
         )
-    return AuditPlan(job, vantage, runs, confidence, seed, None, curve, source)
+    return AuditPlan(job, vantage, runs, confidence, seed, None, curve, source, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,6 +14,7 @@ import numpy as np
 
 from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.bounded import Array
+from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
@@ -69,7 +71,8 @@ def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: i
     """Hash whatever decides what is played, this package among it; more runs go on from fewer.
 
     Args:
-        s: the scenario; its title, description, versions and `run` play no part.
+        s: the scenario; its title, description, versions and `run` play no part, but the content of files that it
+            names.
         runs: of each world; they play no part either.
         vantage: as of `audit`.
         confidence: as of `audit`.
@@ -79,7 +82,8 @@ def fingerprint(s: Scenario, runs: int, vantage: str, confidence: float, seed: i
         16 hexadecimal digits.
     """
     content = s.model_dump(mode="json", exclude={"title", "description", "versions", "objects", "run"})
-    text = json.dumps([content, vantage, confidence, seed, package_digest()], sort_keys=True, default=str)
+    given = [content, vantage, confidence, seed, inputs_digest(s), package_digest()]
+    text = json.dumps(given, sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -97,7 +101,7 @@ def resumed(out: Path | None, expected: str) -> Played:
         interrupted = content["status"] == "interrupted"
         kept = Played(
             content["fingerprint"],
-            {name: [float(v) for v in content["scores"][name]] for name in GROUPS} if interrupted else {},
+            {name: [_number(v) for v in content["scores"][name]] for name in GROUPS} if interrupted else {},
             {str(k): [float(v) for v in pair] for k, pair in content["sizes"].items()} if interrupted else {},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -105,8 +109,16 @@ def resumed(out: Path | None, expected: str) -> Played:
     if not interrupted:
         raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
     if kept.fingerprint != expected:
-        raise InputError(f"--out: {out} holds an interrupted audit of another scenario or with other settings, or by another state of this package; give another file.")  # fmt: skip  # noqa: E501
+        raise InputError(
+            f"{out} holds an interrupted audit of another scenario or with other settings, of one that has changed "
+            "since, or by another state of this package; put back what it was of, or give another file."
+        )
     return kept
+
+
+def _number(value: float | str | None) -> float:
+    """As `plain` writes it: what is missing is NaN."""
+    return math.nan if value is None else float(value)
 
 
 def add_to_run(folder: Path, found: AuditResult) -> None:

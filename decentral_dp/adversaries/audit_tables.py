@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -16,7 +16,9 @@ from decentral_dp.adversaries.audited_systems import System, scenario_of, system
 from decentral_dp.adversaries.audits import audit
 from decentral_dp.engines.task_pool import check_at_hand, in_parallel
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files.begun_names import TABLE
 from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.regular import regular
 
 COLUMNS: tuple[str, ...] = (
     *("scenario", "algorithm", "guarantee", "rounds", "claimed", "certified", "shown", "delta", "confidence"),
@@ -25,8 +27,18 @@ COLUMNS: tuple[str, ...] = (
 
 Row = Mapping[str, Any]
 """Column → value as JSON has it: infinite numbers are "inf"."""
-# Beside the table: what is done, and with which settings.
-_KEPT = "audits.json"
+
+
+class Begun(NamedTuple):
+    """What a table of audits is asked: as of `audit_table`. systems: None for every algorithm."""
+
+    runs: int
+    vantage: str
+    confidence: float
+    seed: int
+    jobs: int
+    address: str | None
+    systems: Sequence[System] | None
 
 
 def audit_table(
@@ -62,6 +74,9 @@ def audit_table(
     listed = systems() if names is None else [n if isinstance(n, System) else System(n, None) for n in names]
     settings = [runs, vantage, confidence, seed]
     rows = {} if out is None else _kept(out, settings)
+    begun = Begun(runs, vantage, confidence, seed, jobs, address, None if names is None else listed)
+    if out is not None:
+        _keep(out, begun, rows)
     missing = [s for s in dict.fromkeys(listed) if _key(s) not in rows]
 
     def told() -> None:
@@ -78,15 +93,17 @@ def audit_table(
                 rows[_key(system)] = row
                 done += 1
                 if out is not None:
-                    _keep(out, settings, rows)
+                    _keep(out, begun, rows)
                 told()
     except KeyboardInterrupt:
         if out is None or not rows:
+            if out is not None:
+                (out / TABLE).unlink()
             raise
         write_table(_frame([rows[_key(s)] for s in listed if _key(s) in rows]), out)
         raise Stopped(
-            f"Interrupted; the audits of {len(rows)} systems are kept in {out}, and the same command goes on from "
-            "there."
+            f"Interrupted; the audits of {len(rows)} systems are kept in {out}, and "
+            f'"decentral-dp resume {out}" goes on.'
         ) from None
     return _frame([rows[_key(s)] for s in listed])
 
@@ -114,12 +131,12 @@ def _key(system: System) -> str:
 
 def can_go_on(folder: Path) -> bool:
     """Say whether a folder is new or empty, or holds a table that was begun."""
-    return not folder.exists() or (folder.is_dir() and (not any(folder.iterdir()) or (folder / _KEPT).is_file()))
+    return not folder.exists() or (folder.is_dir() and (not any(folder.iterdir()) or (folder / TABLE).is_file()))
 
 
 def _kept(folder: Path, settings: Sequence[Any]) -> dict[str, Row]:
     """What the folder holds of the table; nothing where it holds none."""
-    path = folder / _KEPT
+    path = folder / TABLE
     if not path.is_file():
         return {}
     try:
@@ -135,9 +152,51 @@ def _kept(folder: Path, settings: Sequence[Any]) -> dict[str, Row]:
     return rows
 
 
-def _keep(folder: Path, settings: Sequence[Any], rows: Mapping[str, Row]) -> None:
+def _keep(folder: Path, begun: Begun, rows: Mapping[str, Row]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / _KEPT, {"settings": [*settings, package_digest()], "rows": rows})
+    settings = [begun.runs, begun.vantage, begun.confidence, begun.seed, package_digest()]
+    asked = {"jobs": begun.jobs, "address": begun.address, "systems": begun.systems}
+    write_json(folder / TABLE, {"settings": settings, "rows": rows, "asked": asked})
+
+
+def read_table(folder: Path) -> Begun:
+    """Read what a table of audits that is not complete was asked.
+
+    Args:
+        folder: of the table.
+
+    Raises:
+        InputError: it is complete, by another state of the package, or not what was written.
+    """
+    path = folder / TABLE
+    try:
+        content = json.loads(regular(path, "resume").read_text(encoding="utf-8"))
+        runs, vantage, confidence, seed, package = content["settings"]
+        asked, rows = content["asked"], dict(content["rows"])
+        chosen = None if asked["systems"] is None else [System(*one) for one in asked["systems"]]
+        begun = Begun(int(runs), vantage, confidence, int(seed), asked["jobs"], asked["address"], chosen)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"resume: {path} is not what audits leave, or what an earlier version of decentral_dp left; audit again "
+            "with another --out."
+        ) from None
+    if package != package_digest():
+        raise InputError(
+            f"resume: decentral_dp has changed since the audits in {folder} were begun, and one table would be of two "
+            "versions; audit again with another --out."
+        )
+    listed = systems() if begun.systems is None else begun.systems
+    if all(_key(system) in rows for system in listed) and _rows_of(folder / "audits.parquet") == len(listed):
+        raise InputError(f"resume: the audits in {folder} are complete; give the folder of some that were interrupted.")
+    return begun
+
+
+def _rows_of(path: Path) -> int:
+    """Of a table that was written; 0 where there is none."""
+    try:
+        return len(pd.read_parquet(path))
+    except (OSError, ValueError):
+        return 0
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:

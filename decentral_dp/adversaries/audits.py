@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.adversaries.audit_begun import NO_ENDS, Ends, on_record
 from decentral_dp.adversaries.audit_plan import AuditPlan, planned
 from decentral_dp.adversaries.audit_result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit_runs import HERE, Workers, check_workers, game_of, made
@@ -30,7 +31,6 @@ from decentral_dp.adversaries.one_run import shown_in_one_run
 from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.adversaries.transcripts import Transcript, observe
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import Stopped
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs import Job
 
@@ -68,7 +68,8 @@ def audit(
         confidence: of what is shown.
         seed: of the noise of these runs, which is nobody's secret.
         overrides: "table.key=value" with a TOML value.
-        out: JSON file. Where it holds an audit that was interrupted, that one is continued.
+        out: JSON file, which keeps what is played as it goes. Where it holds an audit that was interrupted, that one is
+            continued.
         progress: called with runs done, and runs in all.
         canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
             by default none are, and two worlds are played.
@@ -102,6 +103,7 @@ def play(
     progress: Callable[[int, int], None] | None = None,
     null: Callable[[Worlds], Job] = lambda worlds: worlds.first,
     workers: Workers = HERE,
+    ends: Ends = NO_ENDS,
 ) -> AuditResult:
     """Play the game, and the game against itself.
 
@@ -112,6 +114,7 @@ def play(
         null: the world that is passed off as the first one, in the game against itself; by default that one, and by
             other processes always.
         workers: who makes the runs; by default this process.
+        ends: what the caller writes of the result besides, which is on record with what is played.
 
     Returns:
         What was shown.
@@ -122,41 +125,48 @@ def play(
     check_workers(plan, workers)
     if plan.canaries is not None:
         return _of_one_run(plan, plan.canaries, out)
-    job = plan.job
     played = resumed(out, fingerprint(plan.job.scenario, plan.runs, plan.vantage, plan.confidence, plan.seed))
-    worlds = worst_worlds(job, plan.root("search", 0))
-    same = worlds._replace(second=null(worlds))
-    if job.mechanism.adds_noise is False or not _noised(job):
-        return _finished(plan, worlds, _differing(plan, worlds), out, played)
+    with on_record(out, played, plan, workers, ends) as passed:
+        worlds = worst_worlds(plan.job, plan.root("search", 0))
+        same = worlds._replace(second=null(worlds))
+
+        def told(done: int, total: int) -> None:
+            passed()
+            if progress is not None:
+                progress(done, total)
+
+        return _finished(plan, worlds, _shown(plan, worlds, same, played, workers, told), out, played)
+
+
+def _shown(
+    plan: AuditPlan,
+    worlds: Worlds,
+    same: Worlds,
+    played: Played,
+    workers: Workers,
+    progress: Callable[[int, int], None],
+) -> LowerBound:
+    """What the game shows by the best method that there is for it; `played` grows by the runs that are missing."""
+    if plan.job.mechanism.adds_noise is False or not _noised(plan.job):
+        return _differing(plan, worlds)
     contradicted, exact = "", None
     if plan.vantage == "everybody":
         contradicted = not_as_stated(worlds, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
         exact = None if contradicted else _exact(plan, worlds, same)
         if exact is not None and not plan.curve:
-            return _finished(plan, worlds, exact, out, played)
+            return exact
     lawful = not contradicted
     game = game_of(plan, worlds, same.second, lawful)
     missing = range(min(len(scores) for scores in played.scores.values()), plan.runs)
     total = plan.runs * len(GROUPS)
-    try:
-        if progress is not None and missing.start:
-            progress(len(GROUPS) * missing.start, total)
-        with closing(made(game, missing, workers, lawful)) as batches:
-            for runs in batches:
-                for run in runs:
-                    played.add(*run)
-                if progress is not None:
-                    progress(sum(len(scores) for scores in played.scores.values()), total)
-    except KeyboardInterrupt:
-        if out is None:
-            raise
-        write_json(out, {"status": "interrupted", **played.to_dict()})
-        raise Stopped(
-            f"Interrupted; {len(played.scores['null'])} runs of each world are kept in {out}, and the same command "
-            "goes on from there."
-        ) from None
-    bound = exact or replace(_judged(plan, game.score, played), contradicted=contradicted)
-    return _finished(plan, worlds, bound, out, played)
+    if missing.start:
+        progress(len(GROUPS) * missing.start, total)
+    with closing(made(game, missing, workers, lawful)) as batches:
+        for runs in batches:
+            for run in runs:
+                played.add(*run)
+            progress(sum(len(scores) for scores in played.scores.values()), total)
+    return exact or replace(_judged(plan, game.score, played), contradicted=contradicted)
 
 
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
-from decentral_dp.adversaries.attack_storage import attack_fingerprint, found_so_far, keep_found
+from decentral_dp.adversaries.attack_storage import AskedAttack, attack_fingerprint, found_so_far, keep_found
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
@@ -160,13 +160,21 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | 
     first, total = given[0].job, max(runs, len(given))
     mark = attack_fingerprint([(one.job.scenario, dict(one.published)) for one in given])
     each = [] if out is None else found_so_far(out, mark)[:total]
+
+    def keep() -> None:
+        if out is not None:
+            keep_found(out, mark, each, AskedAttack(folders, total))
+
+    keep()
     try:
-        _attack_all(given, each, total, progress, lambda: None if out is None else keep_found(out, mark, each))
-    except KeyboardInterrupt:
-        if out is None or not each:
+        _attack_all(given, each, total, progress, keep)
+    except BaseException as error:
+        if out is not None and not each:
+            out.unlink(missing_ok=True)
+        if out is None or not each or not isinstance(error, KeyboardInterrupt):
             raise
         raise Stopped(
-            f"Interrupted. What {len(each)} of {total} runs show is in {out}; the same command goes on."
+            f'Interrupted. What {len(each)} of {total} runs show is in {out}; "decentral-dp resume {out}" goes on.'
         ) from None
     return judged(first, each, len(given))
 

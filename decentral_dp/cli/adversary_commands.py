@@ -42,9 +42,10 @@ def attack(
     """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
 
     The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
-    it is. Interrupted with --out, the same command goes on. Exit code 1 where an attack does better than the
+    it is. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the
     certificate allows.
     """
+    from decentral_dp.adversaries.attack_summary import write
     from decentral_dp.adversaries.repeats import infer
     from decentral_dp.cli import attack_command as inside
     from decentral_dp.cli.progress import ProgressBar
@@ -53,7 +54,7 @@ def attack(
         found = infer(folders, runs, progress, out)
     inside.print_inference(found)
     if out is not None:
-        inside.write(found, folders, out)
+        write(found, folders, out)
         typer.echo(printable(str(out)))
     if found.broken:
         raise typer.Exit(1)
@@ -90,8 +91,8 @@ def audit(
     """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
 
     Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
-    is tried on two equal worlds, where it must fail. Interrupted with --out, the same command goes on. Exit code 1
-    where more is shown than is certified, or where the audit itself is broken.
+    is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
+    code 1 where more is shown than is certified, or where the audit itself is broken.
     """
     from decentral_dp.adversaries.audit_runs import Workers
     from decentral_dp.cli import audit_command as inside

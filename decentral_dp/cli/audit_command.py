@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.adversaries.audit_begun import Ends, finish
 from decentral_dp.adversaries.audit_plan import AuditPlan, planned
 from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audit_runs import HERE, Workers, check_workers
-from decentral_dp.adversaries.audit_storage import add_to_run
 from decentral_dp.adversaries.audit_tables import audit_table, can_go_on, write_table
 from decentral_dp.adversaries.audits import play
 from decentral_dp.adversaries.one_run import gaussian_throughout, one_run_bound
@@ -24,7 +25,6 @@ from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
-from decentral_dp.reporting.page.page import write_report
 from decentral_dp.simulation.plan_text import console
 from decentral_dp.simulation.result import as_written, read_result
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
-_UNSOUND = ("refuted", "broken")
+UNSOUND = ("refuted", "broken")
 
 
 def audit_one(
@@ -78,27 +78,18 @@ def audit_one(
     asked = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve is not None)
     check_workers(asked, workers)
     file = written_to(scenario, out)
-    if out is None and Path(scenario).is_dir():
+    ends = Ends(Path(scenario) if out is None and Path(scenario).is_dir() else None, curve)
+    if ends.run is not None:
         # What the numbers are added to is read before they are made.
-        with as_written(Path(scenario), "audit"):
-            read_result(Path(scenario))
+        with as_written(ends.run, "audit"):
+            read_result(ends.run)
     print_plan(asked)
     with ProgressBar("runs") as progress:
-        found = play(asked, file, progress, workers=workers)
+        found = play(asked, file, progress, workers=workers, ends=ends)
     print_audit(found)
-    if file is not None:
-        typer.echo(printable(str(file)))
-    if curve is not None:
-        # matplotlib is slow to import and only drawing needs it.
-        from decentral_dp.adversaries.audit_plot import write_curve
-
-        typer.echo(printable(str(write_curve(found, curve))))
-    if out is None and Path(scenario).is_dir():
-        add_to_run(Path(scenario), found)
-        with as_written(Path(scenario), "audit"):
-            page = write_report(Path(scenario))
-        typer.echo(printable(str(page)))
-    return found.status not in _UNSOUND
+    for path in itertools.chain([] if file is None else [file], finish(found, ends)):
+        typer.echo(printable(str(path)))
+    return found.status not in UNSOUND
 
 
 def audit_every(
@@ -124,7 +115,7 @@ def audit_every(
     print_table(table)
     for path in write_table(table, out) if out is not None else []:
         typer.echo(printable(str(path)))
-    return not bool(table["status"].isin(_UNSOUND).any())
+    return not bool(table["status"].isin(UNSOUND).any())
 
 
 def written_to(scenario: str, out: Path | None) -> Path | None:

@@ -71,7 +71,12 @@ def _end(finished: Run, quiet: bool) -> None:
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that was cut off.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack."
+        ),
+    ],
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
@@ -81,11 +86,25 @@ def resume(
     ] = False,
     log: Log = None,
 ) -> None:
-    """Go on with a run that was interrupted, killed, or stopped by a full disk, from its last state on disk.
+    """Go on with what was interrupted, killed, or stopped by a full disk: a run, a study, an audit, an attack.
 
-    What was released after that state is released again with the same draws: the same values, and no second release.
+    A run goes on from its last state on disk; finished cells of a study, and runs of an audit or attack, are kept. What
+    a run released after that state is released again with the same draws: the same values, and no second release.
     Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
     """
+    from decentral_dp.resumption.begun import Kind, begun_in
+    from decentral_dp.resumption.resume import refuse_for_others
+
+    begun = begun_in(folder)
+    if begun.kind is not Kind.RUN:
+        from decentral_dp.cli.resume_command import go_on
+
+        given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
+        refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
+        if not go_on(begun, quiet):
+            raise typer.Exit(1)
+        return
+
     from decentral_dp.cli.run_log import ON_STDERR, opened
     from decentral_dp.cli.summary import Progress
     from decentral_dp.simulation import plan_text, runner

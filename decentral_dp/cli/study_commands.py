@@ -27,8 +27,9 @@ def study(
 ) -> None:
     """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
 
-    Finished cells are kept: started again, a study goes on, and a changed one computes only what is new. Where
-    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew.
+    Finished cells are kept: started again, or with "decentral-dp resume", a study goes on. A changed one, started
+    again, computes only what is new. Where decentral_dp or a file that the scenarios name has changed since, kept cells
+    are computed anew.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
     from decentral_dp.cli.study_printing import Progress, print_findings

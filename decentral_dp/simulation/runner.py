@@ -200,7 +200,7 @@ def resume(
         >>> try:
         ...     decentral_dp.resume("scenarios")
         ... except decentral_dp.InputError as error:
-        ...     print(str(error).partition(";")[0])
+        ...     print(str(error).partition(",")[0])
         resume: scenarios is no run folder
     """
     folder = Path(folder)

@@ -99,7 +99,8 @@ sorts), table.md and table.tex (the means at the end; the second needs no LaTeX 
 one column per axis, round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n,
 cells, failed, mean, low, high, interval; n = 0 where all cells failed), cells.parquet (guarantee, δ, status and reason
 of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those that the study drew here before and does
-not draw any more, by name or by format, are removed, which is said), and cells/, from which it goes on.
+not draw any more, by name or by format, are removed, which is said), and cells/, from which it goes on. Until all of it
+is written, begun.json says what was asked, and "decentral-dp resume FOLDER" goes on.
 
 A kept cell is used as long as its settings, the content of the files that its scenario names, and the sources of this
 package are what they were. Where the files or the package changed, the cell is computed anew, which is said, and its

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ import tomli_w
 
 from decentral_dp.engines.task_pool import check_at_hand, cores
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files.begun_names import CELLS
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
@@ -23,6 +24,7 @@ from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import check_names, unmeasured
 from decentral_dp.studies.pool import perform
 from decentral_dp.studies.stale import discard, find_stale, why
+from decentral_dp.studies.study_begun import Begun, alone, digest_of_cells, ended, require_unchanged, write_begun
 from decentral_dp.studies.study_findings import Findings
 from decentral_dp.studies.study_interactive import interactive_figures, require_plotly
 from decentral_dp.studies.study_page import study_page
@@ -49,6 +51,7 @@ def conduct(
     jobs: int | None = None,
     address: str | None = None,
     progress: ProgressCallback | None = None,
+    begun: Begun | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
 
@@ -58,20 +61,23 @@ def conduct(
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
         progress: called with cells done, cells in all, and cells that failed.
+        begun: what the folder says of this study, where it goes on by its folder; its cells must be what they were.
 
     Returns:
         Tables and verdicts.
 
     Raises:
-        InputError: a study that cannot be meant. A cell that fails is recorded, and the others go on.
+        InputError: a study that cannot be meant, or is under way in this folder. A cell that fails is recorded,
+            and the others go on.
         Stopped: an interrupt came.
     """
     try:
-        return _conduct(study, out, jobs, address, progress)
+        with ExitStack() as held:
+            return _conduct(study, out, jobs, address, progress, begun, held)
     except KeyboardInterrupt:
         kept = sum(1 for _ in (out / "cells").glob("*.json"))
         raise Stopped(
-            f"Interrupted; {kept} finished cells are kept in {out}, and the same command goes on from there."
+            f'Interrupted; {kept} finished cells are kept in {out}, and "decentral-dp resume {out}" goes on.'
         ) from None
 
 
@@ -119,7 +125,13 @@ def study(
 
 
 def _conduct(
-    study: Study, out: Path, jobs: int | None, address: str | None, progress: ProgressCallback | None
+    study: Study,
+    out: Path,
+    jobs: int | None,
+    address: str | None,
+    progress: ProgressCallback | None,
+    begun: Begun | None,
+    held: ExitStack,
 ) -> Findings:
     varied, listed = axes(study), cells(study)
     check_claims(study, varied)
@@ -130,9 +142,12 @@ def _conduct(
     check_at_hand(address)
     if study.interactive:
         require_plotly()
-    kept = _folder(out)
+    kept = _folder(out, held)
     planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
+    if begun is not None:
+        require_unchanged(begun, keys, out)
+    write_begun(out, begun or Begun(study, digest_of_cells(keys), jobs, address))
     known: dict[str, Record] = {}
     for key in dict.fromkeys(k for k in keys if k):
         record = read(kept, key)
@@ -174,15 +189,16 @@ def _compute(
         done.close()
 
 
-def _folder(out: Path) -> Path:
-    """out/cells, made if need be. Refuses a folder that holds anything but a study."""
-    kept = out / "cells"
+def _folder(out: Path, held: ExitStack) -> Path:
+    """out/cells, made if need be, and held for this process. Refuses a folder that holds anything but a study."""
+    kept = out / CELLS
     try:
         if out.exists() and not out.is_dir():
             raise InputError(f"--out: {out} is a file. Give a folder.")
         if out.is_dir() and any(out.iterdir()) and not kept.is_dir():
             raise InputError(f"--out: {out} holds something else than a study. Give a new folder, or that of a study.")
         kept.mkdir(parents=True, exist_ok=True)
+        held.enter_context(alone(kept))
         for partial in kept.glob("*.partial"):
             partial.unlink()
     except OSError as error:
@@ -282,8 +298,9 @@ def _write(
     )
     for name, text in texts.items():
         _replace(out / name, text.encode())
-    # Last: it tells the next study in this folder which pictures are of this one.
+    # Late: it tells the next study in this folder which pictures are of this one.
     _replace(out / "study.toml", resolved(study).encode())
+    ended(out)
     return found
 
 

@@ -19,14 +19,12 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.config.algorithm_components import outside_source
+from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.loading import load
-from decentral_dp.config.outside_components import fingerprints
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
-from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.result import plain
@@ -87,14 +85,8 @@ def key_of(scenario: Scenario, priced: Any) -> str:
     content = scenario.model_dump(
         mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
     )
-    inputs = blake2b(digest_size=8)
-    for _, path in sorted(scenario.files().items()):
-        inputs.update(digest_of_file(path).encode())
-    for what, digest in fingerprints(scenario).items():
-        inputs.update(f"{what} {digest}".encode())
-    inputs.update(outside_source(scenario).encode())
     settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
-    return f"{settings.hexdigest()}-{inputs.hexdigest()}-{package_digest()}"
+    return f"{settings.hexdigest()}-{inputs_digest(scenario)}-{package_digest()}"
 
 
 def compute(task: Task) -> Record:

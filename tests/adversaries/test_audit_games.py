@@ -294,7 +294,7 @@ def test_an_interrupt_of_the_command_keeps_what_it_has(
     monkeypatch.setattr(audit_runs, "observe", observe)
     code, text = said(monkeypatch, capsys, *arguments)
     assert code == 130
-    assert "the same command goes on from there" in " ".join(text.split())
+    assert "decentral-dp resume" in " ".join(text.split())
     assert json.loads(out.read_text())["status"] == "interrupted"
     monkeypatch.setattr(audit_runs, "observe", real)
     assert said(monkeypatch, capsys, *arguments)[0] == 0

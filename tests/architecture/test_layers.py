@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "tuner",
         "estimators",
         "studies adversaries",
+        "resumption",
         "reproductions",
         "cli",
     )

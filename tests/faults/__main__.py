@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from . import damage
+from .command_kills import kill_attacks, kill_audits, kill_studies
 from .damage import mutate, truncate
 from .files import damage_files
 from .kills import kill_local
@@ -21,6 +22,9 @@ KINDS = {
     "actor": kill_actors,
     "driver": kill_drivers,
     "machine": lose_machines,
+    "study": kill_studies,
+    "audit": kill_audits,
+    "attack": kill_attacks,
     "network": lossy_network,
     "truncated": truncate,
     "mutated": mutate,

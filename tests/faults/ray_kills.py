@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.result import is_complete
+from tests.support.ray_processes import descendants
 
 from .kills import SCENARIO, Tally, unequal
 
@@ -88,6 +90,7 @@ def kill_drivers(times: int, seed: int, place: Path) -> Tally:
         seed: of the moments.
         place: an empty folder.
     """
+    started_by_it = set[int]()
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 600
     given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 50}
@@ -104,19 +107,24 @@ def kill_drivers(times: int, seed: int, place: Path) -> Tally:
         running = subprocess.Popen(
             [sys.executable, "-m", "decentral_dp.cli.main", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        try:
-            _, said = running.communicate(timeout=kill_after)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.communicate()
-            return False
+        killed_at = math.inf if kill_after is None else time.monotonic() + kill_after
+        while True:
+            try:
+                _, said = running.communicate(timeout=max(0.0, min(1.0, killed_at - time.monotonic())))
+                break
+            except subprocess.TimeoutExpired:
+                # Taken while it lives: what it leaves behind is nobody's child any more, and others run Ray here, too.
+                started_by_it.update(descendants([running.pid]))
+                if time.monotonic() >= killed_at:
+                    running.kill()
+                    running.communicate()
+                    return False
         # Killed after its result was written: what is left is tidied up, and there is nothing to go on with.
         if running.returncode and not complete:
             raise RuntimeError(f"the run in {folder} failed by itself: {said.decode()}")
         return True
 
     draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
-    others = set(_pids("ray::Actor", anywhere=True))
     started = time.monotonic()
     driver(place / "whole", None)
     length = time.monotonic() - started
@@ -130,7 +138,7 @@ def kill_drivers(times: int, seed: int, place: Path) -> Tally:
         resumed += 1
         wrong += [f"run {resumed}: {what}" for what in unequal(folder, place / "whole")]
     deadline = time.monotonic() + 30
-    while (left := set(_pids("ray::Actor", anywhere=True)) - others) and time.monotonic() < deadline:
+    while (left := started_by_it & set(_pids("ray::Actor", anywhere=True))) and time.monotonic() < deadline:
         time.sleep(0.2)
     return Tally(kills, resumed, 0, wrong + ["an actor is left behind"] * bool(left))
 

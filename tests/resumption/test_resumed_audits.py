@@ -1,0 +1,352 @@
+"""Audits and attacks go on by what they left on the disk, to the same numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.adversaries import audit_begun, audit_runs, audit_tables, audits, repeats
+from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit_tables import audit_table
+from decentral_dp.adversaries.repeats import Inference
+from decentral_dp.cli.main import app
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.simulation import runner
+from tests.support.killed import killed
+
+FEW = ["algorithm.rounds=2"]
+RUNS = 20
+
+
+def interrupted_at(calls: int) -> Callable[..., None]:
+    count = [0]
+
+    def progress(*state: int) -> None:
+        count[0] += 1
+        if count[0] == calls:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def cut_off(out: Path, scenario: Any = "bsa", after: int = 12, **options: Any) -> None:
+    with pytest.raises(Stopped, match=f'{after} runs of each world are kept .* "decentral-dp resume {out}" goes on'):
+        decentral_dp.audit(scenario, runs=RUNS, overrides=FEW, out=out, progress=interrupted_at(after), **options)
+
+
+@pytest.fixture
+def file(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Path:
+    """A scenario whose graph is a file."""
+    (tmp_path / "edges.csv").write_text("0,1\n1,2\n2,0\n")
+    content = scenario()
+    content["topology"] = {"file": "edges.csv"}
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(content), encoding="utf-8")
+    return tmp_path / "small.toml"
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(runner, "_draw", lambda folder: None)
+        decentral_dp.run(scenario, out=out)
+    return out
+
+
+# --- an audit ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["python", "command"])
+def test_an_audit_goes_on_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    out = tmp_path / "audit.json"
+    whole = decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, seed=4, confidence=0.9)
+    cut_off(out, seed=4, confidence=0.9)
+    real, seen = audit_runs.runs_of, []
+    monkeypatch.setattr(audit_runs, "runs_of", lambda game, numbers: seen.extend(numbers) or real(game, numbers))
+    if how == "python":
+        assert decentral_dp.resume(out) == whole
+    else:
+        done = CliRunner().invoke(app, ["resume", str(out)])
+        assert done.exit_code == 0
+        assert "certified ε" in done.stdout
+    assert seen == list(range(12, RUNS))
+    assert AuditResult.from_dict(json.loads(out.read_text())) == whole
+    with pytest.raises(InputError, match=r"the audit in .* is complete"):
+        decentral_dp.resume(out)
+
+
+def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    whole = decentral_dp.audit("bsa", runs=RUNS, overrides=FEW)
+    real, calls = audits.Played.add, []
+
+    def add(self: audits.Played, *run: Any) -> None:
+        calls.append(0)
+        if len(calls) == 3 * 7 + 2:
+            raise KeyboardInterrupt
+        real(self, *run)
+
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(audits.Played, "add", add)
+        with pytest.raises(Stopped, match="7 runs of each world"):
+            decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, out=out)
+    assert {len(scores) for scores in json.loads(out.read_text())["scores"].values()} == {7}
+    assert decentral_dp.resume(out) == whole
+
+
+def test_an_audit_that_is_interrupted_twice_and_more_of_it(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    cut_off(out, file, 3)
+    with pytest.raises(Stopped, match="8 runs of each world"):
+        decentral_dp.resume(out, progress=interrupted_at(6))
+    assert decentral_dp.resume(out) == decentral_dp.audit(file, runs=RUNS, overrides=FEW)
+
+
+@pytest.mark.parametrize("changed", ["scenario", "file", "kept scenario"])
+def test_an_audit_whose_scenario_has_changed_is_refused(file: Path, tmp_path: Path, changed: str) -> None:
+    out = tmp_path / "audit.json"
+    cut_off(out, file, 2)
+    if changed == "scenario":
+        file.write_text(file.read_text().replace("epsilon = 4.0", "epsilon = 3.0"))
+        sentence = r"small\.toml has changed since the audit"
+    elif changed == "file":
+        (tmp_path / "edges.csv").write_text("0,1\n1,2\n2,0\n2,3\n")
+        sentence = "of another scenario"
+    else:
+        content = json.loads(out.read_text())
+        content["asked"]["scenario"]["privacy"]["epsilon"] = 3.0
+        out.write_text(json.dumps(content))
+        sentence = "of another scenario"
+    before = out.read_bytes()
+    with pytest.raises(InputError, match=sentence):
+        decentral_dp.resume(out)
+    assert out.read_bytes() == before
+
+
+def test_a_scenario_that_is_gone_is_in_the_file_of_its_audit(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    whole = decentral_dp.audit(file, runs=RUNS, overrides=FEW)
+    cut_off(out, file, 2)
+    file.unlink()
+    assert decentral_dp.resume(out) == whole
+
+
+def test_an_audit_of_a_run_goes_on_by_the_folder_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: Callable[..., dict[str, Any]]
+) -> None:
+    content = scenario(algorithm={"rounds": 2})
+    folders = {name: tmp_path / name for name in ("cut", "whole")}
+    for folder in folders.values():
+        decentral_dp.run(content, out=folder)
+    assert CliRunner().invoke(app, ["audit", str(folders["whole"]), "--runs", "20"]).exit_code == 0
+    with pytest.MonkeyPatch.context() as here:
+        real, calls = audit_runs.observe, []
+
+        def observe(job: Any, victim: int) -> Any:
+            calls.append(0)
+            if len(calls) == 40:
+                raise KeyboardInterrupt
+            return real(job, victim)
+
+        here.setattr(audit_runs, "observe", observe)
+        stopped = CliRunner().invoke(app, ["audit", str(folders["cut"]), "--runs", "20"])
+    assert isinstance(stopped.exception, Stopped)
+    assert "audit" not in json.loads((folders["cut"] / "result.json").read_text())
+    for options in (["--rounds", "9"], ["--charge-again"]):
+        refused = CliRunner().invoke(app, ["resume", str(folders["cut"]), *options])
+        assert "is of an audit or an attack" in str(refused.exception)
+    assert CliRunner().invoke(app, ["resume", str(folders["cut"])]).exit_code == 0
+    found = [json.loads((folder / "result.json").read_text())["audit"] for folder in folders.values()]
+    assert found[0] == found[1]
+    assert "<h2>Audit</h2>" in (folders["cut"] / "report.html").read_text()
+    # Now the run is what the folder is of.
+    with pytest.raises(InputError, match=r"cut is complete"):
+        decentral_dp.resume(folders["cut"])
+
+
+def test_a_job_that_was_handed_over_goes_on_by_the_same_call_alone(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    job = decentral_dp.build(decentral_dp.load("bsa", FEW))
+    with pytest.raises(Stopped):
+        decentral_dp.audit(job, runs=RUNS, out=out, progress=interrupted_at(2))
+    with pytest.raises(InputError, match="does not say what was audited: a job that was built in Python"):
+        decentral_dp.resume(out)
+    assert decentral_dp.audit(job, runs=RUNS, out=out) == decentral_dp.audit(job, runs=RUNS)
+
+
+def test_an_audit_without_any_run_leaves_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+
+    def interrupt(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(audits, "worst_worlds", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, out=out)
+    assert not out.exists()
+    with pytest.raises(InputError, match="leaves nothing behind"):
+        decentral_dp.resume(out)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"status": "running"}', '{"status": "ok"}'])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(InputError, match="is not the file of an audit or an attack"):
+        decentral_dp.resume(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("asked", [{}, {"what": "audit"}, {"file": None, "folder": ".", "ends": []}, []])
+def test_a_damaged_order_is_refused(tmp_path: Path, asked: Any) -> None:
+    out = tmp_path / "audit.json"
+    cut_off(out, after=2)
+    out.write_text(json.dumps({**json.loads(out.read_text()), "asked": asked}))
+    with pytest.raises(InputError, match="is not what an audit writes"):
+        decentral_dp.resume(out)
+
+
+def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "audit.json"
+    patch = (
+        "import time, decentral_dp.adversaries.audit_begun as b, decentral_dp.adversaries.audit_runs as r\n"
+        "b._INTERVAL, real = 0.0, r.runs_of\n"
+        "r.runs_of = lambda game, numbers: time.sleep(300) if 9 in numbers else real(game, numbers)\n"
+    )
+    words = ["audit", "bsa", "--runs", RUNS, "--set", FEW[0], "--out", out]
+    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["scores"]["null"]) == 9)
+    assert decentral_dp.resume(out) == decentral_dp.audit("bsa", runs=RUNS, overrides=FEW)
+
+
+# --- a table of audits ------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, out = ["bsa", "paper_boxed", "scdro"], tmp_path / "audits"
+    whole = audit_table(names, runs=RUNS)
+    real, calls = audit_tables.audit, []
+
+    def audit(*given: Any) -> AuditResult:
+        calls.append(0)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(audit_tables, "audit", audit)
+    with pytest.raises(Stopped, match=f'"decentral-dp resume {out}" goes on'):
+        audit_table(names, runs=RUNS, out=out)
+    with pytest.raises(InputError, match="is of a table of audits"):
+        decentral_dp.resume(out, rounds=3)
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(audit_tables, "package_digest", lambda: "another")
+        with pytest.raises(InputError, match="decentral_dp has changed since"):
+            decentral_dp.resume(out)
+    found = decentral_dp.resume(out)
+    assert isinstance(found, pd.DataFrame)
+    assert len(calls) == 4
+    assert found.equals(whole)
+    assert pd.read_parquet(out / "audits.parquet").equals(whole)
+    with pytest.raises(InputError, match="are complete"):
+        decentral_dp.resume(out)
+    (out / "audits.json").write_text("{}")
+    with pytest.raises(InputError, match="is not what audits leave"):
+        decentral_dp.resume(out)
+
+
+# --- an attack --------------------------------------------------------------------------------------------------------
+
+
+def attack_cut_off(folder: Path, out: Path) -> None:
+    with pytest.raises(Stopped, match=f'2 of 4 runs show is in .* "decentral-dp resume {out}" goes on'):
+        repeats.infer([folder], 4, interrupted_at(2), out)
+
+
+@pytest.mark.parametrize("how", ["python", "command"])
+def test_an_attack_goes_on_by_its_file(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    whole, out = repeats.infer([run_folder], 4), tmp_path / "attack.json"
+    files = {p.name: p.read_bytes() for p in run_folder.iterdir() if p.is_file()}
+    monkeypatch.chdir(run_folder.parent)
+    attack_cut_off(Path(run_folder.name), out)
+    # It may go on from elsewhere.
+    monkeypatch.chdir(tmp_path)
+    if how == "python":
+        found = decentral_dp.resume("attack.json")
+        assert isinstance(found, Inference)
+        assert found.each == whole.each
+    else:
+        refused = CliRunner().invoke(app, ["resume", "attack.json", "--rounds", "3"])
+        assert "--rounds is for a single run" in str(refused.exception)
+        done = CliRunner().invoke(app, ["resume", "attack.json"])
+        assert done.exit_code == 0
+        assert "4 runs with fresh noise" in done.stdout
+    told = json.loads(out.read_text())
+    assert told["runs"] == 4
+    assert told["folders"] == [str(run_folder)]
+    for name, attack in told["attacks"].items():
+        assert attack["each"] == [one.auc[name] for one in whole.each]
+    assert {p.name: p.read_bytes() for p in run_folder.iterdir() if p.is_file()} == files
+    with pytest.raises(InputError, match=r"the attack in .* is complete"):
+        decentral_dp.resume(out)
+
+
+def test_an_attack_on_what_has_changed_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "attack.json"
+    attack_cut_off(run_folder, out)
+    kept = json.loads(out.read_text())
+    scenario = run_folder / "scenario.toml"
+    before = scenario.read_text()
+    try:
+        scenario.write_text(before.replace("delta = 1e-05", "delta = 1e-06"))
+        assert scenario.read_text() != before
+        with pytest.raises(InputError, match="interrupted attack on other runs"):
+            decentral_dp.resume(out)
+    finally:
+        scenario.write_text(before)
+    out.write_text(json.dumps({name: value for name, value in kept.items() if name != "asked"}))
+    with pytest.raises(InputError, match="does not say which runs were attacked"):
+        decentral_dp.resume(out)
+
+
+def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "attack.json"
+    patch = (
+        "import time, decentral_dp.adversaries.repeats as r\n"
+        "real, done = r.attacked, []\n"
+        "def attacked(*given):\n"
+        "    done.append(0)\n"
+        "    return real(*given) if len(done) <= 2 else time.sleep(300)\n"
+        "r.attacked = attacked\n"
+    )
+    words = ["attack", run_folder, "--runs", 4, "--out", out]
+    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["each"]) == 2)
+    found = decentral_dp.resume(out)
+    assert isinstance(found, Inference)
+    assert found.each == repeats.infer([run_folder], 4).each
+
+
+def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, written = [0.0], []
+    real = audit_begun.write_json
+    monkeypatch.setattr(audit_begun.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        audit_begun,
+        "write_json",
+        lambda out, content: written.append(len(content["scores"]["null"])) or real(out, content),
+    )
+
+    def progress(done: int, total: int) -> None:
+        now[0] += 0.9
+
+    decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, out=tmp_path / "audit.json", progress=progress)
+    assert written[0] == 0
+    assert written[1:] == list(range(4, RUNS + 1, 3))
