@@ -7,10 +7,10 @@ from pathlib import Path
 import typer
 
 from decentral_dp.errors import printable
-from decentral_dp.resumption.begun import BegunThing, Kind
+from decentral_dp.resumption.begun import Kind, Resumable
 
 
-def go_on(begun: BegunThing, quiet: bool) -> bool:
+def go_on(begun: Resumable, quiet: bool) -> bool:
     """Go on with a study, an audit, a table of audits or an attack, and print what it comes to.
 
     Args:

@@ -21,14 +21,14 @@ class Kind(Enum):
     FILE = "an audit or an attack"
 
 
-class BegunThing(NamedTuple):
+class Resumable(NamedTuple):
     """What goes on, and where: for an audit of a run its file in the run's folder."""
 
     kind: Kind
     place: Path
 
 
-def begun_in(path: Path) -> BegunThing:
+def begun_in(path: Path) -> Resumable:
     """Say what was begun in a folder or a file.
 
     Args:
@@ -55,16 +55,16 @@ def begun_in(path: Path) -> BegunThing:
     if not path.is_dir():
         if path.parent.name == CELLS and _is_study(path.parent.parent):
             raise _cell(path)
-        return BegunThing(Kind.FILE, path)
+        return Resumable(Kind.FILE, path)
     if (path / IN_PROGRESS).is_dir():
-        return BegunThing(Kind.RUN, path)
+        return Resumable(Kind.RUN, path)
     if (path / "result.json").is_file():
         audit = path / "audit.json"
-        return BegunThing(Kind.FILE, audit) if _is_interrupted(audit) else BegunThing(Kind.RUN, path)
+        return Resumable(Kind.FILE, audit) if _is_interrupted(audit) else Resumable(Kind.RUN, path)
     if _is_study(path):
-        return BegunThing(Kind.STUDY, path)
+        return Resumable(Kind.STUDY, path)
     if (path / TABLE).is_file():
-        return BegunThing(Kind.AUDITS, path)
+        return Resumable(Kind.AUDITS, path)
     if path.name == CELLS and _is_study(path.parent):
         raise _cell(path)
     raise InputError(
