@@ -49,8 +49,8 @@ def begun_in(path: Path) -> Resumable:
     """
     if not path.exists():
         raise InputError(
-            f"resume: {path} is no run folder, and nothing else: there is none. What was interrupted before its first "
-            "round, cell or run leaves nothing behind; start it again."
+            f"resume: there is no {path}. What was interrupted before its first round, cell or run leaves nothing "
+            "behind; start it again."
         )
     if not path.is_dir():
         if path.parent.name == CELLS and _is_study(path.parent.parent):
