@@ -139,14 +139,17 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
     """
     if not path.exists():
         return pd.DataFrame()
-    keep = pc.field("round").isin(rounds.astype(int).tolist())
+    wanted = pa.array(rounds.astype(np.int64))
     try:
         with ParquetFile(path) as file:
             # A run without any release has a ledger without columns.
             if "round" not in file.schema_arrow.names:
                 return pd.DataFrame()
-            parts = [file.read_row_group(k).filter(keep) for k in range(file.num_row_groups)]
-        found: pd.DataFrame = pa.concat_tables(parts).unify_dictionaries().to_pandas()
+            # A mask: filters that are expressions keep memory from part to part.
+            parts = (file.read_row_group(k) for k in range(file.num_row_groups))
+            found_in = (part.filter(pc.is_in(part["round"], value_set=wanted)) for part in parts)
+            kept = [part for part in found_in if part.num_rows] or [file.schema_arrow.empty_table()]
+        found: pd.DataFrame = pa.concat_tables(kept).unify_dictionaries().to_pandas()
         return found
     except (ValueError, OSError) as error:
         raise broken(path, error) from None
