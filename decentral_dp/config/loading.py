@@ -110,20 +110,22 @@ def _read(scenario: str | Path | Mapping[str, Any] | Scenario, folder: Path | No
 
 
 def load_with_records(
-    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), records: Any = None
+    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str], records: Any, topology: Any
 ) -> Scenario:
-    """As `load`, of a scenario that need not name its records where they are handed over as an object.
+    """As `load`, of a scenario that need not name what is handed over as an object: its records, its graph.
 
     Args:
         scenario, overrides: as of `load`.
-        records: what is used instead of problem.data; None where nothing is.
+        records, topology: used instead of problem.data and topology.kind; None where nothing is.
     """
-    if records is None or isinstance(scenario, Scenario):
+    if isinstance(scenario, Scenario):
         return load(scenario, overrides)
     folder, content = _read(scenario, None)
-    problem = content.get("problem")
-    if isinstance(problem, Mapping):
-        content["problem"] = {"data": GIVEN_RECORDS, **problem}
+    problem, graph = content.get("problem"), content.get("topology", {})
+    if records is not None and isinstance(problem, Mapping):
+        content["problem"] = {"data": GIVEN, **problem}
+    if topology is not None and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
+        content["topology"] = {"file": GIVEN, **graph}
     return load(content, overrides, folder)
 
 
@@ -207,8 +209,8 @@ def dotted(key: str) -> list[str]:
     return parts
 
 
-# What stands in problem.data where the records are an object, and the scenario names none.
-GIVEN_RECORDS = "given in Python"
+# What stands for records or a graph that is an object, where the scenario names none.
+GIVEN = "given in Python"
 # What pydantic calls an unknown key, and what the [problem] table does.
 _UNKNOWN = ("extra_forbidden", "extra_key")
 

@@ -145,7 +145,7 @@ def run(
         >>> run.result.status, run.result.rounds, run.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    loaded = load_with_records(scenario, records=data)
+    loaded = load_with_records(scenario, (), data, topology)
     job = hosted(build(loaded, problem, algorithm, mechanism, topology, data, partition))
     if out is None:
         return _finished(job, progress)

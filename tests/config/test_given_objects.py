@@ -71,3 +71,39 @@ def test_a_run_without_objects_names_none(tmp_path: Path) -> None:
     assert load(tmp_path / "run" / "scenario.toml").objects == {}
     assert "Given as Python objects" not in (tmp_path / "run" / "report.html").read_text()
     assert decentral_dp.plan(tmp_path / "run" / "scenario.toml").rounds == 2
+
+
+GRAPH = nx.cycle_graph(7)
+
+
+@pytest.mark.parametrize("table", [None, {}, {"weights": "lazy_metropolis"}, {"kind": "ring", "agents": 3}])
+def test_a_scenario_need_not_name_a_graph_that_is_given(table: Any, tmp_path: Path) -> None:
+    scenario = load("quadratic", FEW).model_dump(exclude_unset=True)
+    scenario.pop("topology")
+    scenario |= {} if table is None else {"topology": table}
+    assert decentral_dp.plan(scenario, topology=GRAPH).topology["agents"] == 7
+    decentral_dp.run(scenario, topology=GRAPH, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"objects\.topology"):
+        decentral_dp.plan(tmp_path / "run" / "scenario.toml")
+    if table is None or "kind" not in table:
+        with pytest.raises(InputError, match=r"topology\.kind"):
+            decentral_dp.plan(scenario)
+
+
+@pytest.mark.parametrize(
+    ("graph", "sentence"),
+    [
+        (nx.DiGraph([(0, 1), (1, 2), (2, 0)]), "topology: DiGraph is directed and has 0 → 1 but not the reverse"),
+        (nx.Graph([(0, 1), (2, 3)]), "topology: this graph falls into 2 components of 2 and 2 agents"),
+        (nx.Graph([(0, 1), (1, 1)]), "topology: Graph: link 1 – 1 links 1 to itself"),
+        (nx.Graph(), "topology: Graph has no nodes"),
+        ({0: [1], 1: [0]}, "topology: got dict; wanted a networkx.Graph"),
+        ("petersen", "topology: got str; wanted a networkx.Graph"),
+    ],
+)
+def test_a_given_graph_is_refused_without_lines_of_the_library_it_comes_from(graph: Any, sentence: str) -> None:
+    with pytest.raises(InputError) as refused:
+        decentral_dp.plan(load("quadratic", FEW), topology=graph)
+    assert str(refused.value).startswith(sentence)
+    assert "(line" not in str(refused.value)
+    assert ".py" not in str(refused.value)
