@@ -404,7 +404,7 @@ def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings)
     with package_style():
         for plot in mixed.study.plots[:3]:
             part = selected(mixed.cells, plot.where)
-            figure = study_plots._drawn(plot, mixed.axes, means, part, 0.95)
+            figure = study_plots._drawn(plot, mixed.axes, means, part, mixed.study)
             assert figure is not None
             texts[plot.name] = " ".join(figure.texts[-1].get_text().split())
             crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
