@@ -114,9 +114,7 @@ def load_with_records(
 ) -> Scenario:
     """As `load`, of a scenario that need not name what is handed over as an object: its records, its graph.
 
-    Args:
-        scenario, overrides: as of `load`.
-        records, topology: used instead of problem.data and topology.kind; None where nothing is.
+    records, topology: used instead of problem.data and topology.kind; None where nothing is. All else is as of `load`.
     """
     if isinstance(scenario, Scenario):
         return load(scenario, overrides)
@@ -150,7 +148,8 @@ def _toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{what}: {path} is not valid TOML ({error}). Mend the file.") from None
+        mend = f"decentral-dp new --csv {path} writes one" if path.suffix == ".csv" else "Mend the file"
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). {mend}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
     except OSError as error:
@@ -309,7 +308,8 @@ def _meant(names: Sequence[str], root: type[BaseModel]) -> str:
         return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
     close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
     last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
-    far = difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
+    begun = [key for key in valid if key.startswith(names[-1])]
+    far = [] if begun else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
     if far and far != close and far[0] in last:
         return f"; did you mean {quoted(last[far[0]])}"
     return nearest_of(names[-1], valid)

@@ -107,3 +107,25 @@ def test_a_given_graph_is_refused_without_lines_of_the_library_it_comes_from(gra
     assert str(refused.value).startswith(sentence)
     assert "(line" not in str(refused.value)
     assert ".py" not in str(refused.value)
+
+
+def test_a_run_takes_overrides_beside_records_that_are_given() -> None:
+    scenario = load("ring_breast_cancer", FEW).model_dump(exclude_unset=True)
+    one = decentral_dp.run(scenario, overrides=["privacy.epsilon=1.0"])
+    other = decentral_dp.run(load("ring_breast_cancer", [*FEW, "privacy.epsilon=1.0"]))
+    assert one.result.privacy.epsilon_max == other.result.privacy.epsilon_max <= 1.0
+    np.testing.assert_array_equal(one.released["y"], other.released["y"])
+    graph = decentral_dp.run("quadratic", overrides=FEW, topology=GRAPH)
+    assert graph.result.topology["agents"] == 7
+    assert graph.result.rounds == 2
+
+
+def test_a_key_that_one_of_its_table_begins_with_is_suggested() -> None:
+    with pytest.raises(InputError, match=r'privacy\.eps: unknown key; did you mean "epsilon"'):
+        load("ring_breast_cancer", ["privacy.eps=1"])
+
+
+def test_records_for_a_scenario_say_which_command_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"not valid TOML .* decentral-dp new --csv \S*mine\.csv writes one\."):
+        load(tmp_path / "mine.csv")
