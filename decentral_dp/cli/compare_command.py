@@ -17,6 +17,7 @@ from decentral_dp.simulation.run_folder import check_writable, new_folder
 
 # Columns of a terminal that the names of keys and metrics get, however many runs there are.
 _KEY_WIDTH = 26
+_LEAST_WIDTH = 6
 
 
 def carry_out(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
@@ -40,9 +41,12 @@ def print_comparison(found: Comparison) -> None:
         else:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
             longest = max(len(name) for name, _ in words.rows)
-            table.add_column("", overflow="fold", min_width=min(longest, _KEY_WIDTH))
+            keys = min(longest, _KEY_WIDTH)
+            # Without a bound of their own the last columns would be cut at the rim, since that of keys is not narrowed.
+            most = max(_LEAST_WIDTH, (out.width - keys) // len(found.runs) - 2)
+            table.add_column("", overflow="fold", min_width=keys, max_width=keys)
             for run in found.runs:
-                table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold")
+                table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold", max_width=most)
             for name, texts in words.rows:
                 table.add_row(Text(name), *(Text(text) for text in texts))
             out.print(table)

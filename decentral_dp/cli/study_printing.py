@@ -57,11 +57,11 @@ def print_findings(found: Findings) -> None:
     if len(failed):
         out.print()
         _print_failed(out, failed, total)
-    table = _means(found)
+    table, most = _means(found, out.width)
     if table is not None:
         out.print()
         out.print(table)
-        left_out = columns_of(found.study, found.summary)[_MOST_COLUMNS:]
+        left_out = columns_of(found.study, found.summary)[most:]
         if left_out:
             out.print(Text(f"Not in this table: {', '.join(left_out)}. table.md and the report have every column."))
     for title, sentences in found.gain_sentences:
@@ -99,16 +99,32 @@ def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
         out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
 
 
-def _means(found: Findings) -> Table | None:
-    """Combination by combination what the study measures at the end; None where that is too much for a terminal."""
-    words = study_table(found.study, found.axes, found.summary, found.cells, most=_MOST_COLUMNS)
+def _means(found: Findings, width: int) -> tuple[Table | None, int]:
+    """Combination by combination what the study measures at the end, and how many measures there is room for.
+
+    None in place of a table of too many rows for a terminal.
+    """
+    for most in range(_MOST_COLUMNS, 0, -1):
+        words = study_table(found.study, found.axes, found.summary, found.cells, most=most)
+        columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
+        # A number stands in one piece below the name of its column; words are wrapped.
+        taken = [
+            max(len(part) for text in column for part in ([text] if number else text.split()))
+            for column, number in zip(columns, words.numbers, strict=True)
+        ]
+        if sum(taken) + 2 * len(taken) <= width:
+            break
     if len(words.rows) > _MOST_ROWS or not any(words.numbers):
-        return None
+        return None, most
+    whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]
+    tight = sum(whole) + 2 * len(whole) > width
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, caption=words.note, caption_justify="left")
-    for (name, below), number in zip(words.heads, words.numbers, strict=True):
-        table.add_column(Text(f"{name}\n{below}" if below else name), justify="right" if number else "left")
+    for (name, below), number, wide in zip(words.heads, words.numbers, taken, strict=True):
+        head = Text(f"{name}\n{below}" if below else name)
+        # Where there is no room to spare, what is said below a name is wrapped, and numbers are not.
+        table.add_column(head, justify="right" if number else "left", width=wide if number and tight else None)
     for row in words.rows:
         # An interval stays in one piece.
         kept = [text.replace(", ", ",\u00a0").replace("± ", "±\u00a0") for text in row]
         table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in kept))
-    return table
+    return table, most

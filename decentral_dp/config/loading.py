@@ -110,20 +110,20 @@ def _read(scenario: str | Path | Mapping[str, Any] | Scenario, folder: Path | No
 
 
 def load_with_records(
-    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), records: Any = None
+    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str], records: Any, topology: Any
 ) -> Scenario:
-    """As `load`, of a scenario that need not name its records where they are handed over as an object.
+    """As `load`, of a scenario that need not name what is handed over as an object: its records, its graph.
 
-    Args:
-        scenario, overrides: as of `load`.
-        records: what is used instead of problem.data; None where nothing is.
+    records, topology: used instead of problem.data and topology.kind; None where nothing is. All else is as of `load`.
     """
-    if records is None or isinstance(scenario, Scenario):
+    if isinstance(scenario, Scenario):
         return load(scenario, overrides)
     folder, content = _read(scenario, None)
-    problem = content.get("problem")
-    if isinstance(problem, Mapping):
-        content["problem"] = {"data": GIVEN_RECORDS, **problem}
+    problem, graph = content.get("problem"), content.get("topology", {})
+    if records is not None and isinstance(problem, Mapping):
+        content["problem"] = {"data": GIVEN, **problem}
+    if topology is not None and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
+        content["topology"] = {"file": GIVEN, **graph}
     return load(content, overrides, folder)
 
 
@@ -148,7 +148,8 @@ def _toml(path: Path, what: str) -> dict[str, Any]:
     try:
         return tomllib.loads(regular(path, what).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{what}: {path} is not valid TOML ({error}). Mend the file.") from None
+        mend = f"decentral-dp new --csv {path} writes one" if path.suffix == ".csv" else "Mend the file"
+        raise InputError(f"{what}: {path} is not valid TOML ({error}). {mend}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{what}: {path} is not text in UTF-8. Give a TOML file.") from None
     except OSError as error:
@@ -207,8 +208,8 @@ def dotted(key: str) -> list[str]:
     return parts
 
 
-# What stands in problem.data where the records are an object, and the scenario names none.
-GIVEN_RECORDS = "given in Python"
+# What stands for records or a graph that is an object, where the scenario names none.
+GIVEN = "given in Python"
 # What pydantic calls an unknown key, and what the [problem] table does.
 _UNKNOWN = ("extra_forbidden", "extra_key")
 
@@ -307,7 +308,8 @@ def _meant(names: Sequence[str], root: type[BaseModel]) -> str:
         return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
     close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
     last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
-    far = difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
+    begun = [key for key in valid if key.startswith(names[-1])]
+    far = [] if begun else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
     if far and far != close and far[0] in last:
         return f"; did you mean {quoted(last[far[0]])}"
     return nearest_of(names[-1], valid)

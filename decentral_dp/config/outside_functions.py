@@ -80,7 +80,9 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
             )
         return from_networkx(graph, weights, name)
     wanted = "a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal"
-    refused = f"topology.kind: {name} gives {type(graph).__name__}; wanted {wanted}."
+    kind = type(graph).__name__
+    refused = f"topology: got {kind}" if name == kind else f"topology.kind: {name} gives {kind}"
+    refused += f"; wanted {wanted}."
     try:
         numbers = np.asarray(_listed(graph), dtype=np.float64)
     except USER_ERRORS as error:
@@ -286,7 +288,9 @@ def _naming_line(s: Scenario, what: str, found: Any) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text, name, place = str(error), name_of(s, what), source_of(found)
+        text, name = str(error), name_of(s, what)
+        # Of an object that was handed over, the line would be that of its class, somewhere in a library.
+        place = source_of(found) if callable(found) or not is_given(s, what) else ""
         path, inside = s.files().get(KEYS[what]), None if is_given(s, what) else in_file(name)
         if not place and path is not None and inside is not None:
             # What is no function of its own: a list, for example.

@@ -17,7 +17,9 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.reporting.folder import broken, read_scenario
+from decentral_dp.reporting.text import topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
+from decentral_dp.simulation.statement import number
 
 # Words about a scenario, and who computed it: no settings.
 _WORDS = ("title", "description", "versions", "objects")
@@ -53,6 +55,7 @@ class ComparedRun:
         settings: key by its dotted path → value, every default filled in.
         metrics: rows (round, agent, name, value), up to the last state kept where the run is not complete.
         complete: whether it is.
+        objects: components that were given as Python objects, of which no file tells all.
     """
 
     name: str
@@ -61,6 +64,7 @@ class ComparedRun:
     settings: Mapping[str, Any]
     metrics: pd.DataFrame
     complete: bool
+    objects: Sequence[str] = ()
 
     @property
     def measured_to(self) -> int | None:
@@ -171,6 +175,12 @@ class Comparison:
             found.append(
                 "In some runs a coordinator is trusted, in others nobody is: their ε are against different adversaries."
             )
+        objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
+        if objects:
+            found.append(
+                f"Python objects were given in place of: {', '.join(objects)}. Their classes are named here, but not "
+                "how they were set."
+            )
         kept = [run.result.versions for run in self.runs if run.result.versions]
         other = sorted({key for versions in kept for key in versions if any(v.get(key) != versions[key] for v in kept)})
         if other:
@@ -253,9 +263,35 @@ def _read(folder: Path, name: str) -> ComparedRun:
         raise broken(path, error) from None
     regular(folder / "scenario.toml", "compare")
     complete = is_complete(folder)
-    settings = dict(_leaves({k: v for k, v in read_scenario(folder).items() if k not in _WORDS}))
+    scenario = read_scenario(folder)
+    settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _WORDS}))
+    named = scenario.get("objects")
+    objects = named if isinstance(named, Mapping) else {}
+    settings = _with_objects(settings, objects, result.topology)
     metrics = _metrics(folder, complete)
-    return ComparedRun(name=name, folder=folder, result=result, settings=settings, metrics=metrics, complete=complete)
+    return ComparedRun(
+        name=name,
+        folder=folder,
+        result=result,
+        settings=settings,
+        metrics=metrics,
+        complete=complete,
+        objects=tuple(map(str, objects)),
+    )
+
+
+def _with_objects(settings: Mapping[str, Any], objects: Mapping[str, Any], graph: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with what was given as Python objects in place of what the scenario names; a graph by its facts."""
+    replaced = {"topology.kind", "topology.agents", "topology.file"} if "topology" in objects else set()
+    found = {key: value for key, value in settings.items() if key not in replaced}
+    for what, kind in objects.items():
+        words = f"{kind} (a Python object)"
+        if what == "topology":
+            gap = number(graph.get("spectral_gap"))
+            said = "" if gap is None else f", spectral gap {gap:.4g}"
+            words = f"{topology_name(graph)}, {len(graph.get('edges') or ())} links{said} (a Python object)"
+        found[str(what)] = words
+    return found
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:

@@ -91,7 +91,7 @@ def build(
         >>> job.setting, job.n_agents
         ('gossip', 8)
     """
-    s = scenario if isinstance(scenario, Scenario) else load_with_records(scenario, records=data)
+    s = scenario if isinstance(scenario, Scenario) else load_with_records(scenario, (), data, topology)
     given = outside.GivenComponents(problem, topology, data, partition)
     handed = {**vars(given), "algorithm": algorithm, "mechanism": mechanism}
     s = outside.require_objects(s, [what for what, part in handed.items() if part is not None])

@@ -11,6 +11,7 @@ import numpy as np
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.data.stand_in import STANDING_IN
+from decentral_dp.topology import GENERATORS
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.jobs import Job
@@ -58,6 +59,8 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "neighbour_weight": t.neighbour_weight.tolist(),
         "weights": t.weights,
         "labels": list(t.labels),
+        # A generator's are no better than those that a picture finds; a map is another matter.
+        **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
         "notes": list(t.notes),
         "central": job.central,
     }

@@ -137,8 +137,8 @@ def plan(
         >>> plan.rounds, plan.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    loaded = load_with_records(scenario, overrides, data)
+    loaded = load_with_records(scenario, overrides, data, topology)
     if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data)
+        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology)
     return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))

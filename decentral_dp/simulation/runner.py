@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -119,17 +119,17 @@ def run(
     data: Any = None,
     partition: Any = None,
     keep_secret: bool = True,
+    overrides: Sequence[str] = (),
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         out: the folder to write, new or empty; by default nothing is written.
-        problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
-            scenario names; as in `build`.
+        problem, algorithm, mechanism, topology, data, partition: objects in place of what is named; as in `build`.
         progress: told of progress at every evaluation; by default notebooks show a bar.
-        keep_secret: whether secret noise has its root in the folder until the run is complete, readable by its owner
-            only, so that `resume` can go on after an interruption; default True.
+        keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
+        overrides: "table.key=value" with a TOML value, as in `plan`.
 
     Returns:
         The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
@@ -141,11 +141,11 @@ def run(
 
     Example:
         >>> import decentral_dp
-        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> run = decentral_dp.run("quadratic", overrides=["algorithm.rounds=2"])
         >>> run.result.status, run.result.rounds, run.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    loaded = load_with_records(scenario, records=data)
+    loaded = load_with_records(scenario, overrides, data, topology)
     job = hosted(build(loaded, problem, algorithm, mechanism, topology, data, partition))
     if out is None:
         return _finished(job, progress)

@@ -13,7 +13,7 @@ import pandas as pd
 from decentral_dp.reporting.plots.style import (
     GREY,
     SERIES_COLOURS,
-    STYLE,
+    letter_size,
     new_figure,
     package_style,
     side_label,
@@ -21,7 +21,7 @@ from decentral_dp.reporting.plots.style import (
 )
 from decentral_dp.studies.axis_labels import axis_label, metric_stem, words_of
 from decentral_dp.studies.gains import COSTS, FAILED, OPEN, PAYS, UNEQUAL
-from decentral_dp.studies.study_legend import set_foot
+from decentral_dp.studies.study_legend import panel_height, set_foot
 from decentral_dp.studies.study_schema import Gain, Study
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _TITLE_LETTERS_PER_INCH = 10.5
 _PANEL_COLUMNS = 3
+# Inches that a panel needs at least, and those of the colour bar with its words, where a width is given.
+_LEAST_PANEL, _BAR_WIDTH = 1.2, 0.8
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Colours of a diagram: what costs, what changes nothing, what pays.
 _COLOURS = "RdBu"
@@ -58,26 +60,29 @@ def write_gain_plots(folder: Path, study: Study, table: pd.DataFrame, cells: pd.
     """
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
-    with package_style():
+    with package_style(paper=study.width is not None):
         for gain in study.gains:
             rows = table[table["gain"] == gain.name]
             if not rows["mean"].notna().any():
                 continue
-            figure = _lines(gain, rows, cells) if gain.y is None else _diagram(gain, rows, cells)
-            _finish(figure, gain, rows, study.confidence)
+            drawn = _lines if gain.y is None else _diagram
+            figure = drawn(gain, rows, cells, study.width)
+            _finish(figure, gain, rows, study)
             written += write_figure(figure, folder / gain.name, study.formats)
     return written
 
 
-def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
+def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | None = None) -> Figure:
     """One panel a pair: fields coloured by the mean gain, with the sign of the verdict."""
     from matplotlib.colors import TwoSlopeNorm
 
     y = gain.y or ""
     across, upward = (sorted(set(rows[axis])) for axis in (gain.x, y))
     columns = 2 if len(gain.pairs) == 4 else min(_PANEL_COLUMNS, len(gain.pairs))
+    if width is not None:
+        columns = min(columns, max(1, int((width - _BAR_WIDTH) / _LEAST_PANEL)))
     down = math.ceil(len(gain.pairs) / columns)
-    figure = new_figure(2.2 + 2.1 * columns, 1.5 + (0.75 + 0.34 * len(upward)) * down)
+    figure = new_figure(width or 2.2 + 2.1 * columns, 1.5 + (0.75 + 0.34 * len(upward)) * down)
     grid = figure.subplots(down, columns, sharex=True, sharey=True, squeeze=False)
     largest = max(float(rows["mean"].abs().max()), 1e-12)
     norm = TwoSlopeNorm(0.0, -largest, largest)
@@ -101,16 +106,16 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
     for column in range(columns):
         lowest = [k for k in range(len(gain.pairs)) if k % columns == column][-1]
         grid.flat[lowest].set_xlabel(axis_label(gain.x, cells))
-    figure.supylabel(side_label(axis_label(y, cells), figure), fontsize=STYLE["font.size"])
+    figure.supylabel(side_label(axis_label(y, cells), figure), fontsize=letter_size("font"))
     if image is not None:
         bar = figure.colorbar(image, ax=grid, shrink=0.9)
         bar.set_label(_gain_label(gain))
     return figure
 
 
-def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame) -> Figure:
+def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | None = None) -> Figure:
     """One line a pair: the mean gain with its interval."""
-    figure = new_figure(5.8, 4.0)
+    figure = new_figure(width or 5.8, 4.0)
     ax = figure.subplots()
     ax.axhline(0.0, color=GREY, linewidth=1.0)
     values = sorted(set(rows[gain.x]))
@@ -139,12 +144,15 @@ def _gain_label(gain: Gain) -> str:
     return f"gain in {words}" if gain.better == "higher" else f"fall of {words}"
 
 
-def _finish(figure: Figure, gain: Gain, rows: pd.DataFrame, confidence: float) -> None:
+def _finish(figure: Figure, gain: Gain, rows: pd.DataFrame, study: Study) -> None:
     """Title above, and below what the numbers are."""
     if gain.title:
         words = textwrap.fill(gain.title, int(figure.get_figwidth() * _TITLE_LETTERS_PER_INCH))
-        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=STYLE["axes.titlesize"])
-    set_foot(figure, _caption(gain, rows, confidence))
+        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=letter_size("axes.title"))
+    high = None
+    if study.width is not None:
+        high = panel_height(study.width, 1, 1) if gain.y is None else 0.5 + 0.2 * rows[gain.y].nunique()
+    set_foot(figure, _caption(gain, rows, study.confidence), high)
 
 
 def _caption(gain: Gain, rows: pd.DataFrame, confidence: float) -> str:

@@ -18,6 +18,7 @@ from decentral_dp.studies.verdicts import selected
 
 # Beyond so many panels the pictures are enough.
 _MOST_PANELS = 12
+_SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
 _OPTIONS = {"displaylogo": False, "responsive": True}
 
 
@@ -80,10 +81,17 @@ def _layout(plot: Plot, cells: pd.DataFrame) -> dict[str, Any]:
     x = plot.x_label or axis_label(plot.x, cells)
     return {
         "height": 420,
-        "margin": {"l": 70, "r": 20, "t": 20, "b": 60},
+        "margin": {"l": 60, "r": 15, "t": 20, "b": 60},
         "xaxis": {"title": {"text": x}, "type": "log" if "x" in plot.log else "-", "automargin": True},
         "yaxis": {"title": {"text": y}, "type": "log" if "y" in plot.log else "-", "automargin": True},
         "showlegend": True,
+        # Below the axes, as in the pictures: beside them it would leave little of a telephone's width.
+        "legend": {
+            "orientation": "h",
+            "y": -0.22,
+            "yanchor": "top",
+            "title": {"text": "" if plot.lines is None else axis_label(plot.lines, cells)},
+        },
         "hovermode": "closest",
     }
 
@@ -103,14 +111,15 @@ def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[li
             own = rows[rows["name"] == measure]
             own = own if plot.lines is None else selected(own, {plot.lines: value})
             parts = ([] if plot.lines is None else [str(value)]) + ([measure] if len(plot.measures) > 1 else [])
-            colour = SERIES_COLOURS[(k if plot.lines is not None else m) % len(SERIES_COLOURS)]
-            found.append(_line(plot, axes, rows, own, ", ".join(parts) or measure, colour))
+            hue = k if plot.lines is not None else m
+            found.append(_line(plot, axes, rows, own, ", ".join(parts) or measure, hue))
     return found
 
 
 def _line(
-    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, own: pd.DataFrame, name: str, colour: str
+    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, own: pd.DataFrame, name: str, hue: int
 ) -> list[dict[str, Any]]:
+    colour, symbol = SERIES_COLOURS[hue % len(SERIES_COLOURS)], _SYMBOLS[hue % len(_SYMBOLS)]
     good, lost = own[own["n"] > 0], own[own["n"] == 0]
     others = [axis for axis in axes if axis not in (plot.x, plot.lines)]
     said = [
@@ -119,17 +128,20 @@ def _line(
     ]
     mean, low, high = (good[c].astype(float) for c in ("mean", "low", "high"))
     joined = plot.x == "round" or (plot.x in axes and all(isinstance(v, int | float) for v in axes[plot.x].labels))
-    measured = {
+    measured: dict[str, Any] = {
         "type": "scatter",
         "name": name + (" (∞ where nothing is drawn)" if (mean.abs() == float("inf")).any() else ""),
         "mode": "lines+markers" if joined else "markers",
         "x": _across(plot, rows, good, axes),
         "y": _plain(mean),
         "text": said,
-        "marker": {"color": colour},
+        "marker": {"color": colour, "symbol": symbol, "size": 7},
         "line": {"color": colour},
-        "error_y": {"type": "data", "symmetric": False, "array": _plain(high - mean), "arrayminus": _plain(mean - low)},
     }
+    # A point without an interval has no bar: one of length 0 would be drawn as a dash.
+    if (high > low).any():
+        spread = {"array": _plain(high - mean), "arrayminus": _plain(mean - low)}
+        measured["error_y"] = {"type": "data", "symmetric": False, **spread}
     if not len(lost) or plot.x not in axes:
         return [measured]
     drawn = rows[rows["name"].isin(plot.measures)]

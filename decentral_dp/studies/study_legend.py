@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from decentral_dp.reporting.plots.style import GREY
+from decentral_dp.reporting.plots.minor_ticks import POINTS_PER_INCH
+from decentral_dp.reporting.plots.style import GREY, letter_size
 from decentral_dp.studies.axis_labels import axis_label
 from decentral_dp.studies.failed_cells import FAILED_LABEL, are_marked, failed_handle, places
 from decentral_dp.studies.grid import Label
@@ -81,22 +82,47 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
         handles, labels = [*handles, failed_handle()], [*labels, FAILED_LABEL]
     if not labels:
         return
+    room = int(figure.get_figwidth() * _LETTERS_PER_INCH) - _HANDLE_LETTERS
+    labels = [textwrap.fill(label, room) for label in labels]
+    heading = textwrap.fill(heading, room)
     longest = max(len(label) for label in labels) + _HANDLE_LETTERS
     columns = max(1, min(len(labels), 4, int(figure.get_figwidth() * _LETTERS_PER_INCH / longest)))
     figure.legend(handles, labels, loc="lower center", ncols=columns, title=heading or None)
 
 
-def set_foot(figure: Figure, said: str) -> None:
-    """Make room at the foot for the legend and, below it, for the words on what the means are over."""
-    width, height = figure.get_size_inches()
-    words = textwrap.fill(said, int(width * _CAPTION_LETTERS_PER_INCH))
+def panel_height(width: float, across: int, down: int) -> float:
+    """Inches that a panel is high in a figure of a given width: less where others are below it."""
+    return (0.52 if down == 1 else 0.36) * min(width / across, 6.0)
+
+
+def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
+    """Make room at the foot for the legend and, below it, for the words on what the means are over.
+
+    Args:
+        figure: with all else drawn.
+        said: on what the means are over.
+        panel: inches that each panel is to be high, whatever the words around it take; as it comes if left out.
+    """
+    size = min(_CAPTION_SIZE, letter_size("font"))
+    words = textwrap.fill(said, int(figure.get_figwidth() * _CAPTION_LETTERS_PER_INCH))
     below = _CAPTION_LINE * (words.count("\n") + 1) + _CAPTION_PAD
-    height += below
-    figure.set_figheight(height)
-    figure.text(0.01, (below - _CAPTION_PAD) / height, words, va="top", fontsize=_CAPTION_SIZE, color=GREY)
-    taken = below
-    for box in figure.legends:
-        box.set_bbox_to_anchor((0.5, below / height))
-        taken += box.get_window_extent().height / figure.dpi
+    note = figure.text(0.01, 0.0, words, va="top", fontsize=size, color=GREY)
     layout: Any = figure.get_layout_engine()
-    layout.set(rect=(0.0, taken / height, 1.0, 1.0 - taken / height))
+
+    def place(height: float) -> None:
+        figure.set_figheight(height)
+        note.set_y((below - _CAPTION_PAD) / height)
+        taken = below
+        for box in figure.legends:
+            box.set_bbox_to_anchor((0.5, below / height))
+            # It stands half a letter above its anchor.
+            taken += box.get_window_extent().height / figure.dpi + 0.5 * letter_size("font") / POINTS_PER_INCH
+        layout.set(rect=(0.0, taken / height, 1.0, 1.0 - taken / height))
+
+    place(figure.get_figheight() + below)
+    if panel is not None:
+        rows = max(spec.rowspan.stop for ax in figure.axes if (spec := ax.get_subplotspec()) is not None)
+        # What is around the axes grows with their number alone: it is known once they have been laid out.
+        place(figure.get_figheight() + rows * panel)
+        figure.draw_without_rendering()
+        place(figure.get_figheight() + rows * (panel - figure.axes[0].bbox.height / figure.dpi))

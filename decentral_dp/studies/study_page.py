@@ -10,7 +10,7 @@ import pandas as pd
 
 from decentral_dp.reporting.page.document import document
 from decentral_dp.reporting.page.figures import figure
-from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.reporting.page.markup import Html, breakable, tag
 from decentral_dp.studies.epsilons import GUARANTEES
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
@@ -125,7 +125,12 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
 def means_table(table: StudyTable) -> Html:
     """The means at the end, with what each column is sorted by."""
     heads = [
-        tag("th", name, *([Html("<br>"), tag("small", below)] if below else []), class_="" if number else "word")
+        tag(
+            "th",
+            breakable(name),
+            *([Html("<br>"), tag("small", below)] if below else []),
+            class_="" if number else "word",
+        )
         for (name, below), number in zip(table.heads, table.numbers, strict=True)
     ]
     rows = []

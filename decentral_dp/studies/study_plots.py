@@ -16,7 +16,7 @@ from decentral_dp.reporting.plots.axes import log_axis
 from decentral_dp.reporting.plots.style import (
     GREY,
     SERIES_COLOURS,
-    STYLE,
+    letter_size,
     new_figure,
     package_style,
     side_label,
@@ -31,7 +31,7 @@ from decentral_dp.studies.failed_cells import (
     mark_failed_line,
 )
 from decentral_dp.studies.grid import Axis, Label
-from decentral_dp.studies.study_legend import Line, legend, set_foot
+from decentral_dp.studies.study_legend import Line, legend, panel_height, set_foot
 from decentral_dp.studies.study_schema import Plot, Study
 from decentral_dp.studies.study_tables import counts_of
 from decentral_dp.studies.verdicts import selected
@@ -44,13 +44,15 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")
 FILLS = ("full", "none", "left", "right")
 _PANEL_COLUMNS = 3
-# Beyond so many letters in all, the names below a categorical axis are turned.
-_LETTERS_ACROSS = 50
+# The least width of a panel in inches, where a width is given.
+_LEAST_PANEL = 1.9
+# Beyond so many letters in an inch, the names below a categorical axis are turned.
+_LETTERS_ACROSS = 10.5
 _TITLE_LETTERS_PER_INCH = 10.5
 # Values of a numeric axis that are few enough to be marked each.
 _MOST_TICKS = 8
-# Names of points are at least so far apart, in widths of the axes.
-_NAME_GAP = 0.036
+# Names of points are at least so far apart, in inches.
+_NAME_GAP = 0.18
 _NAMES_HIGH = 1.2
 
 
@@ -71,17 +73,15 @@ def write_study_plots(
     """
     folder.mkdir(exist_ok=True)
     written = []
-    with package_style():
+    with package_style(paper=study.width is not None):
         for plot in study.plots:
-            figure = _drawn(plot, axes, summary, selected(cells, plot.where), study.confidence)
+            figure = _drawn(plot, axes, summary, selected(cells, plot.where), study)
             if figure is not None:
                 written += write_figure(figure, folder / plot.name, study.formats)
     return written
 
 
-def _drawn(
-    plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, confidence: float
-) -> Figure | None:
+def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, study: Study) -> Figure | None:
     rows = selected(summary, plot.where)
     rows = rows[(rows["last"] != (plot.x == "round")) & (rows["n"] > 0)]
     by_name = {axis.name: axis for axis in axes}
@@ -92,9 +92,13 @@ def _drawn(
     panels = _values(by_name, plot.panels, shown)
     wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(_values(by_name, plot.x, shown)) > 6
     across = 1 if wide else 2 if len(panels) == 4 else min(_PANEL_COLUMNS, len(panels))
+    if study.width is not None:
+        across = min(across, max(1, int(study.width / _LEAST_PANEL)))
     down = math.ceil(len(panels) / across)
     width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
     height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
+    if study.width is not None:
+        width = study.width
     height += 0.0 if plot.points is None else _NAMES_HIGH
     figure = new_figure(width, height)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
@@ -111,18 +115,18 @@ def _drawn(
     for ax in grid.flat[len(panels) :]:
         ax.set_visible(False)
     beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    figure.supylabel(side_label(beside, figure), fontsize=STYLE["font.size"])
+    figure.supylabel(side_label(beside, figure), fontsize=letter_size("font"))
     for column in range(across):
         lowest = [k for k in range(len(panels)) if k % across == column][-1]
         grid.flat[lowest].set_xlabel(plot.x_label or axis_label(plot.x, cells))
         grid.flat[lowest].tick_params(labelbottom=True)
     if plot.title:
         words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
-        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=STYLE["axes.titlesize"])
+        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=letter_size("axes.title"))
     drawn = rows[rows["name"].isin(plot.measures)]
-    said = caption(drawn, cells, confidence, over_rounds=plot.x == "round", unplaced=unplaced)
+    said = caption(drawn, cells, study.confidence, over_rounds=plot.x == "round", unplaced=unplaced)
     legend(figure, plot, lines, cells, _joined(plot, by_name))
-    set_foot(figure, said)
+    set_foot(figure, said, None if study.width is None else panel_height(study.width, across, down))
     return figure
 
 
@@ -215,7 +219,7 @@ def _panel(
         ax.set_xticks(range(len(categories)), [words_of(c) for c in categories])
         ax.set_xlim(-0.6, len(categories) - 0.4)
         ax.grid(False, axis="x")
-        if sum(len(str(c)) for c in categories) > _LETTERS_ACROSS:
+        if sum(len(str(c)) for c in categories) > _LETTERS_ACROSS * _inches(ax):
             for name in ax.get_xticklabels():
                 name.set(rotation=35, rotation_mode="anchor", horizontalalignment="right")
         return unplaced
@@ -271,6 +275,11 @@ def _draw_line(ax: Axes, line: Line, found: pd.DataFrame, x: Array, joined: bool
         ax.annotate("∞", (at, 0.985), xycoords=("data", "axes fraction"), color=line.colour, ha="center", va="top")
 
 
+def _inches(ax: Axes) -> float:
+    """How wide axes are; before they are laid out, about."""
+    return float(ax.bbox.width / ax.figure.dpi)
+
+
 def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> None:
     """Write the values of an axis above the picture, each joined to where its points are."""
     named: list[tuple[float, Label]] = []
@@ -281,12 +290,12 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
     named.sort()
     ax.figure.draw_without_rendering()  # type: ignore[union-attr] # settles the limits; a figure always has it
     here = ax.transAxes.inverted().transform(ax.transData.transform([(x, ax.get_ylim()[0]) for x, _ in named]))[:, 0]
-    apart = here.copy()
+    gap, apart = _NAME_GAP / _inches(ax), here.copy()
     for k in range(1, apart.size):
-        apart[k] = max(apart[k], apart[k - 1] + _NAME_GAP)
+        apart[k] = max(apart[k], apart[k - 1] + gap)
     apart -= max(0.0, float(apart[-1]) - 1.0)
     for k in range(apart.size - 2, -1, -1):
-        apart[k] = min(apart[k], apart[k + 1] - _NAME_GAP, max(here[k], apart[k]))
+        apart[k] = min(apart[k], apart[k + 1] - gap, max(here[k], apart[k]))
     for (_, value), start, end in zip(named, here, apart, strict=True):
         ax.plot([start, start, end], [0, 1, 1.04], transform=ax.transAxes, color="#CCCCCC", linewidth=0.6, zorder=0.5)
         ax.lines[-1].set_clip_on(False)
@@ -297,6 +306,6 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
             rotation=90,
             ha="center",
             va="bottom",
-            fontsize=7.5,
+            fontsize=0.8 * letter_size("font"),
             color=GREY,
         )

@@ -136,6 +136,10 @@ class Study(Table):
     formats: Annotated[list[Format], Field(min_length=1)] = Field(
         default=["png"], description='Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".'
     )
+    width: Annotated[float, Field(ge=2.0, le=20.0)] | None = optional(
+        "Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs "
+        "it if left out."
+    )
     interactive: bool = Field(
         default=False,
         description="Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.",

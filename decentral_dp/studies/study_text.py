@@ -86,9 +86,11 @@ def study_table(
 
 
 def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
-    """List the measures that a table of means at the end has: those that the study names, else the usual ones."""
+    """List the measures in the table of means at the end: what the study names and a cell has, else the usual."""
     there = set(summary.loc[summary["last"], "name"])
-    return study.measure or [name for name in _USUAL if name in there]
+    measured = [name for name in study.measure if name in there]
+    # Of cells that all failed nothing was measured, and each column says so.
+    return measured or study.measure or [name for name in _USUAL if name in there]
 
 
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:

@@ -71,3 +71,61 @@ def test_a_run_without_objects_names_none(tmp_path: Path) -> None:
     assert load(tmp_path / "run" / "scenario.toml").objects == {}
     assert "Given as Python objects" not in (tmp_path / "run" / "report.html").read_text()
     assert decentral_dp.plan(tmp_path / "run" / "scenario.toml").rounds == 2
+
+
+GRAPH = nx.cycle_graph(7)
+
+
+@pytest.mark.parametrize("table", [None, {}, {"weights": "lazy_metropolis"}, {"kind": "ring", "agents": 3}])
+def test_a_scenario_need_not_name_a_graph_that_is_given(table: Any, tmp_path: Path) -> None:
+    scenario = load("quadratic", FEW).model_dump(exclude_unset=True)
+    scenario.pop("topology")
+    scenario |= {} if table is None else {"topology": table}
+    assert decentral_dp.plan(scenario, topology=GRAPH).topology["agents"] == 7
+    decentral_dp.run(scenario, topology=GRAPH, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"objects\.topology"):
+        decentral_dp.plan(tmp_path / "run" / "scenario.toml")
+    if table is None or "kind" not in table:
+        with pytest.raises(InputError, match=r"topology\.kind"):
+            decentral_dp.plan(scenario)
+
+
+@pytest.mark.parametrize(
+    ("graph", "sentence"),
+    [
+        (nx.DiGraph([(0, 1), (1, 2), (2, 0)]), "topology: DiGraph is directed and has 0 → 1 but not the reverse"),
+        (nx.Graph([(0, 1), (2, 3)]), "topology: this graph falls into 2 components of 2 and 2 agents"),
+        (nx.Graph([(0, 1), (1, 1)]), "topology: Graph: link 1 – 1 links 1 to itself"),
+        (nx.Graph(), "topology: Graph has no nodes"),
+        ({0: [1], 1: [0]}, "topology: got dict; wanted a networkx.Graph"),
+        ("petersen", "topology: got str; wanted a networkx.Graph"),
+    ],
+)
+def test_a_given_graph_is_refused_without_lines_of_the_library_it_comes_from(graph: Any, sentence: str) -> None:
+    with pytest.raises(InputError) as refused:
+        decentral_dp.plan(load("quadratic", FEW), topology=graph)
+    assert str(refused.value).startswith(sentence)
+    assert "(line" not in str(refused.value)
+    assert ".py" not in str(refused.value)
+
+
+def test_a_run_takes_overrides_beside_records_that_are_given() -> None:
+    scenario = load("ring_breast_cancer", FEW).model_dump(exclude_unset=True)
+    one = decentral_dp.run(scenario, overrides=["privacy.epsilon=1.0"])
+    other = decentral_dp.run(load("ring_breast_cancer", [*FEW, "privacy.epsilon=1.0"]))
+    assert one.result.privacy.epsilon_max == other.result.privacy.epsilon_max <= 1.0
+    np.testing.assert_array_equal(one.released["y"], other.released["y"])
+    graph = decentral_dp.run("quadratic", overrides=FEW, topology=GRAPH)
+    assert graph.result.topology["agents"] == 7
+    assert graph.result.rounds == 2
+
+
+def test_a_key_that_one_of_its_table_begins_with_is_suggested() -> None:
+    with pytest.raises(InputError, match=r'privacy\.eps: unknown key; did you mean "epsilon"'):
+        load("ring_breast_cancer", ["privacy.eps=1"])
+
+
+def test_records_for_a_scenario_say_which_command_makes_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"not valid TOML .* decentral-dp new --csv \S*mine\.csv writes one\."):
+        load(tmp_path / "mine.csv")

@@ -47,10 +47,10 @@ def test_pairs_of_two_links_are_pairs() -> None:
         (SQUARE + np.eye(4), "gives a 4 × 4 array, which is no matrix of links"),
         (
             SQUARE[:3],
-            "gives ndarray; wanted a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1",
+            "got ndarray; wanted a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1",
         ),
-        (np.array([[0.5, 1.0], [1.0, 2.0]]), "gives ndarray; wanted"),
-        ([["a", "b"]], "gives list; wanted"),
+        (np.array([[0.5, 1.0], [1.0, 2.0]]), "got ndarray; wanted"),
+        ([["a", "b"]], "got list; wanted"),
     ],
 )
 def test_what_is_no_graph_is_refused(graph: Any, sentence: str) -> None:

@@ -6,13 +6,17 @@ import copy
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.compare_command import carry_out
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare
@@ -21,6 +25,13 @@ from decentral_dp.simulation import run_in_progress
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Descent(LdpSingleLevel):
+    """The lower level alone, by another name."""
+
+
 COORDINATOR = ["algorithm.rounds=2", "run.evaluate_every=1"]
 
 
@@ -180,3 +191,56 @@ def test_the_range_of_a_feature_is_one_setting(tmp_path: Path, undrawn: None) ->
     decentral_dp.run(content, out=tmp_path / "b")
     found = compare(tmp_path / "a", tmp_path / "b").settings
     assert found.to_dict("index") == {"problem.scale.mean area": {"a": [0.0, 3e3], "b": [1.0, 3e3, "log"]}}
+
+
+def test_graphs_that_were_given_as_objects_are_told_apart_by_their_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+    scenario = decentral_dp.load("quadratic", ["algorithm.rounds=2"])
+    for name, graph in (("ring", nx.cycle_graph(7)), ("star", nx.star_graph(5)), ("again", nx.cycle_graph(7))):
+        decentral_dp.run(scenario, topology=graph, out=tmp_path / name)
+    decentral_dp.run(scenario, out=tmp_path / "own")
+    found = compare(tmp_path / "ring", tmp_path / "star")
+    assert found.settings.index.tolist() == ["topology"]
+    words = found.settings.loc["topology"].tolist()
+    assert [text.split(", spectral gap")[0] for text in words] == [
+        "Graph of 7 agents, 7 links",
+        "Graph of 6 agents, 5 links",
+    ]
+    assert compare(tmp_path / "ring", tmp_path / "again").settings.empty
+    # What the scenario names plays no part in the run that was given another.
+    own = compare(tmp_path / "own", tmp_path / "ring").settings
+    assert own.loc["topology.kind", "ring"] is None
+    assert own.loc["topology.kind", "own"] == decentral_dp.load("quadratic").topology.kind
+
+
+def test_of_other_objects_the_classes_are_named_and_that_no_more_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
+    scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2"])
+    for name, scale in (("a", 0.1), ("b", 0.2)):
+        decentral_dp.run(scenario, algorithm=Descent(StepSize(scale)), out=tmp_path / name)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert any("Python objects were given in place of: algorithm." in remark for remark in found.remarks)
+    decentral_dp.run(scenario, out=tmp_path / "c")
+    assert compare(tmp_path / "a", tmp_path / "c").settings.loc["algorithm", "a"] == "Descent (a Python object)"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_column_of_the_terminal_is_cut(
+    width: int, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(tmp_path)
+    names = ["a", "b", "trusted"]
+    carry_out([folders / name for name in names], None, ())
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if not line.startswith("Page")]
+    assert max(map(len, lines)) <= width
+    budgets = lines[lines.index("Budgets") + 1 :]
+    assert budgets[0].split() == names
+    delta = next(line for line in budgets if line.startswith("δ"))
+    assert len(delta.split()) == 4
+    assert " ".join(out.split()).count("trusted") >= 4

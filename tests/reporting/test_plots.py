@@ -73,7 +73,7 @@ def test_a_legend_keeps_clear_of_the_bands_and_a_long_label_is_wrapped() -> None
 def test_titles_say_what_the_curve_does() -> None:
     def words(*values: float) -> str:
         mean = np.array(values)
-        return change("Loss", Curve(np.arange(mean.size) * 5.0, mean, mean, mean, None))
+        return change("Loss", Curve(np.arange(mean.size) * 5.0, mean, mean, mean, None)).replace("\u00a0", " ")
 
     assert words(0.7, 0.5, 0.4) == "Loss falls from 0.7 to 0.4"
     assert words(0.4, 0.41, 0.7) == "Loss rises from 0.4 to 0.7"
@@ -308,3 +308,42 @@ def test_layouts_follow_hop_counts() -> None:
     assert gaps.min() > 0.15
     for m in (1, 2, 3):
         assert layout(m, ring(m)[: m - 1]).shape == (m, 2)
+
+
+def with_graph(folder: Path, **graph: Any) -> Path:
+    result = json.loads((write_run(folder) / "result.json").read_text(encoding="utf-8"))
+    result["topology"] |= graph
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return folder
+
+
+def test_agents_stand_where_the_graph_says_and_are_called_by_their_names(tmp_path: Path) -> None:
+    m = json.loads((write_run(tmp_path / "plain") / "result.json").read_text(encoding="utf-8"))["topology"]["agents"]
+    angle = np.linspace(0.0, 3.0, m)
+    places = np.stack([40.0 * angle, 5.0 * np.cos(angle)], axis=1)
+    names = [f"town {k}" for k in range(m)]
+    names[0] = "a name that is far too long for a picture"
+    folder = with_graph(tmp_path / "named", positions=places.tolist(), labels=names)
+    ax = axes_of("topology", folder)[0]
+    drawn = np.asarray(ax.collections[1].get_offsets())
+    ratio = np.ptp(drawn, axis=0) / np.ptp(places, axis=0)
+    assert ratio[0] == pytest.approx(ratio[1])
+    np.testing.assert_allclose((drawn - drawn.min(axis=0)) / ratio, places - places.min(axis=0), atol=1e-9)
+    texts = [text.get_text() for text in ax.texts]
+    assert [text for text in texts if text.startswith("town")] == names[1:]
+    assert "a name that is …" in texts
+    # Numbers for names say nothing more than the numbers in the circles; coordinates that are none place nobody.
+    folder = with_graph(tmp_path / "numbers", positions=[[0.0, 0.0]] * m, labels=[str(k) for k in range(m)])
+    assert sorted(text.get_text() for text in axes_of("topology", folder)[0].texts) == sorted(str(k) for k in range(m))
+    plain = np.asarray(axes_of("topology", tmp_path / "plain")[0].collections[1].get_offsets())
+    np.testing.assert_array_equal(np.asarray(axes_of("topology", folder)[0].collections[1].get_offsets()), plain)
+
+
+def test_a_round_is_not_parted_from_its_number_at_the_end_of_a_line() -> None:
+    mean = np.r_[np.linspace(1.0, 0.2, 50), np.linspace(0.2, 0.9, 30)]
+    rounds = np.arange(80.0)
+    for width in range(30, 61):
+        with package_style():
+            ax = new_figure(5.6, 3.5).subplots()
+            title(ax, change("Upper loss", Curve(rounds, mean, mean, mean, None)), width)
+        assert not any(line.startswith("49") for line in ax.get_title(loc="left").split("\n"))

@@ -87,3 +87,15 @@ def test_the_page_carries_its_script_and_only_on_request(tmp_path: Path) -> None
     assert page.count("Plotly.newPlot(") >= 3
     assert not re.search(r"<script[^>]+src=|<link[^>]+href=\"http", page)
     assert "R &lt;/script&gt;" in page
+
+
+def test_points_without_an_interval_have_no_bars_and_legends_have_titles() -> None:
+    found = decentral_dp.study(STUDY, jobs=1)
+    for _, traces, layout in figures(found):
+        assert not any("error_y" in trace for trace in traces)
+        assert layout["legend"]["title"]["text"] in ("agents", "")
+    spread = found.summary.assign(low=found.summary["mean"] - 0.5, high=found.summary["mean"] + 1.0)
+    parts = [part for plot in found.study.plots for part in _figures(plot, found.axes, spread, found.cells)]
+    assert sum(part.markup.count('"array": [1.0') for part in parts) >= 2
+    symbols = {trace["marker"]["symbol"] for _, traces, _ in figures(found) for trace in traces}
+    assert {"circle", "square"} <= symbols

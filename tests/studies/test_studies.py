@@ -404,7 +404,7 @@ def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings)
     with package_style():
         for plot in mixed.study.plots[:3]:
             part = selected(mixed.cells, plot.where)
-            figure = study_plots._drawn(plot, mixed.axes, means, part, 0.95)
+            figure = study_plots._drawn(plot, mixed.axes, means, part, mixed.study)
             assert figure is not None
             texts[plot.name] = " ".join(figure.texts[-1].get_text().split())
             crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
@@ -1016,10 +1016,10 @@ def test_the_table_says_what_its_epsilon_is(
     code, out, err = command("study", file, "--jobs", 1)
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert rows["variant"] == ["variant", "guarantee", "δ", "ended", "ok", "epsilon_max", "weight_clean"]
+    assert rows["variant"] == ["variant", "guarantee", "δ", "ended", "ok", "epsilon_max"]
     assert rows["closed"][1:7] == ["certified", "1e-5", "1", "of", "1", "4.00"]
     assert rows["closer"][1:3] == ["certified", "1e-6"]
-    assert rows["open"][1:] == ["no", "guarantee", "–", "1", "of", "1", "∞", "–"]
+    assert rows["open"][1:] == ["no", "guarantee", "–", "1", "of", "1", "∞"]
     assert 'Warning: measure: no cell has measured "weight_clean".' in out
     content["variants"] = [{"name": "closed"}]
     file.write_text(tomli_w.dumps(content))
@@ -1150,3 +1150,32 @@ def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path
     page = (tmp_path / "out" / "report.html").read_text()
     assert "No guarantee: 1 cell." in page
     assert "simulations" not in page
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_the_table_on_a_terminal_is_nowhere_cut(
+    width: int,
+    command: Callable[..., tuple[int, str, str]],
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make()
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["epsilon_max", "epsilon_pure_max", "neighbour_weight", "spectral_gap"]
+    content = {"scenario": "base.toml", "kind": "plan", "measure": names}
+    content["variants"] = [{"name": "a graph with a long name"}, {"name": "short", "set": {"privacy.epsilon": 2.0}}]
+    file = tmp_path / "study.toml"
+    file.write_text(tomli_w.dumps(content))
+    code, out, _ = command("study", file, "--jobs", 1)
+    assert code == 0
+    lines = out.splitlines()
+    assert "…" not in out
+    assert max(len(line) for line in lines if not line.startswith(("Tables", "Report"))) <= width
+    head = next(line for line in lines if "epsilon_max" in line).split()
+    shown = [name for name in names if any(name in line.split() for line in lines)]
+    left = " ".join(out.split()).partition("Not in this table: ")[2].partition(". table.md")[0]
+    assert "epsilon_max" in head
+    assert [*shown, *filter(None, left.split(", "))] == names
+    short = next(line for line in lines if line.startswith("short")).split()
+    assert len(short) == len(["short", "1", "of", "1", *shown])

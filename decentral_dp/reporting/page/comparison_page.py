@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from decentral_dp.reporting.comparison_text import ComparisonTable, comparison_tables
 from decentral_dp.reporting.page.document import document
 from decentral_dp.reporting.page.figures import figure
-from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.reporting.page.markup import Html, breakable, tag
 from decentral_dp.reporting.plots.comparison_plots import write_comparison_plot
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
     if not table.rows:
         return [tag("h2", table.title), tag("p", table.nothing)]
     look = "" if table.numbers else "word"
-    heads = [tag("th", ""), *(tag("th", name, class_=look) for name in runs)]
-    rows = [tag("tr", tag("td", name), *(tag("td", text, class_=look) for text in texts)) for name, texts in table.rows]
-    shown = tag("div", tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)), class_="wide")
+    heads = [tag("th", ""), *(tag("th", breakable(name), class_=look) for name in runs)]
+    rows = [
+        tag("tr", tag("td", breakable(name)), *(tag("td", breakable(text), class_=look) for text in texts))
+        for name, texts in table.rows
+    ]
+    shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="wrapped")
+    shown = tag("div", shown, class_="wide")
     return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]

@@ -25,7 +25,8 @@ CAPTIONS = {
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
     "Lines that coincide are drawn as one, with all their names.",
-    "topology": "Who talks to whom. Places follow hop counts. Where agents differ in ε or in weight on neighbours, "
+    "topology": "Who talks to whom. Places follow hop counts, or the graph's own coordinates. "
+    "Where agents differ in ε or in weight on neighbours, "
     "colour tells.",
 }
 

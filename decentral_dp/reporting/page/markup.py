@@ -31,6 +31,11 @@ def join(parts: Iterable[Part], between: str = "") -> Html:
     return Html(between.join(p.markup if isinstance(p, Html) else html.escape(printable(str(p))) for p in parts))
 
 
+def breakable(text: str) -> Html:
+    """Text whose names may be broken after an underscore, where a column is narrow."""
+    return join(text.replace("_", "_\0").split("\0"), "<wbr>")
+
+
 def formula(text: str) -> Html:
     """Plain text where `_i` and `^-0.5` become subscript and superscript."""
     parts = re.split(r"([_^])(-?\w+(?:\.\w+)?)", text)

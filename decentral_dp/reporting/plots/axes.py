@@ -128,7 +128,7 @@ def change(name: str, c: Curve) -> str:
     low, high = int(np.argmin(c.mean)), int(np.argmax(c.mean))
     clear = 0.1 * (c.mean[high] - c.mean[low])
     peaks = [
-        f"{power_text(c.mean[at])} at round {c.rounds[at]:.0f}"
+        f"{power_text(c.mean[at])} at round\u00a0{c.rounds[at]:.0f}"
         for at, beyond in ((high, c.mean[high] - max(first, last)), (low, min(first, last) - c.mean[low]))
         if beyond > max(clear, 0.01 * abs(first))
     ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = (BLUE, VERMILLION, GREEN, ORANGE)
+_STYLES = ("-", "-", "--", "-.", ":")
 # Held-out scores that are shares, in the order in which they are drawn, with how they are called.
 SHARES = (
     ("test_auc", "AUC"),
@@ -70,7 +71,9 @@ def shares(figure: Figure, d: Drawing) -> bool:
     if not found:
         return False
     ax = figure.subplots()
-    curves = {label: (c, colour, "-") for (label, c), colour in zip(found, _COLOURS, strict=False)}
+    # Shares of the same records may coincide: broken lines let those below them be seen.
+    looks = zip(found, _COLOURS, _STYLES, strict=False)
+    curves = {label: (c, colour, style) for (label, c), colour, style in looks}
     draw_curves(ax, curves)
     flat_axis(ax, np.concatenate([c.mean for _, c in found]))
     ax.set_ylabel("on held-out records")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,15 +16,17 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.plots.axes import title
 from decentral_dp.reporting.plots.drawing import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY
-from decentral_dp.reporting.text import capitalised, topology_name
+from decentral_dp.reporting.text import Json, capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import number
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DRAWN_AGENTS = 1000
 NUMBERED_AGENTS = 30
+_LONGEST_NAME = 16
 
 
 def topology(figure: Figure, d: Drawing) -> bool:
@@ -35,7 +38,8 @@ def topology(figure: Figure, d: Drawing) -> bool:
     if not 1 <= m <= DRAWN_AGENTS or d.trusted:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
-    at, (values, label) = layout(m, edges), _node_values(d.result, m)
+    at, (values, label) = _own_places(graph, m), _node_values(d.result, m)
+    at = layout(m, edges) if at is None else at
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
@@ -52,6 +56,7 @@ def topology(figure: Figure, d: Drawing) -> bool:
     for agent in range(m if m <= NUMBERED_AGENTS else 0):
         ink = "black" if shade[agent] > 0.6 else "white"
         ax.text(at[agent, 0], at[agent, 1], str(agent), color=ink, ha="center", va="center", fontsize=8, zorder=4)
+    _name_agents(ax, at, [str(name) for name in graph.get("labels") or ()])
     centre, (half_width, half_height) = (at.min(axis=0) + at.max(axis=0)) / 2, 0.56 * np.ptp(at, axis=0) + 1e-9
     # As wide as the figure, so that the title has room: a path is flat, a ring is square.
     wide, high = max(half_width, 1.55 * half_height), max(half_width / 1.55, half_height)
@@ -62,6 +67,34 @@ def topology(figure: Figure, d: Drawing) -> bool:
     numbers = f": ρ = {rho:.3f}" if rho is not None and m > 1 else ""
     title(ax, capitalised(topology_name(graph)) + numbers + (f"; {label}" if values is None and label else ""))
     return True
+
+
+def _own_places(graph: Json, m: int) -> Array | None:
+    """(m, 2) the coordinates that the graph brings, such as those of a map; None where it has none."""
+    places = np.asarray(graph.get("positions") or [], dtype=np.float64)
+    if places.shape != (m, 2) or not np.isfinite(places).all() or not np.ptp(places):
+        return None
+    return np.asarray(places / np.ptp(places, axis=0).max())
+
+
+def _name_agents(ax: Axes, at: Array, names: Sequence[str]) -> None:
+    """Write names below the agents of a small graph, where they are more than numbers."""
+    from matplotlib.patheffects import withStroke
+
+    if not 0 < len(names) == len(at) <= NUMBERED_AGENTS or all(name == str(k) for k, name in enumerate(names)):
+        return
+    for place, name in zip(at, names, strict=True):
+        words = ax.annotate(
+            name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…",
+            (float(place[0]), float(place[1])),
+            xytext=(0, -10),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=7.5,
+            zorder=5,
+        )
+        words.set_path_effects([withStroke(linewidth=2.0, foreground="white")])
 
 
 def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:

@@ -32,7 +32,7 @@ SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black
 _COMPRESSION = 3
 # Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
 LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
-STYLE: Mapping[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "axes.titlesize": 10.5,
@@ -62,6 +62,20 @@ STYLE: Mapping[Any, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "decentral_dp",
 }
+# In a paper letters have eight points, as its captions have.
+PAPER_STYLE: dict[Any, Any] = {
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.titlepad": 6.0,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.0,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "figure.constrained_layout.w_pad": 0.03,
+    "figure.constrained_layout.h_pad": 0.03,
+}
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 # What a file would say of the software and the day: the same picture is the same file.
@@ -72,15 +86,26 @@ _UNSAID: Mapping[str, Mapping[str, None]] = {
 
 
 @contextmanager
-def package_style() -> Iterator[None]:
-    """Draw in the style of this package, whatever the caller's settings of matplotlib; they come back afterwards."""
+def package_style(paper: bool = False) -> Iterator[None]:
+    """Draw in the style of this package, whatever the caller's settings of matplotlib; they come back afterwards.
+
+    Args:
+        paper: whether letters and lines have the sizes of a paper's figure.
+    """
     # matplotlib is slow to import and only drawing needs it.
     import matplotlib
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams.update(STYLE | PAPER_STYLE if paper else STYLE)
         yield
+
+
+def letter_size(of: Literal["font", "axes.title"]) -> float:
+    """The size in points of "font" or "axes.title" in the style that is drawn in."""
+    import matplotlib
+
+    return float(matplotlib.rcParams["font.size" if of == "font" else "axes.titlesize"])
 
 
 def new_figure(width: float, height: float) -> Figure:
