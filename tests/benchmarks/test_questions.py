@@ -54,7 +54,7 @@ def test_ask_ratio(benchmark, kind, n, d):
         benchmark.pedantic(ask, rounds=5, warmup_rounds=1)
     benchmark.extra_info["ratio"] = ours / bare
     print(f"\nask {kind} {n} x {d}: {ours / bare:.2f} of two bare passes")
-    assert ours / bare <= 1.3
+    assert ours / bare <= 1.5
 
 
 @pytest.mark.parametrize("kind", ["ridge", "logistic"])
