@@ -193,7 +193,7 @@ class Ledger:
         parts = list(self._frames(None))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
-    def to_parquet(self, path: Path, rows: int = 2**18) -> None:
+    def to_parquet(self, path: Path, rows: int = 2**17) -> None:
         """Write what `to_frame` converts to, without ever holding more than about so many rows of it.
 
         Args:

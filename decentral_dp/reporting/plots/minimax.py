@@ -72,8 +72,8 @@ def shares(figure: Figure, d: Drawing) -> bool:
         return False
     ax = figure.subplots()
     # Shares of the same records may coincide: broken lines let those below them be seen.
-    looks = zip(found, _COLOURS, _STYLES, strict=False)
-    curves = {label: (c, colour, style) for (label, c), colour, style in looks}
+    drawn = zip(found, _COLOURS, _STYLES, strict=False)
+    curves = {label: (c, colour, style) for (label, c), colour, style in drawn}
     draw_curves(ax, curves)
     flat_axis(ax, np.concatenate([c.mean for _, c in found]))
     ax.set_ylabel("on held-out records")
