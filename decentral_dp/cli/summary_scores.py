@@ -98,4 +98,7 @@ def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, fl
 def _value(value: float) -> str:
     if math.isnan(value) or math.isinf(value):
         return "–" if math.isnan(value) else "∞"
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+    if abs(value) >= 1e7:
+        return f"{value:.4g}"
+    # Four digits behind the point say something of a share, and nothing of a price.
+    return f"{value:.4f}" if abs(value) < 10.0 else f"{value:.2f}" if abs(value) < 1e3 else f"{value:.0f}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.metric_words import metric_words
-from decentral_dp.reporting.text import power_text
+from decentral_dp.reporting.text import score_text
 from decentral_dp.simulation.statement import PrivacyStatement
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _free(run: ComparedRun, channel: str) -> str:
 def _metrics(found: Comparison) -> ComparisonTable:
     table = found.metrics
     written: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
-        epsilon_text(v) if name == "epsilon_spent" else _value(v)
+        epsilon_text(v) if name == "epsilon_spent" else score_text(v)
     )
     rows = [(str(n), [written(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
     if rows:
@@ -101,12 +100,6 @@ def _metrics(found: Comparison) -> ComparisonTable:
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
     return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
-
-
-def _value(value: float) -> str:
-    if not math.isfinite(value):
-        return ABSENT if math.isnan(value) else power_text(value)
-    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else power_text(value)
 
 
 def described(name: str) -> str:

@@ -31,6 +31,13 @@ def power_text(value: float, pad: bool = False) -> str:
     return power if short == "1" else f"{short}·{power}"
 
 
+def score_text(value: float) -> str:
+    """`value` in four digits; whole where it has more before the point, as people write prices."""
+    if 1e3 <= abs(value) < 1e7:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else power_text(value)
+
+
 def capitalised(text: str) -> str:
     """`str.capitalize` without lowering the rest: a name within stays a name."""
     return text[:1].upper() + text[1:]

@@ -20,7 +20,7 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.page.markup import tag
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.text import power_text
+from decentral_dp.reporting.text import power_text, score_text
 from decentral_dp.simulation.statement import number
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
@@ -89,6 +89,19 @@ def test_numbers_of_result_json() -> None:
         "−∞",
     ]
     assert power_text(0.35, pad=True) == "0.350"
+    scores = (103256.419, 97097.6, 999.96, 12.34567, 0.5, 5.5e-6, 2.2e7, -1234.5, 0.0, math.nan)
+    assert [score_text(v) for v in scores] == [
+        "103256",
+        "97098",
+        "1000",
+        "12.35",
+        "0.5",
+        "5.5·10⁻⁶",
+        "2.2·10⁷",
+        "-1234",
+        "0",
+        "–",
+    ]
 
 
 @given(st.text())

@@ -11,7 +11,7 @@ from decentral_dp.reporting.page import trusted, trusted_facts
 from decentral_dp.reporting.page.figures import figures
 from decentral_dp.reporting.page.markup import Html, Part, tag
 from decentral_dp.reporting.setting_words import WORDS
-from decentral_dp.reporting.text import article, capitalised, cut_text, power_text, topology_name
+from decentral_dp.reporting.text import article, capitalised, cut_text, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import number
 
@@ -61,7 +61,7 @@ def score_table(result: RunResult) -> Html | None:
         label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + words.endings.get(ending, "")
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
-        shown = ["" if v is None else power_text(v, pad=True) for v in cells]
+        shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
         rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
     heads = [tag("th", text, scope="col") for text in words.columns]
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)) if rows else None
@@ -77,7 +77,7 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     if baseline is not None:
         where += f"Who always says the commonest class has an accuracy of {baseline:.4f} on held-out records. "
     mean_label = [
-        f"{words} of {value:.4g}"
+        f"{words} of {score_text(value)}"
         for name, words in (("test_rmse", "a root mean squared error"), ("test_r2", "an R²"))
         if (value := number(result.baselines.get(name))) is not None
     ]
