@@ -96,6 +96,8 @@ class Ledger:
         >>> laplace = ChannelLedger(channel="y", mechanism="laplace", dimension=1, group=np.zeros(3, dtype=np.int64),
         ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
         >>> ledger = Ledger(3, (laplace,))
+        >>> ledger
+        <Ledger: 3 agents; releases of each channel: y 4>
         >>> from decentral_dp.privacy.accounting.accountants import epsilon_of
         >>> epsilon_of(ledger, delta=0.0).round(4).tolist()
         [1.0, 1.0, 1.0]
@@ -178,6 +180,10 @@ class Ledger:
         import pandas as pd
 
         return pd.DataFrame([_row(c) for c in self.channels])
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{c.channel} {c.rounds.size}" for c in self.channels) or "none"
+        return f"<Ledger: {self.n_agents} agents; releases of each channel: {named}>"
 
     def _repr_html_(self) -> str:
         markup: str = self.summary().to_html(index=False, float_format="{:.4g}".format)
