@@ -4,7 +4,7 @@ Three signs, each of which says something else:
 
     score   the interval of the test accuracy holds that of always the commonest class, or R² is next to that of always
             the mean label
-    loss    it still fell in the last rounds, so that steps were too short or rounds too few
+    loss    it still fell in the last rounds, so that steps were too short or rounds too few; or it rose
     x       what is tuned hardly moved from its start
 
 None says whether noise is the cause. That is known only of the same run without noise, on public or made-up records.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
 _STILL = 0.08
+# A loss rose where its mean over the last fifth is above its start by more than this share of it.
+_ROSE = 0.5
 # Evaluations below which nothing is said of the course of a loss.
 _FEWEST = 10
 # R² less that of always the mean label, up to which little is explained.
@@ -87,26 +89,34 @@ def label_sentence(labels: NDArray[Any], classes: int) -> str:
 
 
 def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
-    """Say that a loss still fell in the last fifth of the rounds; "" where it did not.
+    """Say that a loss still fell in the last fifth of the rounds, or rose over all of them; "" where it did neither.
 
     Args:
         metrics: rows (round, agent, name, value).
-        steps: the key of the step to enlarge.
+        steps: the key of the step to change.
     """
     means = metrics[metrics["agent"] == "mean"]
     for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
         rows = means[means["name"] == name].sort_values("round")
         rounds, values = rows["round"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
-        if values.size < _FEWEST or not np.isfinite(values).all():
+        if not values.size or not np.isfinite(values).all():
             continue
-        end = rounds[-1]
+        end, first = rounds[-1], float(values[0])
         last, before = values[rounds > 0.8 * end], values[(rounds > 0.6 * end) & (rounds <= 0.8 * end)]
-        whole = float(values[0] - last.mean())
+        called, late = name.replace("_", " ").replace(" unreleased", ""), float(last.mean()) if last.size else first
+        whole = first - late
+        if first > 0.0 and -whole > _ROSE * first:
+            return (
+                f"The {called} rose from {first:.2g} to {late:.2g}: steps are too long, or noise adds up over the "
+                f"rounds. Make {steps} smaller, or take fewer rounds."
+            )
+        if values.size < _FEWEST:
+            continue
         # Means over rounds, for under noise two single values may differ by chance.
         fell = float(before.mean() - last.mean()) if before.size else 0.0
-        if whole > 0.0 and fell >= _STILL * whole:
+        if _STILL * whole <= fell <= whole and fell > 0.0:
             return (
-                f"The {name.replace('_', ' ').replace(' unreleased', '')} still fell in the last rounds: {fell:.2g} of "
+                f"The {called} still fell in the last rounds: {fell:.2g} of "
                 f"{whole:.2g} came in the last fifth. Enlarge {steps} or algorithm.rounds."
             )
         return ""

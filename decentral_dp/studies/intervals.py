@@ -196,14 +196,14 @@ def spread_text(mean: float, low: float, high: float, ends: bool = False) -> str
 
     Example:
         >>> spread_text(2.0, 1.5, 2.5), spread_text(0.96, 0.9, 0.98), spread_text(2.0, 2.0, 2.0)
-        (' ± 0.5', ' [0.9, 0.98]', '')
+        (' ± 0.5', ' [0.900, 0.980]', '')
     """
     # Less than a thousandth is not seen in the mean either.
     if not max(mean - low, high - mean) >= 1e-3 * abs(mean):
         return ""
     if not ends and not is_lopsided(mean, low, high):
         return f" ± {power_text(float(f'{(high - low) / 2:.2g}'))}"
-    return f" [{power_text(low)}, {power_text(high)}]"
+    return f" [{power_text(low, pad=True)}, {power_text(high, pad=True)}]"
 
 
 @functools.cache

@@ -187,10 +187,12 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
     ok = int(part["status"].isin(GOOD).sum())
     if row is None or not row["n"]:
         return "–" if ok else FAILED
-    mean = epsilon_text(row["mean"]) if name in (*BUDGETS, *CLAIMS) else power_text(row["mean"])
+    spread = spread_text(row["mean"], row["low"], row["high"], ends)
+    # Three digits throughout where there is an interval: 0.5 beside 0.502 would seem to be less well known.
+    mean = epsilon_text(row["mean"]) if name in (*BUDGETS, *CLAIMS) else power_text(row["mean"], pad=bool(spread))
     # Fewer than ended ok: the others have no such number.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
-    return f"{mean}{spread_text(row['mean'], row['low'], row['high'], ends)}{fewer}"
+    return f"{mean}{spread}{fewer}"
 
 
 def markdown(table: StudyTable) -> str:

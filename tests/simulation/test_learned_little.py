@@ -50,6 +50,17 @@ def test_loss_still_falls(course: object, falls: bool) -> None:
     assert loss_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.y.scale") == ""
 
 
+def test_a_loss_that_rose_asks_for_smaller_steps() -> None:
+    rounds = np.arange(0.0, 51.0, 2.5)
+    rows = pd.DataFrame({"round": rounds, "agent": "mean", "name": "lower_loss", "value": np.exp(rounds / 2.0)})
+    assert "rose from 1 to " in loss_sentence(rows, "algorithm.y.scale")
+    assert "Make algorithm.y.scale smaller" in loss_sentence(rows, "algorithm.y.scale")
+    # A loss below zero has no share of itself, and chance moves one by less than half.
+    assert loss_sentence(rows.assign(value=-1.0 - rounds), "algorithm.y.scale") != ""
+    assert loss_sentence(rows.assign(value=-2.0 + 0.01 * rounds), "algorithm.y.scale") == ""
+    assert loss_sentence(rows.assign(value=1.0 + 0.2 * np.sin(rounds)), "algorithm.y.scale") == ""
+
+
 def test_x_that_stayed() -> None:
     assert "by 0.04 at most" in x_sentence(np.array([[-3.0, -2.96]]), -3.0, 0.3)
     assert x_sentence(np.array([[-3.0, -2.5]]), -3.0, 0.3) == ""

@@ -78,5 +78,5 @@ def test_intervals_in_words() -> None:
     assert described_intervals(["none"], 0.95) == ""
     assert spread_text(0.5, math.nan, math.nan) == ""
     assert spread_text(0.0, -1e-5, 1e-5) == " ± 10⁻⁵"
-    assert spread_text(2.0, 1.5, 2.5, ends=True) == " [1.5, 2.5]"
+    assert spread_text(2.0, 1.5, 2.5, ends=True) == " [1.50, 2.50]"
     assert spread_text(2.0, 2.0, 2.0, ends=True) == ""
