@@ -98,4 +98,7 @@ def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, fl
 def _value(value: float) -> str:
     if math.isnan(value) or math.isinf(value):
         return "–" if math.isnan(value) else "∞"
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+    if abs(value) >= 1e6:
+        return f"{value:.4g}"
+    # Four decimals of a loss; of an error in the label's unit no more digits than say something.
+    return f"{value:.{(4, 2, 1, 0)[sum(abs(value) >= bound for bound in (100.0, 1000.0, 10_000.0))]}f}"

@@ -106,7 +106,9 @@ def _metrics(found: Comparison) -> ComparisonTable:
 def _value(value: float) -> str:
     if not math.isfinite(value):
         return ABSENT if math.isnan(value) else power_text(value)
-    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else power_text(value)
+    if abs(value) < 1e-3 or abs(value) >= 1e5:
+        return power_text(value)
+    return f"{value:.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
 
 
 def described(name: str) -> str:

@@ -20,7 +20,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.compare_command import carry_out
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare
-from decentral_dp.reporting.comparison_text import comparison_tables
+from decentral_dp.reporting.comparison_text import _value, comparison_tables
 from decentral_dp.simulation import run_in_progress
 from tests.conftest import BASE
 
@@ -95,6 +95,14 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
         "nobody is trusted",
         "a coordinator is trusted",
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(67842.1651, "67842"), (1234.567, "1235"), (0.50925, "0.5092"), (4.6784, "4.678"), (2e7, "2·10⁷")],
+)
+def test_numbers_have_four_digits_and_no_exponent_that_is_not_needed(value: float, text: str) -> None:
+    assert _value(value) == text
 
 
 def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path, undrawn: None) -> None:

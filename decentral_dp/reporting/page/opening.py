@@ -119,7 +119,7 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     elif (explained := result.metric("test_r2")) is not None:
         error = number(result.metric("test_rmse"))
         tiles.append(
-            ("Held-out R²", f"{explained:.2f}", "" if error is None else f"root mean squared error {error:.4g}")
+            ("Held-out R²", f"{explained:.2f}", "" if error is None else f"root mean squared error {power_text(error)}")
         )
     rounds, planned = result.rounds, result.rounds if result.rounds_planned is None else result.rounds_planned
     seconds = result.seconds
