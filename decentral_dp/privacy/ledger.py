@@ -179,6 +179,10 @@ class Ledger:
 
         return pd.DataFrame([_row(c) for c in self.channels])
 
+    def __repr__(self) -> str:
+        agents = "1 agent" if self.n_agents == 1 else f"{self.n_agents} agents"
+        return f"<Ledger: {agents}; {', '.join(f'{c.channel} × {c.rounds.size}' for c in self.channels)}>"
+
     def _repr_html_(self) -> str:
         markup: str = self.summary().to_html(index=False, float_format="{:.4g}".format)
         return markup

@@ -23,6 +23,7 @@ from decentral_dp.reporting.comparison import compare
 from decentral_dp.reporting.comparison_text import _value, comparison_tables
 from decentral_dp.simulation import run_in_progress
 from tests.conftest import BASE
+from tests.support.run_folders import Page, read_page
 
 Make = Callable[..., dict[str, Any]]
 
@@ -103,6 +104,16 @@ def test_budgets_and_metrics_are_those_of_the_runs(folders: Path) -> None:
 )
 def test_numbers_have_four_digits_and_no_exponent_that_is_not_needed(value: float, text: str) -> None:
     assert _value(value) == text
+
+
+def test_a_notebook_shows_the_tables_of_the_page_and_the_picture(folders: Path, tmp_path: Path) -> None:
+    found = compare(folders / "a", folders / "b")
+    assert repr(found) == "<Comparison of a, b>"
+    assert repr(found.runs[1]) == "<ComparedRun 'b': <RunResult: ok, 4 rounds, ε = 1.000>>"
+    page, shown = read_page(found.write(tmp_path)), Page(found._repr_html_())
+    assert shown.rows == page.rows
+    assert len(shown.rows) > 10
+    assert found._repr_html_().count("data:image/png;base64,") == 1
 
 
 def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path, undrawn: None) -> None:
