@@ -100,5 +100,5 @@ def _value(value: float) -> str:
         return "–" if math.isnan(value) else "∞"
     if abs(value) >= 1e7:
         return f"{value:.4g}"
-    # Four digits behind the point say something of a share, and nothing of a price.
-    return f"{value:.4f}" if abs(value) < 10.0 else f"{value:.2f}" if abs(value) < 1e3 else f"{value:.0f}"
+    # Four decimals of a loss; of an error in the label's unit no more digits than say something.
+    return f"{value:.{(4, 2, 1, 0)[sum(abs(value) >= bound for bound in (100.0, 1000.0, 10_000.0))]}f}"

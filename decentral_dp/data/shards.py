@@ -72,6 +72,11 @@ class Shards:
     features_cut: Mapping[str, float] = field(default_factory=dict)
     placeholders: str = ""
 
+    def __repr__(self) -> str:
+        # Records are private, and many.
+        n, d = self.features.shape
+        return f"<Shards {self.source!r}: {n} records, {d} features, {len(self.train)} agents>"
+
     @property
     def all_notes(self) -> tuple[str, ...]:
         """`notes`, `given` and `placeholders` where there is something to say."""

@@ -97,7 +97,7 @@ class Ledger:
         ...     rounds=np.arange(1, 5), scale=2.0 * ones, sensitivity={"train": 0.5 * ones}, rate={"train": ones})
         >>> ledger = Ledger(3, (laplace,))
         >>> ledger
-        <Ledger: 3 agents; releases of each channel: y 4>
+        <Ledger: 3 agents; y × 4>
         >>> from decentral_dp.privacy.accounting.accountants import epsilon_of
         >>> epsilon_of(ledger, delta=0.0).round(4).tolist()
         [1.0, 1.0, 1.0]
@@ -182,8 +182,8 @@ class Ledger:
         return pd.DataFrame([_row(c) for c in self.channels])
 
     def __repr__(self) -> str:
-        named = ", ".join(f"{c.channel} {c.rounds.size}" for c in self.channels) or "none"
-        return f"<Ledger: {self.n_agents} agents; releases of each channel: {named}>"
+        agents = "1 agent" if self.n_agents == 1 else f"{self.n_agents} agents"
+        return f"<Ledger: {agents}; {', '.join(f'{c.channel} × {c.rounds.size}' for c in self.channels)}>"
 
     def _repr_html_(self) -> str:
         markup: str = self.summary().to_html(index=False, float_format="{:.4g}".format)

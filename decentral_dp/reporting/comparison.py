@@ -77,6 +77,9 @@ class ComparedRun:
         means = self.metrics[(self.metrics["agent"] == "mean") & (self.metrics["round"] == self.measured_to)]
         return {str(name): float(value) for name, value in means.groupby("name")["value"].last().items()}
 
+    def __repr__(self) -> str:
+        return f"<ComparedRun {self.name!r}: {self.result!r}>"
+
     @property
     def remark(self) -> str | None:
         """A sentence on how it ended, where it did not end as planned."""
@@ -108,6 +111,14 @@ class Comparison:
     """
 
     runs: Sequence[ComparedRun]
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(run.name for run in self.runs)}>"
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.reporting.page.comparison_page import comparison_view
+
+        return comparison_view(self)
 
     @property
     def settings(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from decentral_dp.reporting.page.figures import image
 from decentral_dp.reporting.page.guarantee import verdict
 from decentral_dp.reporting.page.markup import Html, join, tag
 from decentral_dp.reporting.page.opening import lead
-from decentral_dp.reporting.page.outcome import score_table
+from decentral_dp.reporting.page.outcome import change_advice, guess_text, score_table
 from decentral_dp.reporting.text import capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import PrivacyStatement
@@ -28,7 +28,9 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
     parts = [tag("h4", result.title or "Run"), tag("p", lead(result))]
     if result.status != "ok":
         parts.append(tag("p", tag("b", result.status.replace("_", " ")), f": {result.reason or ''}"))
-    return tag("div", *parts, *_budgets(result.privacy), *([] if scores is None else [scores]), *images).markup
+    guess = guess_text(result)
+    beside = [*([tag("p", guess)] if guess else []), *change_advice(result)]
+    return tag("div", *parts, *_budgets(result.privacy), *([] if scores is None else [scores]), *beside, *images).markup
 
 
 def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -> str:

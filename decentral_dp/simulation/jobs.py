@@ -54,13 +54,12 @@ from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, 
 from decentral_dp.topology import Topology
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Job(Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
-    records: kind → per-agent records, unless they are with their agents. rounds: how many will be run (fewer than asked
-    if a cap comes first; then status and reason say so). ledger: planned. budget: its price at privacy.delta. root: of
-    noise, batches and coins; secret where the scenario has no seed.
+    records: kind → those of each agent, unless agents keep them. rounds: to be run; if a cap leaves fewer than asked,
+    status and reason say so. ledger: planned. budget: its price at privacy.delta. root: of all draws; secret unseeded.
 
     Example:
         >>> import decentral_dp
@@ -87,6 +86,9 @@ class Job(Protocol):
     status: str = "ok"
     reason: str | None = None
     root: bytes = field(default=b"", repr=False)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.scenario.title!r}: {self.n_agents} agents, {self.rounds} rounds>"
 
     @property
     def solves(self) -> Literal["bilevel", "minimax"]:
@@ -152,8 +154,7 @@ class Job(Protocol):
 
     def sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
-        run = self.scenario.run
-        return block_sizes(self.n_agents, run.blocks, run.agents_per_block)
+        return block_sizes(self.n_agents, self.scenario.run.blocks, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
         elsewhere = isinstance(self.records, RecordsElsewhere)
@@ -161,7 +162,7 @@ class Job(Protocol):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GossipJob(Job):
     """A job of agents that trust nobody.
 
@@ -253,7 +254,7 @@ class GossipJob(Job):
         return node._replace(dataset=dataset_of(records=self._records_of(agents)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class _Coordinated(Job, Protocol):
     """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
 
@@ -284,7 +285,6 @@ class _Coordinated(Job, Protocol):
 
     @property
     def _final(self) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
-        """Itself, as one of the two classes that there are."""
         return cast("CoordinatorBilevelJob | CoordinatorMinimaxJob", self)
 
     def statement(self) -> PrivacyStatement:
@@ -311,7 +311,7 @@ class _Coordinated(Job, Protocol):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
 
@@ -332,7 +332,7 @@ class CoordinatorBilevelJob(_Coordinated):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
 

@@ -1,10 +1,11 @@
 """Whether a run learned little, and what to change: from its metrics, so in the simulator's view.
 
-Three signs, each of which says something else:
+Four signs, each of which says something else:
 
     score   the interval of the test accuracy holds that of always the commonest class, or R² is next to that of always
-            the mean label
-    loss    it still fell in the last rounds, so that steps were too short or rounds too few; or it rose
+            the mean label, or below it
+    loss    it still fell in the last rounds, so that steps were too short or rounds too few
+    rise    a loss ended above its start, so that steps were too long for it, or for the noise
     x       what is tuned hardly moved from its start
 
 None says whether noise is the cause. That is known only of the same run without noise, on public or made-up records.
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
 
 # A loss still falls where the last fifth of the rounds has at least this share of the whole fall.
 _STILL = 0.08
-# A loss rose where its mean over the last fifth is above its start by more than this share of it.
-_ROSE = 0.5
 # Evaluations below which nothing is said of the course of a loss.
 _FEWEST = 10
+_FEWEST_OF_A_RISE = 3
 # R² less that of always the mean label, up to which little is explained.
 _EXPLAINED = 0.05
+# A loss rose where the mean of its last fifth is above its start by more than this share of it.
+_ROSE = 0.1
 # x hardly moved where no coordinate went farther than this share of max(1, |its start|).
 _MOVED = 0.05
 _LOSSES = ("lower_loss", "upper_loss", "primal")
@@ -66,9 +68,10 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
             )
     guess = known.get("test_r2", math.nan)
     if math.isfinite(explained) and math.isfinite(guess) and explained - guess < _EXPLAINED:
+        place = "next to" if explained - guess > -_EXPLAINED else "below"
         return (
-            f"The run learned little: its R² of {explained:.3f} on held-out records is next to {guess:.3f}, that of "
-            "always the mean label."
+            f"The run learned little: its R² of {_decimals(explained)} on held-out records is {place} "
+            f"{_decimals(guess)}, that of always the mean label."
         )
     return ""
 
@@ -89,38 +92,45 @@ def label_sentence(labels: NDArray[Any], classes: int) -> str:
 
 
 def loss_sentence(metrics: pd.DataFrame, steps: str) -> str:
-    """Say that a loss still fell in the last fifth of the rounds, or rose over all of them; "" where it did neither.
+    """Say that a loss still fell in the last fifth of the rounds; "" where it did not.
 
     Args:
         metrics: rows (round, agent, name, value).
-        steps: the key of the step to change.
+        steps: the key of the step to enlarge.
     """
-    means = metrics[metrics["agent"] == "mean"]
-    for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
-        rows = means[means["name"] == name].sort_values("round")
-        rounds, values = rows["round"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
-        if not values.size or not np.isfinite(values).all():
-            continue
-        end, first = rounds[-1], float(values[0])
-        last, before = values[rounds > 0.8 * end], values[(rounds > 0.6 * end) & (rounds <= 0.8 * end)]
-        called, late = name.replace("_", " ").replace(" unreleased", ""), float(last.mean()) if last.size else first
-        whole = first - late
-        if first > 0.0 and -whole > _ROSE * first:
-            return (
-                f"The {called} rose from {first:.2g} to {late:.2g}: steps are too long, or noise adds up over the "
-                f"rounds. Make {steps} smaller, or take fewer rounds."
-            )
-        if values.size < _FEWEST:
-            continue
-        # Means over rounds, for under noise two single values may differ by chance.
-        fell = float(before.mean() - last.mean()) if before.size else 0.0
-        if _STILL * whole <= fell <= whole and fell > 0.0:
-            return (
-                f"The {called} still fell in the last rounds: {fell:.2g} of "
-                f"{whole:.2g} came in the last fifth. Enlarge {steps} or algorithm.rounds."
-            )
+    name, rounds, values = _course(metrics, _FEWEST)
+    if not values.size:
         return ""
+    end = rounds[-1]
+    last, before = values[rounds > 0.8 * end], values[(rounds > 0.6 * end) & (rounds <= 0.8 * end)]
+    whole = float(values[0] - last.mean())
+    # Means over rounds, for under noise two single values may differ by chance.
+    fell = float(before.mean() - last.mean()) if before.size else 0.0
+    if _STILL * whole <= fell <= whole and fell > 0.0:
+        return (
+            f"The {name} still fell in the last rounds: {fell:.2g} of {whole:.2g} came in the last fifth. Enlarge "
+            f"{steps} or algorithm.rounds."
+        )
     return ""
+
+
+def rise_sentence(metrics: pd.DataFrame, steps: str) -> str:
+    """Say that a loss ended above its start; "" where it did not.
+
+    Args:
+        metrics: rows (round, agent, name, value).
+        steps: the key of the step to make smaller.
+    """
+    name, rounds, values = _course(metrics, _FEWEST_OF_A_RISE)
+    if not values.size:
+        return ""
+    last = float(values[rounds > 0.8 * rounds[-1]].mean())
+    if last <= values[0] + _ROSE * abs(values[0]):
+        return ""
+    return (
+        f"The {name} rose, from {values[0]:.2g} to {last:.2g}: steps were too long, for the loss or for this noise. "
+        f"Make {steps} smaller."
+    )
 
 
 def x_sentence(published: Array, start: float, step: float) -> str:
@@ -154,6 +164,22 @@ def cause_sentence(noisy: bool) -> str:
         "Whether noise is the cause is not known from this run: --set privacy.guarantee=none shows it, without any "
         "privacy, so on public or made-up records."
     )
+
+
+def _course(metrics: pd.DataFrame, fewest: int) -> tuple[str, Array, Array]:
+    """The first loss that was measured often enough: its name in words, the rounds, and its mean at each."""
+    means = metrics[metrics["agent"] == "mean"]
+    for name in (stem + ending for ending in _ENDINGS for stem in _LOSSES):
+        rows = means[means["name"] == name].sort_values("round")
+        rounds, values = rows["round"].to_numpy(dtype=float), rows["value"].to_numpy(dtype=float)
+        if values.size >= fewest and np.isfinite(values).all():
+            return name.replace("_", " ").replace(" unreleased", ""), rounds, values
+    return "", np.empty(0), np.empty(0)
+
+
+def _decimals(value: float) -> str:
+    """Two decimals, and no 0 with a sign; fewer of what is large."""
+    return f"{value:.3g}" if abs(value) >= 10.0 else f"{round(value, 2) + 0.0:.2f}"
 
 
 def _ended(ends: Mapping[str, float], stem: str) -> float:

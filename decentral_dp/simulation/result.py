@@ -14,6 +14,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -54,7 +55,7 @@ class RunResult(Mapping[str, Any]):
         return len(self.content)
 
     def __repr__(self) -> str:
-        return f"<RunResult: {self.status}, {self.rounds} rounds, ε = {self.privacy.epsilon_max}>"
+        return f"<RunResult: {self.status}, {self.rounds} rounds, ε = {epsilon_text(self.privacy.epsilon_max)}>"
 
     def to_json(self) -> str:
         """The text of `result.json`; infinities are "inf" and "-inf", NaN is null."""

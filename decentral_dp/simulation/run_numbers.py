@@ -18,6 +18,7 @@ from decentral_dp.simulation.learned_little import (
     cause_sentence,
     label_sentence,
     loss_sentence,
+    rise_sentence,
     score_sentence,
     x_sentence,
 )
@@ -110,8 +111,9 @@ def _learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[s
     if not (score or falling):
         # A model that learned is no worse for an x that stayed where it was put.
         return []
+    rising = rise_sentence(metrics, step) if score else ""
     cause = cause_sentence(job.scenario.privacy.guarantee != "none") if score else ""
-    return [s for s in (score, falling, _of_x(job, outcome), cause) if s]
+    return [s for s in (score, falling, rising, _of_x(job, outcome), cause) if s]
 
 
 def _of_x(job: Job, outcome: Outcome) -> str:

@@ -29,6 +29,29 @@ def test_a_run_shows_its_budget_its_scores_and_two_pictures(run: Run) -> None:
     assert markup.count("data:image/png;base64,") == 2
 
 
+def test_a_run_shows_what_a_guess_scores_and_what_to_change(run: Run) -> None:
+    guess = f"Who always says the commonest class has an accuracy of {run.result.baselines['test_accuracy']:.3f}"
+    assert guess in run._repr_html_()
+    noisy = decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=10", "privacy.epsilon=0.001"]))
+    assert noisy.result.learning
+    assert "What to change." in noisy._repr_html_()
+    assert noisy.result.learning[0].split(":")[0] in noisy._repr_html_()
+
+
+def test_a_result_prints_its_budget_as_everything_else_does(run: Run) -> None:
+    assert repr(run.result) == "<RunResult: ok, 10 rounds, ε = 4.00>"
+
+
+def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> None:
+    for job in (run.job, decentral_dp.build("dp_bilevel"), decentral_dp.build("dp_sgda")):
+        for thing in (job, job.shards, job.ledger):
+            assert len(repr(thing)) < 200
+            assert "\n" not in repr(thing)
+            assert "array" not in repr(thing)
+    assert repr(run.job.shards) == "<Shards 'breast_cancer': 569 records, 30 features, 10 agents>"
+    assert repr(run.records) == "<Ledger: 10 agents; y × 10, z × 10, x × 10>"
+
+
 def test_a_run_that_diverged_says_so() -> None:
     steep = ["algorithm.x.scale=1e300", "algorithm.rounds=9", 'privacy.guarantee="none"']
     diverged = decentral_dp.run(decentral_dp.load("quadratic", steep))

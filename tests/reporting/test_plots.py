@@ -95,6 +95,23 @@ def test_a_single_evaluation_has_readable_axes(tmp_path: Path) -> None:
         assert "at round 0" in ax.get_title(loc="left")
 
 
+@pytest.mark.parametrize("last", [-126.0, -1.5, 0.4])
+def test_the_last_explained_share_is_on_the_axis_however_low_it_is(last: float, tmp_path: Path) -> None:
+    folder = write_run(tmp_path, rounds=3)
+    kept = pd.read_parquet(folder / "metrics.parquet")
+    rounds, values = [0, 1, 2, 3], [-900.0, -500.0, last + 0.1, last]
+    named = {"test_r2": values, "test_rmse": [928139.1426] * 4}
+    rows = [pd.DataFrame({"round": rounds, "agent": "mean", "name": n, "value": v}) for n, v in named.items()]
+    pd.concat([kept, *rows]).to_parquet(folder / "metrics.parquet")
+    ax = axes_of("explained", folder)[0]
+    low, high = ax.get_ylim()
+    # Earlier values that are far lower do not press the last ones together.
+    assert max(-900.0, 2.0 * min(last, -1.0)) < low < last < high
+    words = " ".join(ax.get_title(loc="left").split())
+    score = f"{last:.2f}".replace("-", "−")
+    assert words == f"Final held-out R² {score}, root mean squared error 9.28·10⁵"
+
+
 def test_the_upper_variable_is_drawn_per_coordinate(tmp_path: Path) -> None:
     folder = write_run(tmp_path, agents=3)
     x = np.array([[-3.2, -2.0], [-3.0, -1.0], [-2.5, -3.0]])

@@ -10,7 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation.learned_little import loss_sentence, score_sentence, x_sentence
+from decentral_dp.simulation.learned_little import loss_sentence, rise_sentence, score_sentence, x_sentence
 from decentral_dp.simulation.plan_text import console, print_plan
 
 
@@ -50,15 +50,53 @@ def test_loss_still_falls(course: object, falls: bool) -> None:
     assert loss_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.y.scale") == ""
 
 
-def test_a_loss_that_rose_asks_for_smaller_steps() -> None:
+@pytest.mark.parametrize(
+    ("explained", "place"), [(0.02, "next to"), (-0.02, "next to"), (-0.4, "below"), (-126.0, "below")]
+)
+def test_far_below_a_guess_is_not_next_to_it(explained: float, place: str) -> None:
+    said = score_sentence({"test_r2": explained}, {"test_r2": -1e-4}, 100)
+    assert f"is {place} 0.00, that of always the mean label" in said
+
+
+@pytest.mark.parametrize(
+    ("course", "rises"),
+    [
+        (lambda t: 0.7 + 0.1 * t, True),
+        (lambda t: np.where(t > 10.0, 5.0, 0.7), True),
+        # Above its start half-way, and below at the end.
+        (lambda t: 0.7 + np.sin(t / 16.0) - 0.01 * t, False),
+        (lambda t: np.full_like(t, 0.7) + 0.01 * (t > 0), False),
+        (lambda t: np.exp(-t / 5.0), False),
+    ],
+)
+def test_loss_rose(course: object, rises: bool) -> None:
     rounds = np.arange(0.0, 51.0, 2.5)
+    rows = {"round": rounds, "agent": "mean", "name": "lower_loss", "value": course(rounds)}  # type: ignore[operator]
+    said = rise_sentence(pd.DataFrame(rows), "algorithm.y.scale")
+    assert bool(said) == rises
+    assert said.endswith("Make algorithm.y.scale smaller.") == rises
+    assert rise_sentence(pd.DataFrame(rows).iloc[-4:], "algorithm.y.scale") == ""
+
+
+def test_a_rise_shows_in_few_evaluations_and_a_wave_is_none() -> None:
+    rounds = np.linspace(0.0, 50.0, 4)
     rows = pd.DataFrame({"round": rounds, "agent": "mean", "name": "lower_loss", "value": np.exp(rounds / 2.0)})
-    assert "rose from 1 to " in loss_sentence(rows, "algorithm.y.scale")
-    assert "Make algorithm.y.scale smaller" in loss_sentence(rows, "algorithm.y.scale")
-    # A loss below zero has no share of itself, and chance moves one by less than half.
-    assert loss_sentence(rows.assign(value=-1.0 - rounds), "algorithm.y.scale") != ""
-    assert loss_sentence(rows.assign(value=-2.0 + 0.01 * rounds), "algorithm.y.scale") == ""
-    assert loss_sentence(rows.assign(value=1.0 + 0.2 * np.sin(rounds)), "algorithm.y.scale") == ""
+    assert "rose, from 1 to " in rise_sentence(rows, "algorithm.y.scale")
+    assert rise_sentence(rows.iloc[:2], "algorithm.y.scale") == ""
+    many = np.arange(0.0, 51.0, 2.5)
+    wave = pd.DataFrame({"round": many, "agent": "mean", "name": "lower_loss", "value": 1.0 + 0.2 * np.sin(many)})
+    # It ends lower than it was before, and no lower than it began.
+    assert loss_sentence(wave, "algorithm.y.scale") == ""
+
+
+def test_steps_that_are_too_long_are_said_and_shorter_ones_are_not() -> None:
+    long, short = (
+        decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=60", f"algorithm.y.scale={y}"]))
+        for y in (300.0, 2.0)
+    )
+    assert any("The lower loss rose" in sentence for sentence in long.result.learning)
+    assert "learned little" in " ".join(long.result.learning)
+    assert "rose" not in " ".join(short.result.learning)
 
 
 def test_x_that_stayed() -> None:

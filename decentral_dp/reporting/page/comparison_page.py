@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from decentral_dp.reporting.comparison_text import ComparisonTable, comparison_tables
@@ -21,6 +22,20 @@ _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a
 def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) -> Path:
     """Write `comparison.html` and the picture into a folder, and return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
+    title, sections = _sections(found, folder, formats)
+    path = folder / "comparison.html"
+    path.write_text(document(title, sections), encoding="utf-8")
+    return path
+
+
+def comparison_view(found: Comparison) -> str:
+    """Markup for a notebook: what the page has, without its style."""
+    with TemporaryDirectory() as folder:
+        return tag("div", *_sections(found, Path(folder), ())[1]).markup
+
+
+def _sections(found: Comparison, folder: Path, formats: Sequence[Any]) -> tuple[str, list[Html]]:
+    """The title and the parts of the page; pictures are written into the folder."""
     written = write_comparison_plot(found, folder / "comparison", ["png", *formats])
     picture = [figure(path.read_bytes(), _CAPTION) for path in written if path.suffix == ".png"]
     title = f"{len(found.runs)} runs side by side"
@@ -38,9 +53,7 @@ def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) ->
         *(part for table in comparison_tables(found) for part in _table(table, [run.name for run in found.runs])),
         *([tag("h2", "Curves"), *picture] if picture else []),
     ]
-    path = folder / "comparison.html"
-    path.write_text(document(title, sections), encoding="utf-8")
-    return path
+    return title, sections
 
 
 def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:

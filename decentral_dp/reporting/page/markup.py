@@ -32,8 +32,8 @@ def join(parts: Iterable[Part], between: str = "") -> Html:
 
 
 def breakable(text: str) -> Html:
-    """Text whose names may be broken after an underscore, where a column is narrow."""
-    return join(text.replace("_", "_\0").split("\0"), "<wbr>")
+    """Text whose names may be broken after an underscore, or a dot between keys, where a column is narrow."""
+    return join(re.split(r"(?<=_)|(?<=\.)(?=[a-z])", text), "<wbr>")
 
 
 def formula(text: str) -> Html:

@@ -10,7 +10,7 @@ from decentral_dp.reporting.page import trusted_facts
 from decentral_dp.reporting.page.markup import Html, Part, join, tag
 from decentral_dp.reporting.page.settings import schedules, settings_text
 from decentral_dp.reporting.setting_words import WORDS
-from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, topology_name
+from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import PrivacyStatement, number
 
@@ -119,7 +119,7 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     elif (explained := result.metric("test_r2")) is not None:
         error = number(result.metric("test_rmse"))
         tiles.append(
-            ("Held-out R²", f"{explained:.2f}", "" if error is None else f"root mean squared error {error:.4g}")
+            ("Held-out R²", f"{explained:.2f}", "" if error is None else f"root mean squared error {score_text(error)}")
         )
     rounds, planned = result.rounds, result.rounds if result.rounds_planned is None else result.rounds_planned
     seconds = result.seconds

@@ -67,22 +67,26 @@ def score_table(result: RunResult) -> Html | None:
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)) if rows else None
 
 
+def guess_text(result: RunResult) -> str:
+    """The scores of who always says the same, a sentence with a space after it; "" where none are known."""
+    accuracy, error, explained = (
+        number(result.baselines.get(name)) for name in ("test_accuracy", "test_rmse", "test_r2")
+    )
+    if accuracy is not None:
+        return f"Who always says the commonest class has an accuracy of {accuracy:.3f} on held-out records. "
+    said = [] if error is None else [f"a root mean squared error of {score_text(error)}"]
+    # R² of a mean over the train records is 0 but for chance; + 0.0 leaves no sign on it.
+    said += [] if explained is None else [f"an R² of {round(explained, 3) + 0.0:.3f}"]
+    return f"Who always says the mean label has {' and '.join(said)} on held-out records. " if said else ""
+
+
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     """A table of the last metrics, and the curves."""
     table = score_table(result)
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
         where += "The last evaluation before the run diverged. "
-    baseline = number(result.baselines.get("test_accuracy"))
-    if baseline is not None:
-        where += f"Who always says the commonest class has an accuracy of {baseline:.4f} on held-out records. "
-    mean_label = [
-        f"{words} of {score_text(value)}"
-        for name, words in (("test_rmse", "a root mean squared error"), ("test_r2", "an R²"))
-        if (value := number(result.baselines.get(name))) is not None
-    ]
-    if mean_label:
-        where += f"Who always says the mean label has {' and '.join(mean_label)} on held-out records. "
+    where += guess_text(result)
     if result.labels_cut:
         where += f"{result.labels_cut:.1%} of the labels lie outside problem.label_range, and scores know them as cut. "
     if told := cut_text(result.features_cut):
@@ -97,9 +101,14 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
         *(trusted_facts.published_text(published_x(folder), result) if result.privacy.is_trusted else []),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
         *([] if table is None else [tag("div", table, class_="wide", tabindex="0")]),
-        *([tag("p", tag("strong", "What to change. "), " ".join(result.learning))] if result.learning else []),
+        *change_advice(result),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
     ]
+
+
+def change_advice(result: RunResult) -> list[Html]:
+    """A paragraph on what to change; nothing where the run learned."""
+    return [tag("p", tag("strong", "What to change. "), " ".join(result.learning))] if result.learning else []
 
 
 def topology_section(folder: Path, result: RunResult) -> list[Html]:

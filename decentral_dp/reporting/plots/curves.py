@@ -79,13 +79,13 @@ def explained(figure: Figure, d: Drawing) -> bool:
     ax.axhline(0.0, color=GREY, linewidth=1.0, linestyle=":")
     ax.set_ylabel(f"R² {'of the exact lower solution' if d.solved else 'on held-out records'}")
     flat_axis(ax, _all_of([main]))
-    # Early values may be far below 0, where one of them says as much as another.
+    # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
     low, high = ax.get_ylim()
-    ax.set_ylim(max(low, -1.0), min(max(high, 0.05), 1.005))
+    ax.set_ylim(max(low, min(-1.0, 1.1 * float(main.low[-1]))), min(max(high, 0.05), 1.005))
     when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out R²"
-    title(
-        ax, f"{when} {main.ends[1]:.2f}" + ("" if error is None else f", root mean squared error {error.ends[1]:.3g}")
-    )
+    off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
+    score = f"{main.ends[1]:.2f}".replace("-", "−")
+    title(ax, f"{when} {score}{off}", 52)
     return True
 
 
