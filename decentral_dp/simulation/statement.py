@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
+from decentral_dp.formatting import delta_text, epsilon_text
+
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Who trusts whom, and what is solved."""
 
@@ -197,7 +199,7 @@ class Signal:
         return {"one_release": self.one_release, "all_releases": self.all_releases}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
     """The guarantee of a job and its price, in numbers and sentences that anyone may know.
 
@@ -243,6 +245,10 @@ class PrivacyStatement:
     signal: Mapping[str, Signal] = field(default_factory=dict)
     notes: tuple[str, ...]
     cautions: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        price = f"ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)}"
+        return f"<PrivacyStatement: {self.guarantee.replace('_', ' ')}, {price}, worst of {len(self.agents)} agents>"
 
     @property
     def is_trusted(self) -> bool:
