@@ -21,7 +21,7 @@ from decentral_dp.config.missing_keys import missing_keys, missing_sentence
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted, quoted_path
-from decentral_dp.files.regular import is_file, is_there, regular
+from decentral_dp.files.regular import is_file, is_there, regular, stems_beside
 
 # What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
@@ -55,11 +55,11 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         return path
     if name_or_file in shipped:
         return shipped_folder(what) / f"{name_or_file}.toml"
-    other = _other(what)
-    if name_or_file in shipped_names(other):
-        raise InputError(_mistaken(name_or_file, what, other))
-    near = difflib.get_close_matches(path.stem, shipped, n=3, cutoff=0.5)
-    meant = f"; did you mean {' or '.join(quoted(n) for n in near)}?" if near else "."
+    if name_or_file in shipped_names(_other(what)):
+        raise InputError(_mistaken(name_or_file, what, _other(what)))
+    known = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
+    near = [known[stem] for stem in difflib.get_close_matches(path.stem, known, n=3, cutoff=0.5)]
+    meant = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     mend = f'Give the path of a .toml file, or a name from "decentral-dp list {Path(_FOLDERS[what]).name}".'
     name = quoted_path(name_or_file)
     wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"

@@ -80,6 +80,14 @@ def is_file(path: Path) -> bool:
     return is_there(path) and path.is_file()
 
 
+def stems_beside(path: Path, suffix: str) -> dict[str, str]:
+    """Files of this suffix in the folder of a path: name without suffix → path; none where it cannot be listed."""
+    try:
+        return {p.stem: str(p) for p in sorted(path.parent.glob(f"*{suffix}")) if p.is_file()}
+    except (OSError, ValueError):
+        return {}
+
+
 def refuse_above(size: int, begins: str, counts: bool = True) -> None:
     """Raise InputError for more bytes than are read at most. begins: the refusal, up to its verb."""
     if counts and size > most_bytes():

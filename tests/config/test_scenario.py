@@ -482,3 +482,19 @@ def test_whole_numbers_of_algorithms_fit_into_64_bits(kind: str) -> None:
         given = {**content, "algorithm": {**content["algorithm"], key: 2**63}}
         with pytest.raises(InputError, match=rf"^algorithm\.{key}: got 9223372036854775808, wanted"):
             load(given)
+
+
+@pytest.mark.parametrize("name", ["churn_redy.toml", "churn_ready", "churn"])
+def test_a_name_close_to_a_file_of_the_folder_is_told_which(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "churn_ready.toml").write_text("seed = 1\n")
+    (tmp_path / "churn_ready.csv").write_text("a,b\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r'did you mean "churn_ready\.toml"\?'):
+        load(name)
+    with pytest.raises(InputError, match=r'did you mean "[^"]*/churn_ready\.toml"\?'):
+        load(str(tmp_path / name))
+    with pytest.raises(InputError) as refused:
+        load(str(tmp_path / "nowhere" / name))
+    assert "did you mean" not in str(refused.value)
