@@ -126,3 +126,16 @@ def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
         place(figure.get_figheight() + rows * panel)
         figure.draw_without_rendering()
         place(figure.get_figheight() + rows * (panel - figure.axes[0].bbox.height / figure.dpi))
+    _centre_side_label(figure)
+
+
+def _centre_side_label(figure: Figure) -> None:
+    """Put the label beside all panels at the middle of theirs: matplotlib takes that of the figure, with its foot."""
+    figure.draw_without_rendering()
+    places = [ax.get_position() for ax in figure.axes if ax.get_visible()]
+    middle = (min(p.y0 for p in places) + max(p.y1 for p in places)) / 2
+    for label in figure.texts:
+        # The only words of the figure itself that are turned.
+        if label.get_rotation():
+            half = label.get_window_extent().height / figure.bbox.height / 2
+            label.set_y(min(max(middle, half), 1.0 - half))

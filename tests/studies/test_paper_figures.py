@@ -111,3 +111,15 @@ def test_names_of_many_values_are_turned_where_a_panel_is_narrow(found: Findings
 def test_a_width_that_no_paper_has_is_refused(width: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="width"):
         decentral_dp.study({**STUDY, "width": width}, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("width", [3.3, None])
+@pytest.mark.parametrize("name", ["many", "gap"])
+def test_the_label_beside_the_panels_is_at_their_middle(found: Findings, name: str, width: float | None) -> None:
+    figure = drawn(found, width)[name]
+    (label,) = (text for text in figure.texts if text.get_rotation())
+    panels = [ax.get_window_extent() for ax in figure.axes if ax.get_visible()]
+    high = label.get_window_extent()
+    middle = (min(p.y0 for p in panels) + max(p.y1 for p in panels)) / 2
+    assert (high.y0 + high.y1) / 2 == pytest.approx(middle, abs=1.0)
+    assert 0.0 <= high.y0 < high.y1 <= figure.bbox.height
