@@ -25,6 +25,8 @@ COUNTS = ("ok", "diverged")
 # Means over agents or records that lie in [0, 1]; they are not counts out of a known number, for agents differ.
 _SHARES = re.compile(r"(test_)?(accuracy|auc|f1|worst_class_accuracy|critic_auc|weight_clean|weight_corrupted)")
 _ENDINGS = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
+# Above this, squares of values and their sum may not be finite.
+_HUGE = 1e150
 WORDS = {
     "wilson": "Wilson's for counts of cells",
     "logit": "Student's t on the logit scale for shares",
@@ -109,10 +111,13 @@ def interval(values: Array | Sequence[float], confidence: float) -> tuple[float,
         # Infinities of both signs have no mean.
         total = float(v[~np.isfinite(v)][0])
         return (total if (v[~np.isfinite(v)] == total).all() else math.nan), math.nan, math.nan
-    mean = float(v.mean())
+    # What diverged without overflowing has squares, and sums, that do; by a power of two no bit of a quotient is lost.
+    largest = float(np.abs(v).max())
+    unit = 2.0**600 if largest > _HUGE else 1.0
+    mean = unit * float((v / unit).mean())
     if v.size == 1:
         return mean, math.nan, math.nan
-    half = _quantile(confidence, v.size) * float(v.std(ddof=1)) / math.sqrt(v.size)
+    half = _quantile(confidence, v.size) * (unit * float((v / unit).std(ddof=1))) / math.sqrt(v.size)
     return mean, mean - half, mean + half
 
 

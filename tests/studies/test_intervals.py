@@ -70,6 +70,15 @@ def test_a_quantity_has_the_interval_that_fits_it(name: str, values: list[float]
     assert math.isnan(found.low) == (kind == "none")
 
 
+def test_values_whose_squares_overflow_have_an_interval() -> None:
+    values = np.array([1.0, 2.0, 4.0, 3.5])
+    plain = interval(values, 0.95)
+    assert interval(values * 1e200, 0.95) == pytest.approx([1e200 * v for v in plain], rel=1e-12)
+    mean, low, high = interval([1.7e308, 1.6e308, 1.5e308], 0.95)
+    assert mean == pytest.approx(1.6e308)
+    assert low < mean < high
+
+
 def test_intervals_in_words() -> None:
     assert described_intervals(["student", "none"], 0.9) == "90 % intervals: Student's t"
     assert described_intervals(["student", "logit"], 0.95).endswith(
