@@ -24,7 +24,7 @@ from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.shown import shown
-from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, PARTITIONS
+from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
 from decentral_dp.data import load as load_data
 from decentral_dp.data.libsvm import COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
@@ -267,7 +267,7 @@ def _data(name: str) -> str:
         return _images(name)
     if name in ENVIRONMENTS:
         return _played(name)
-    if name in ("celeba", "femnist"):
+    if name in FILED:
         return _docstring(f"decentral_dp.data.{name}")
     if name in COLLECTED:
         return _docstring("decentral_dp.data.libsvm")

@@ -101,4 +101,6 @@ def _value(value: float) -> str:
     if abs(value) >= 1e7:
         return f"{value:.4g}"
     # Four decimals of a loss; of an error in the label's unit no more digits than say something.
-    return f"{value:.{(4, 2, 1, 0)[sum(abs(value) >= bound for bound in (100.0, 1000.0, 10_000.0))]}f}"
+    size = abs(value)
+    digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
+    return f"{value:.{digits}f}"

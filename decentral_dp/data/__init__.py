@@ -2,7 +2,7 @@
 
 from decentral_dp.data.dataset import Dataset, nearest
 from decentral_dp.data.images import COLLECTIONS
-from decentral_dp.data.loaders import DATASETS, load
+from decentral_dp.data.loaders import DATASETS, FILED, load
 from decentral_dp.data.partition import PARTITIONS, partition
 from decentral_dp.data.roles import Split, held_out, split
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
@@ -14,6 +14,7 @@ __all__ = [
     "COLLECTIONS",
     "DATASETS",
     "ENVIRONMENTS",
+    "FILED",
     "PARTITIONS",
     "Dataset",
     "Draw",

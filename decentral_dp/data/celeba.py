@@ -15,7 +15,6 @@ own division, partition, each by path. Without the last, the share problem.test 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ import numpy as np
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, nearest
 from decentral_dp.data.fetch import Declared, check, is_url, read
-from decentral_dp.data.images import DATA_VARIABLE
+from decentral_dp.data.images import DATA_VARIABLE, own_folder
 from decentral_dp.data.record_files import matrix, opened
 from decentral_dp.errors import InputError
 
@@ -83,9 +82,8 @@ def load_celeba(
 
 def _found(files: Mapping[str, Any] | None, root: Path | None) -> dict[str, Declared]:
     if files is None:
-        base = os.environ.get(DATA_VARIABLE)
-        folder = Path(base or "").expanduser() / "celeba"
-        if not base or not folder.is_dir():
+        folder = own_folder("celeba")
+        if folder is None or not folder.is_dir():
             raise InputError(
                 "problem.files: celeba needs files, and nothing stands in for them. Give folder, or attributes and "
                 f"features, or put {' and '.join(list(FILES.values())[:2])} into the folder celeba of {DATA_VARIABLE}."

@@ -12,7 +12,6 @@ public. The files are problem.files, with folder = …, and sha256 by file name 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, nearest
 from decentral_dp.data.fetch import Declared, read
-from decentral_dp.data.images import DATA_VARIABLE
+from decentral_dp.data.images import DATA_VARIABLE, own_folder
 from decentral_dp.errors import InputError, quoted, quoted_path
 
 CLASSES = tuple(range(62))
@@ -95,11 +94,10 @@ def _folder(files: Mapping[str, Any] | None, root: Path | None) -> Path:
         if not folder.is_dir():
             raise InputError(f"problem.files.folder: {quoted_path(folder)} is no folder. {_wanted()}")
         return folder
-    base = os.environ.get(DATA_VARIABLE)
-    folder = Path(base or "").expanduser() / "femnist"
-    if not base or not folder.is_dir():
+    placed = own_folder("femnist")
+    if placed is None or not placed.is_dir():
         raise InputError(f"problem.data: the files of femnist are not here, and nothing stands in. {_wanted()}")
-    return folder
+    return placed
 
 
 def _wanted() -> str:

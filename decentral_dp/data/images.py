@@ -72,6 +72,12 @@ class Part(NamedTuple):
     labels: Bytes
 
 
+def own_folder(name: str) -> Path | None:
+    """The folder of this name in the one that DECENTRAL_DP_DATA names, there or not; None where it names none."""
+    base = os.environ.get(DATA_VARIABLE)
+    return Path(base).expanduser() / name if base else None
+
+
 def load_images(
     name: str, files: Mapping[str, Any] | None, *, limit: int | None = None, root: Path | None = None
 ) -> Dataset | None:

@@ -8,7 +8,6 @@ repository in 123 binary features (J. Platt, 1998), ijcnn1 the competition of IJ
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.data.dataset import Dataset, Label, encode_labels
-from decentral_dp.data.images import DATA_VARIABLE
+from decentral_dp.data.images import own_folder
 from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.files.regular import regular
 
@@ -95,9 +94,8 @@ def load_collected(name: str, files: Mapping[str, Any] | None, *, limit: int | N
     for key in files or {}:
         if key not in ("folder", "sha256") or (key == "sha256" and (files or {})[key]):
             raise InputError(f"problem.files.{key}: {name} takes none, only folder; leave it out.")
-    base = os.environ.get(DATA_VARIABLE)
     given = (files or {}).get("folder")
-    folder = Path(base).expanduser() / name if base else None
+    folder = own_folder(name)
     if given is not None:
         folder = (root or Path()) / Path(given).expanduser()
     if folder is None or not (folder / own.train).is_file():

@@ -39,6 +39,9 @@ DATASETS: Mapping[str, str] = {
     "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
 }
 
+# Those whose records are files of a layout of their own, read by the module of the same name.
+FILED = ("celeba", "femnist")
+
 # Argument → key of the scenario's table.
 _KEYS = {
     "d": "problem.synthetic.dimension",
@@ -151,7 +154,7 @@ def load(
             )
         return femnist.load_femnist(files, n_agents=n_agents, root=root)
     if files is not None:
-        takers = ", ".join((*COLLECTIONS, *COLLECTED, "celeba", "femnist"))
+        takers = ", ".join((*COLLECTIONS, *COLLECTED, *FILED))
         raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
     if data in BUNDLED_CLASSES:
         _known_columns(data, agent, split, set())

@@ -35,7 +35,7 @@ def score_text(value: float) -> str:
     """`value` in four digits; whole where it has more before the point, as people write prices."""
     if 1e3 <= abs(value) < 1e7:
         return f"{value:.0f}"
-    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else power_text(value)
+    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e3 else power_text(value)
 
 
 def capitalised(text: str) -> str:

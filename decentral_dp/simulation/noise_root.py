@@ -8,7 +8,7 @@ from hashlib import blake2b
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import outside_source
 from decentral_dp.config.schema import Scenario, put
-from decentral_dp.data import COLLECTIONS, Shards
+from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
@@ -53,7 +53,7 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
         content["problem"].update(data="", manifest="")
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
-    filed = s.problem.data in (*COLLECTIONS, "celeba", "femnist")
+    filed = s.problem.data in (*COLLECTIONS, *FILED)
     content["root"] = {
         "version": VERSION,
         "given": outside.fingerprints(s),

@@ -131,11 +131,13 @@ def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
 
 def _centre_side_label(figure: Figure) -> None:
     """Put the label beside all panels at the middle of theirs: matplotlib takes that of the figure, with its foot."""
+    # The only words of the figure itself that are turned.
+    labels = [text for text in figure.texts if text.get_rotation() and text.get_text()]
+    if not labels:
+        return
     figure.draw_without_rendering()
     places = [ax.get_position() for ax in figure.axes if ax.get_visible()]
     middle = (min(p.y0 for p in places) + max(p.y1 for p in places)) / 2
-    for label in figure.texts:
-        # The only words of the figure itself that are turned.
-        if label.get_rotation():
-            half = label.get_window_extent().height / figure.bbox.height / 2
-            label.set_y(min(max(middle, half), 1.0 - half))
+    for label in labels:
+        half = label.get_window_extent().height / figure.bbox.height / 2
+        label.set_y(min(max(middle, half), 1.0 - half))
