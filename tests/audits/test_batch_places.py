@@ -1,4 +1,4 @@
-"""Batches of fixed size where a record is rounded by its place: being drawn must not move what others contribute.
+"""Batches of fixed size where a record is rounded by its place: being drawn does not move what others contribute.
 
 Features of 1e19 against a point at which aᵀy = 0 but for rounding: the place of a record in its batch then decides the
 sign of its coefficient, and with it a whole clipped contribution. The law of a release over all batches, as
@@ -27,6 +27,7 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.loss_profiles import amplified
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.quadratic import Quadratic
+from decentral_dp.problems.protocol import TERMS
 from tests.support import naive
 from tests.support.replay import Script
 
@@ -62,15 +63,19 @@ def coupled() -> tuple[Any, Any]:
 
 
 class Rounding(Quadratic):
-    """A library that rounds the last row of a batch otherwise: as far as BLAS does at 1e19, on every machine."""
+    """A library that rounds the last row of a batch otherwise: as far as BLAS does at 1e19, on every machine.
 
-    def stacked_terms(self, x: Any, y: Any, z: Any, records: Any, clip: Clip, wanted: Any) -> Any:
-        apart = np.where(np.arange(records.target.shape[1]) == B - 1, 2000.0, 0.0)
-        return super().stacked_terms(x, y, z, records._replace(target=records.target + apart), clip, wanted)
+    By `terms`, so that agents are evaluated one after another, and not in a stack.
+    """
+
+    def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = TERMS) -> Any:
+        apart = np.where(np.arange(B) == B - 1, 2000.0, 0.0)
+        train, validation = (some._replace(target=some.target + apart) for some in (train, validation))
+        return super().terms(x, y, z, train, validation, clip, wanted)
 
 
 def turned(kernel: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of records whose coefficient at y = 1 is positive in the first place, negative in the last."""
+    """Records whose coefficient at y = 1 is positive in the first place, and negative in the last."""
     if kernel == "stand-in":
         return np.tile(SIGNS, (count, 1)), np.full(count, -1000.0)
     rng, found = np.random.default_rng(6), []
