@@ -51,12 +51,12 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
         if split != membership.split or batch >= n:
             return found
         members = found.index
-        others = np.setdiff1d(np.arange(1, n), members)
-        # Who has the record's place where it is out, and whose place it takes where it is in.
-        partner = generator.choice(others) if 0 in members else generator.choice(members)
-        there = np.setdiff1d(np.union1d(members, [0]), [partner])
-        index = there if membership.of(generator) else np.setdiff1d(np.union1d(members, [partner]), [0])
-        return Draw(np.sort(index), found.rate)
+        there = 0 in members
+        # Who stands in the record's place where it is out, and in whose place it stands where it is in.
+        partner = generator.choice(np.setdiff1d(np.arange(1, n), members)) if there else generator.choice(members)
+        if membership.of(generator) == there:
+            return found
+        return replace(found, index=np.where(members == 0, partner, np.where(members == partner, 0, members)))
 
     return node._replace(dataset=node.dataset.drawn_by(draw))
 

@@ -20,7 +20,7 @@ class Draw:
     """A batch and the event it is priced as, from one place so that they cannot disagree.
 
     Args:
-        index: (B,) positions in the pool, ascending.
+        index: (B,) positions in the pool, in an order that is drawn with them.
         rate: B/n, the share of the pool in a batch without replacement.
     """
 
@@ -137,7 +137,10 @@ class Stream:
 
 
 def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
-    """Draw min(batch, n) of n records, every subset of that size equally likely.
+    """Draw min(batch, n) of n records, every subset of that size in every order equally likely.
+
+    A record is rounded by its place in a batch. In an order of its own, such a batch without one record is the batch
+    with it, in whose place another one stands: nobody else moves (docs/proofs/10).
 
     Args:
         n: records of the pool.
@@ -151,7 +154,7 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
         InputError: n or batch below 1.
 
     Limits:
-        batch ≥ n draws all records at rate 1.
+        batch ≥ n draws all records at rate 1, in the order of the file.
 
     Example:
         >>> batch = draw_batch(10, 3, np.random.default_rng(0))
@@ -162,7 +165,7 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
         raise InputError(f"draw_batch: got n = {n} and batch = {batch}, but at least one of each is wanted.")
     if batch >= n:
         return Draw(np.arange(n), 1.0)
-    return Draw(np.sort(generator.choice(n, batch, replace=False, shuffle=False)), batch / n)
+    return Draw(generator.permutation(generator.choice(n, batch, replace=False, shuffle=False)), batch / n)
 
 
 def _whole(value: object, least: int) -> bool:

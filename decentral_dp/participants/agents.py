@@ -268,7 +268,10 @@ class LocalDataset:
         return take(records, slice(0, n)), 1.0
 
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
-        """Which records a row draws at round t: of a key of their own, so that asking again gives the same."""
+        """Which records a row draws at round t: of a key of their own, so that asking again gives the same.
+
+        They are evaluated in the order in which they are drawn, for the price rests on it (docs/proofs/10).
+        """
         generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
         return self._draw(split, int(self.counts[split][row]), n, generator)
 

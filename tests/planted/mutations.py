@@ -12,6 +12,7 @@ _SLACK = "tests/privacy/accounting/test_float_slack.py"
 _TRAPS = "tests/audits/test_traps.py"
 _PRICES = "tests/audits/test_planned_prices.py"
 _BATCH = "tests/participants/test_batch.py"
+_PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/bilevel/test_problems_sensitivity.py"
 _GRANULAR = "tests/constants/test_granular.py"
@@ -275,6 +276,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         "drawn = (MIXED if kept else t * _DRAWS + draw)",
         "drawn = (t * _DRAWS + draw)",
         (f"{_BATCH}::test_a_fresh_batch_is_drawn_for_every_round_and_draw_and_kept_ones_are_not_amplified",),
+    ),
+    Mutation(
+        "batches in the order of the file",
+        "data/streams.py",
+        "generator.permutation(generator.choice(n, batch, replace=False, shuffle=False))",
+        "np.sort(generator.choice(n, batch, replace=False))",
+        (f"{_PLACES}::test_coupled_batches_move_no_release_further_than_it_states",),
+    ),
+    Mutation(
+        "batches in the order in which they are searched",
+        "data/streams.py",
+        "generator.permutation(generator.choice(n, batch, replace=False, shuffle=False))",
+        "generator.choice(n, batch, replace=False, shuffle=False)",
+        ("tests/data/test_data_streams.py::test_every_subset_in_every_order_is_equally_likely",),
+    ),
+    Mutation(
+        "drawn records put in order where they are stacked",
+        "participants/agents.py",
+        "chosen = np.stack([draw.index for draw in draws])",
+        "chosen = np.sort([draw.index for draw in draws])",
+        (f"{_PLACES}::test_coupled_batches_move_no_release_further_than_it_states",),
+    ),
+    Mutation(
+        "features in units of the largest in a batch",
+        "models/linear_terms.py",
+        "    return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])\n",
+        "    unit = np.abs(rows).max()\n    return np.matmul(rows / unit, vectors[:, :, None])[:, :, 0] * unit\n",
+        (
+            "tests/problems/bilevel/test_problems_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",
+        ),
     ),
     Mutation(
         "a plan that amplifies what is kept",
