@@ -260,9 +260,9 @@ REFUSED_CODE = {
     # It plans less than it makes, in three ways, and more.
     ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
     ("return State(s.x, moved", "gradient[0]\n        return State(s.x, moved"): "normalise, select or compare",
-    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y by up to",
+    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y in round 1 by up to",
     ('{"y": {"lower_grad_y": "y"}}', "{}"): "RELEASES of heavy_ball.py:HeavyBall is {}, in line 30 of",
-    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y by up to",
+    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y in round 1 by up to",
     ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "it releases u, and plans none",
     ("released.y - s.last", "released.w - s.last"): "does not run: AttributeError",
     ("return State(s.x, moved", "return State(s.x, 1 / 0 + moved"): "in line",
