@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.data import Shards
@@ -57,7 +58,7 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> Dealt:
         What was found.
     """
     n = int(shards.train_counts.sum() + shards.validation_counts.sum())
-    labels = np.resize(made_up_shards(shards, 0).labels, n)
+    labels: Any = np.resize(made_up_shards(shards, 0).labels, n)
     rng = np.random.Generator(np.random.Philox(key=7))
     moved, reads, tries = 0, False, 0
     try:
@@ -76,14 +77,14 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> Dealt:
             reads, tries = reads or bool(apart.any()), tries + 1
             moved = max(moved, int(apart.sum() - apart[place]))
         for key in (1, 2):
-            anew = np.resize(made_up_shards(shards, key).labels, n)
+            anew: Any = np.resize(made_up_shards(shards, key).labels, n)
             reads, tries = reads or not np.array_equal(base, _owners(deal, anew, shards)), tries + 1
     except InputError as error:
         return Dealt(str(error), moved, tries, n, reads)
     return Dealt("", moved, tries, n, reads)
 
 
-def _owners(deal: Callable[..., Any], labels: Array, shards: Shards) -> Array:
+def _owners(deal: Callable[..., Any], labels: Array, shards: Shards) -> NDArray[np.int64]:
     """(n,) the agent of each record. Raises InputError where a record has none."""
     found = np.asarray(deal(labels=labels.copy(), classes=len(shards.classes), agents=shards.n_agents, seed=0))
     if found.shape != labels.shape or not np.issubdtype(found.dtype, np.integer):
