@@ -129,8 +129,8 @@ def _of_deviation(m: OutsideMechanism, scale: float, width: int) -> str:
     squares = np.square(_noised(m, _keys(f"deviation {width}", many), query, scale) - query).mean(axis=1)
     wanted = (m.deviation * scale) ** 2
     found = float(np.median(squares.reshape(_BLOCKS, _BLOCK).mean(axis=1))) / wanted
-    tails = float(np.square(squares).mean() / max(squares.mean() ** 2, 1e-300))
-    room = 2.0 * math.sqrt((max(_KURTOSIS, 2.0 * tails) - 1.0) / _BLOCK)
+    kurtosis = float(np.square(squares).mean() / max(squares.mean() ** 2, 1e-300))
+    room = 2.0 * math.sqrt((max(_KURTOSIS, 2.0 * kurtosis) - 1.0) / _BLOCK)
     if abs(found - 1.0) <= room:
         return ""
     return (

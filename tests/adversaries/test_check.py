@@ -128,15 +128,15 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
 @pytest.mark.parametrize(
     "ends",
     [
-        f"if HUGE:\n            {SENT}\n        released, neighbour_sum = {SENT}",
-        f"if HUGE:\n            raise ArithmeticError('too large')\n        released, neighbour_sum = {SENT}",
+        f"if HUGE:\n            {SENT}\n        own, near = {SENT}",
+        f"if HUGE:\n            raise ArithmeticError('too large')\n        own, near = {SENT}",
     ],
     ids=["one exchange more", "a run that ends"],
 )
 def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
     """How many exchanges there are, and whether the run goes on, leaves without noise."""
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
-    step = (f"released, neighbour_sum = {SENT}", ends.replace("HUGE", huge))
+    step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "ends.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
@@ -151,8 +151,8 @@ def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -
     [
         (STATED, '{"y": {"lower_grad_y": 0.5}}', "moves y in round 1 by up to"),
         (
-            f"        released, neighbour_sum = {SENT}",
-            f"        {SENT}\n        released, neighbour_sum = {SENT}",
+            f"        own, near = {SENT}",
+            f"        {SENT}\n        own, near = {SENT}",
             "exchanges",
         ),
     ],
@@ -218,7 +218,7 @@ def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
 
 
 def test_chance_is_not_taken_for_records(folder: Path) -> None:
-    drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else released.y.shape),"
+    drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
     changes = [("moved - self.y(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
     chance = [(old, new.replace("RANDOM", "np.random")) for old, new in changes]
     found = check(changed(folder, "chance.py", *chance), pairs=4, rounds=2)
@@ -333,7 +333,7 @@ def test_a_sensitivity_made_by_hand_is_caught(folder: Path) -> None:
         folder,
         "scaled.py",
         ("import dataclass", "import dataclass, replace"),
-        ("moved - self.y(t) * gradient, released.y)", f"{scaled}, released.y)"),
+        ("moved - self.y(t) * gradient, own.y)", f"{scaled}, own.y)"),
     )
     found = check(name, pairs=24)
     search = found.rows[NAMES.index("search")]
