@@ -59,6 +59,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
     ),
     Mutation(
+        "a file beside a file that is in no digest",
+        "privacy/fingerprint.py",
+        "            return [sibling]\n",
+        "            return []\n",
+        ("tests/config/test_sibling_files.py::test_noise_and_labels_follow_all_files",),
+    ),
+    Mutation(
+        "an audit that cannot refute and does not say so",
+        "adversaries/audit_sentences.py",
+        "    elif _is_saturated(plan, bound, certified):\n",
+        "    elif False:\n",
+        ("tests/adversaries/test_audit_games.py::test_an_audit_that_can_show_no_more_says_so",),
+    ),
+    Mutation(
         "noises of one key that are taken for several",
         "adversaries/mechanism_trials.py",
         "if (before := seen.setdefault(row.tobytes(), where)) != where:",
