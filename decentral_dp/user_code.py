@@ -10,7 +10,8 @@ An installed package declares entry points in the groups of `GROUPS`, for exampl
     [project.entry-points."decentral_dp.algorithms"]
     heavy_ball = "my_package.heavy_ball:HeavyBall"
 
-Files are code, not data: whatever they do is done when a scenario that names them is built.
+Files are code, not data: whatever they do is done when a scenario that names them is built. Such a file may import, at
+its top, another one beside it by its name, where nothing that is installed is called so.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -138,6 +140,53 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
         ) from error
 
 
+class _Beside:
+    """Finds modules in one folder for the files of that folder, where nothing else is called so: a finder and a loader.
+
+    What is found is compiled afresh, for a cache beside it may be stale, and is forgotten with the file that asked.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.names: set[str] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        file = self._folder / f"{name}.py"
+        if path is not None or not self._asks() or not is_file(file):
+            return None
+        self.names.add(name)
+        return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # what a loader needs, it has
+
+    def _asks(self) -> bool:
+        """Whether a file of the folder imports, and no library on the way, which may do without what it tries."""
+        frame = sys._getframe(2)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        return Path(frame.f_code.co_filename).parent == self._folder
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        file = self._folder / f"{module.__name__}.py"
+        module.__file__ = str(file)
+        exec(SourceFileLoader(module.__name__, str(file)).source_to_code(file.read_bytes(), str(file)), module.__dict__)
+
+
+@contextmanager
+def _siblings_of(path: Path) -> Iterator[None]:
+    """Let a file import others of its folder, as long as it runs."""
+    finder: Any = _Beside(path.parent)
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        # As of the file itself: another folder may have a file of this name, and what travels, travels by value.
+        for name in finder.names:
+            sys.modules.pop(name, None)
+
+
 def run_file(path: Path, wanted: str) -> ModuleType:
     """The module of a Python file of the user's own, which is run: it is code, not data.
 
@@ -165,11 +214,12 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     sys.modules[name] = module
     try:
         # Compiled here, and not by the loader, which would leave a cache beside the file and read it back when stale.
-        exec(loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
+        with _siblings_of(path):
+            exec(loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
     except InputError:
         raise
     except USER_ERRORS as error:
-        line, mend = _line(error, path), missing_package(error) or "mend the file"
+        line, mend = _line(error, path), missing_package(error) or _missing_sibling(error, path) or "mend the file"
         if isinstance(error, TypeError) and (untyped := _UNTYPED_FIELD.match(str(error))):
             line = _line_of_field(untyped[1], error, path) or line
             mend = f"write {untyped[1]}: float = …, for example"
@@ -179,6 +229,14 @@ def run_file(path: Path, wanted: str) -> ModuleType:
         if shadowed is not None:
             sys.modules[name] = shadowed
     return module
+
+
+def _missing_sibling(error: BaseException, path: Path) -> str | None:
+    """How to mend an import of what is neither installed nor beside the file; None of another error."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    name = error.name.partition(".")[0]
+    return f"install {name}, or put {name}.py into {path.parent}, and import it at the top"
 
 
 def _plain(found: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from decentral_dp.simulation.result import as_written, require_complete
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
 MOST_NUMBERS = 20_000_000
+_MOST_HUNDREDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,15 @@ class AuditPlan:
     def most_shown(self) -> float:
         """By counting, if every run is told apart. A likelihood ratio has no such limit."""
         return most_counted(self.runs, self.job.scenario.privacy.delta, 1.0 - self.confidence)
+
+    def runs_to_show(self, epsilon: float) -> int | None:
+        """How many runs, in hundreds, counting could show this ε with; None where they are more than a million."""
+        delta, risk, hundreds = self.job.scenario.privacy.delta, 1.0 - self.confidence, 1
+        while most_counted(100 * hundreds, delta, risk) < epsilon:
+            hundreds = math.ceil(1.1 * hundreds)
+            if hundreds > _MOST_HUNDREDS:
+                return None
+        return 100 * hundreds
 
     def root(self, purpose: str, number: int) -> bytes:
         """The root of the coins of one run, for one purpose."""

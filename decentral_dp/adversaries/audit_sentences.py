@@ -14,6 +14,8 @@ from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
 COMPARED = 6
+# Of the most that counting can show; from there on more runs would show more.
+_NEARLY = 0.9
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,14 @@ def sentences_of(
         )
     elif math.isinf(certified):
         out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
+    elif _is_saturated(plan, bound, certified):
+        # Some room, for not every run is told apart.
+        more = plan.runs_to_show(certified / _NEARLY)
+        mend = f"repeat with --runs {more}" if more is not None else "no number of runs that can be made shows so much"
+        out.append(
+            f"Not refuted, and it could not be: what is shown is about the most that {bound.runs} runs can show, ε = "
+            f"{epsilon_text(plan.most_shown)}, and {epsilon_text(certified)} is certified {at}; {mend}."
+        )
     else:
         out.append(f"Not refuted: no more is shown than the certified ε = {epsilon_text(certified)} {at}.")
     if claimed is not None and status != "broken":
@@ -90,6 +100,12 @@ def sentences_of(
     if bound.contradicted:
         out.append(bound.contradicted)
     return [*out, *_last(status)]
+
+
+def _is_saturated(plan: AuditPlan, bound: LowerBound, certified: float) -> bool:
+    """Whether counting shows about all that so many runs can, and that is less than would refute the certificate."""
+    most = plan.most_shown
+    return bound.method == "counting" and most < certified and bound.epsilon >= _NEARLY * most
 
 
 def _shown(epsilon: float) -> str:

@@ -1,17 +1,21 @@
 """Checks of a component: what it must keep, tried by machine on made-up records.
 
-Five checks: it builds and releases what it plans; no row reads another record; what leaves without noise is the same to
-the bit in two neighbouring worlds; one record moves what is noised by its sensitivity at most, in a search for the pair
-that moves it farthest; and it runs at its limits (no noise, one agent, a complete graph).
+It builds, releases what it plans, and does so again on the same records; no row reads another record; what leaves
+without noise is the same to the bit in two neighbouring worlds; one record moves what is noised by its sensitivity at
+most, in a search for the pair that moves it farthest; and it runs at its limits (no noise, one agent, a complete
+graph). A mechanism and a partition from outside have rows of their own.
 
-Limits: a check that passes found nothing, and proves nothing. Two rounds are tried, on so many pairs; scores of a
-selection mechanism are not compared with their sensitivity.
+Limits: a check that passes found nothing, and proves nothing. As many rounds are tried as fit in a few seconds, from
+the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
+and of data from outside nothing is tried. The label says all of this.
 """
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +26,18 @@ import numpy as np
 from decentral_dp.adversaries.check_result import Case, CheckResult, CheckRow
 from decentral_dp.adversaries.check_subjects import Subject, subject
 from decentral_dp.adversaries.extreme_pairs import Pair, Tried, in_world, pairs_of, play
+from decentral_dp.adversaries.mechanism_trials import complaint
+from decentral_dp.adversaries.partition_trials import TRIES, deal_trial
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside_functions
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.checked_files import code_files
-from decentral_dp.config.scenario_components import topology_of
+from decentral_dp.config.scenario_components import mechanism_of_scenario, topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.mechanisms import MECHANISMS
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.job_builder import assembled
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.neighbour_rehearsal import Moved, Replaced, Script
@@ -39,14 +49,22 @@ from decentral_dp.simulation.rehearsal import (
     try_rows,
     went_wrong,
 )
-from decentral_dp.user_code import USER_ERRORS
+from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
 PAIRS = 64
+# Rounds are tried as long as all pairs together take no longer, where nobody says how many.
+_SECONDS = 6.0
+_FEWEST_ROUNDS = 2
 _NOT_RUNNING = "It does not build or run, so that this was not tried."
+_RANDOM = "Two runs on the same records differ already, so that nothing can be said of neighbouring ones."
 
 
 def check(
-    what: Any, pairs: int = PAIRS, seed: int = 0, progress: Callable[[int, int], None] | None = None
+    what: Any,
+    pairs: int = PAIRS,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    rounds: int | None = None,
 ) -> CheckResult:
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
 
@@ -56,6 +74,8 @@ def check(
         pairs: how many neighbouring data sets with one record replaced the search may try.
         seed: of the search.
         progress: called with pairs tried, and pairs in all.
+        rounds: how many rounds are tried, from the first on, and no more than there are; by default as many as fit in a
+            few seconds, and at least two.
 
     Returns:
         One row for each check. That nothing was found is no proof: it is labelled "checked".
@@ -65,14 +85,16 @@ def check(
 
     Example:
         >>> import decentral_dp
-        >>> found = decentral_dp.check("ldp_dsbo", pairs=4)
+        >>> found = decentral_dp.check("ldp_dsbo", pairs=4, rounds=2)
         >>> found.passed, [row.name for row in found.rows][:4]
         (True, ['conformance', 'row locality', 'two worlds', 'search'])
     """
     if not isinstance(pairs, int) or pairs < 1:
         raise InputError(f"pairs: got {pairs!r}, wanted a whole number of at least 1; give for example {PAIRS}.")
+    if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
+        raise InputError(f"rounds: got {rounds!r}, wanted a whole number of at least 1; leave it out for what fits.")
     asked = subject(what)
-    job, conformance = _conformance(asked)
+    job, conformance, repeated = _conformance(asked, pairs, rounds)
     case, tried = None, 0
     if job is None:
         names = ("row locality", "two worlds", "search", "noise off", "one agent", "complete graph")
@@ -80,47 +102,103 @@ def check(
     else:
         certified = job.scenario.privacy.guarantee == "certified"
         locality = _row_locality(job)
-        two_worlds, search, case = _neighbours(job, pairs, seed, certified, progress)
+        if repeated:
+            two_worlds, search, case = _neighbours(job, pairs, seed, certified, progress)
+        else:
+            two_worlds, search = (CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in ("two worlds", "search"))
         tried = two_worlds.pairs
-        rest = [locality, two_worlds, search, *_limits(asked)]
+        rest = [locality, two_worlds, search, *_limits(asked), *_of_noise(asked.scenario), *_of_deal(job, asked)]
     version = importlib.metadata.version("decentral_dp")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    files = tuple(code_files(asked.scenario))
-    return CheckResult(asked.name, (conformance, *rest), tried, seed, version, today, case, files)
+    ran = 0 if job is None else job.rounds
+    files = code_files(asked.scenario)
+    rows, whole = (conformance, *rest), max(ran, asked.rounds)
+    named = _outside(asked)
+    return CheckResult(asked.name, rows, tried, seed, version, today, ran, whole, case, named, files)
 
 
-def _conformance(asked: Subject) -> tuple[Job | None, CheckRow]:
-    """The job, None where it does not build or run, and whether it releases what it plans."""
-    what = "builds, runs two rounds, releases what it plans"
+def _outside(asked: Subject) -> tuple[str, ...]:
+    """The components that are not of the package."""
+    s = asked.scenario
+    found = ["algorithm"] * bool(asked.algorithm is not None or entry_of(s).origin)
+    found += [what for what in ("problem", "topology", "data", "partition") if outside.component(s, what) is not None]
+    found += ["mechanism"] * (s.privacy.mechanism_kind not in MECHANISMS)
+    return tuple(dict.fromkeys([*found, *(["problem"] if asked.problem is not None else [])]))
+
+
+def _conformance(asked: Subject, pairs: int, rounds: int | None) -> tuple[Job | None, CheckRow, bool]:
+    """The job, None where it does not build or run; whether it releases what it plans; and whether it does so again."""
+    what = "builds, runs, releases what it plans, and the same again on the same records"
 
     def failed(why: str) -> CheckRow:
         return CheckRow("conformance", what, 0, "failed", why=why)
 
     try:
-        job = _short(asked)
+        job = _short(asked, _fitting(asked, pairs) if rounds is None else rounds)
     except InputError as error:
-        return None, failed(str(error))
+        return None, failed(str(error)), True
     except USER_ERRORS as error:
-        return None, failed(f"It does not build: {went_wrong(error)}. Mend it.")
+        return None, failed(f"It does not build: {went_wrong(error)}. Mend it."), True
+    whole = max(job.rounds, asked.rounds)
+    what = f"builds, runs the first {job.rounds} of {whole} rounds, releases what it plans, twice"
+    script = Script(component_name(job))
     try:
         with np.errstate(all="ignore"):
-            outcome = Script(component_name(job)).play(in_world(job, made_up_shards(job.shards, 0), 0))
+            outcome = script.play(in_world(job, made_up_shards(job.shards, 0), 0))
         planned = job.ledger.until(job.rounds)
         if not job.covers(outcome.ledger):
             where = difference(outcome.ledger, planned)
-            return job, failed(f"{component_name(job)} releases something else than it plans: {where}. Mend its plan.")
+            why = f"{component_name(job)} releases something else than it plans: {where}. Mend its plan."
+            return job, failed(why), _repeats(job, script) == ""
     except InputError as error:
-        return None, failed(str(error))
+        return None, failed(str(error)), True
     except USER_ERRORS as error:
-        return None, failed(f"{component_name(job)} does not run: {went_wrong(error)}. Mend it.")
-    return job, CheckRow("conformance", what, 0, "checked")
+        return None, failed(f"{component_name(job)} does not run: {went_wrong(error)}. Mend it."), True
+    if why := _repeats(job, script):
+        return job, failed(why), False
+    return job, CheckRow("conformance", what, 0, "checked"), True
 
 
-def _short(asked: Subject, **tables: Any) -> Job:
-    """The job of a few rounds; of all, where the algorithm cannot have so few."""
+def _repeats(job: Job, script: Script) -> str:
+    """Why the same records and releases do not give the same again; "" where they do."""
     try:
-        return assembled(asked.short(**tables))
+        with np.errstate(all="ignore"):
+            script.play(in_world(job, made_up_shards(job.shards, 0), 0), same=True)
+    except InputError as error:
+        return str(error)
+    except USER_ERRORS as error:
+        return f"{component_name(job)} does not run a second time: {went_wrong(error)}. Mend it."
+    return ""
+
+
+def _fitting(asked: Subject, pairs: int) -> int:
+    """How many rounds all pairs can be tried in within `_SECONDS`, from the time that a few take."""
+    if asked.rounds <= _FEWEST_ROUNDS:
+        return asked.rounds
+    job = _short(asked, _FEWEST_ROUNDS)
+    plays, build, one = 2 * pairs + 8, math.inf, math.inf
+    # The first of them imports and compiles.
+    for _ in range(3):
+        started = time.perf_counter()
+        ready = in_world(job, made_up_shards(job.shards, 0), 0)
+        built = time.perf_counter()
+        try:
+            with np.errstate(all="ignore"):
+                Script(component_name(job)).play(ready)
+        except USER_ERRORS:
+            return _FEWEST_ROUNDS  # What is wrong is said where it is tried.
+        build = min(build, built - started)
+        one = min(one, (time.perf_counter() - built) / max(1, job.rounds))
+    return min(asked.rounds, max(_FEWEST_ROUNDS, int((_SECONDS / plays - build) / one)))
+
+
+def _short(asked: Subject, rounds: int = _FEWEST_ROUNDS, **tables: Any) -> Job:
+    """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
+    try:
+        return assembled(asked.short(rounds, **tables))
     except InputError:
+        if rounds > _FEWEST_ROUNDS:
+            return _short(asked, **tables)
         if entry_of(asked.scenario).origin or asked.algorithm is not None or tables:
             raise
         return assembled(asked.changed())
@@ -129,10 +207,38 @@ def _short(asked: Subject, **tables: Any) -> Job:
 def _row_locality(job: Job) -> CheckRow:
     what = "another record in a batch moves no row but its own"
     try:
-        try_rows(job)
+        parts = try_rows(job)
     except InputError as error:
         return CheckRow("row locality", what, 0, "failed", why=str(error))
+    if not parts:
+        why = "No part of the problem gives rows that can be tried apart; what one record moves, the search tries."
+        return CheckRow("row locality", what, 0, "not tried", why=why)
     return CheckRow("row locality", what, 0, "checked")
+
+
+def _of_noise(s: Scenario) -> list[CheckRow]:
+    """A row for a mechanism from outside."""
+    if s.privacy.mechanism_kind in MECHANISMS:
+        return []
+    what = "own noise for every key; its deviation; no event shows more than its price"
+    try:
+        found = mechanism_of_scenario(s)
+        if not isinstance(found, OutsideMechanism):
+            return []
+        why = complaint(found)
+    except (InputError, UserCodeError) as error:
+        why = str(error)
+    return [CheckRow("mechanism", what, 0, "failed" if why else "checked", why=why)]
+
+
+def _of_deal(job: Job, asked: Subject) -> list[CheckRow]:
+    """A row for a partition from outside."""
+    deal = outside.component(asked.scenario, "partition")
+    if deal is None:
+        return []
+    found = deal_trial(outside_functions.dealer(asked.scenario, deal), job.shards)
+    what = f"one agent for every record, the same again; {TRIES} replaced labels"
+    return [CheckRow("partition", what, 0, "failed" if found.wrong else "checked", why=found.wrong or found.words)]
 
 
 def _neighbours(
@@ -256,9 +362,9 @@ def again(what: Any, path: str | Path) -> Tried:
     Raises:
         InputError: where the file is none of these, or belongs to other data.
     """
-    job = _short(subject(what))
     try:
         with np.load(path, allow_pickle=False) as kept:
+            job = _short(subject(what), int(kept["rounds"]))
             worlds = [
                 replace(job.shards, features=kept[f"features_{w}"], labels=kept[f"labels_{w}"])
                 for w in ("here", "there")

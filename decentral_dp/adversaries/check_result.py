@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,10 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.neighbour_rehearsal import Replaced
 
 Verdict = Literal["checked", "failed", "not tried"]
+# Components that run in rounds, and those that have a row of their own; of all others nothing is tried.
+_IN_ROUNDS, _BY_ROW = ("algorithm", "problem"), ("mechanism", "partition")
+# Rows that a label names where they were not tried.
+_NAMED_ROWS = ("two worlds", "search")
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,10 @@ class CheckResult:
         subject: what was checked, and `title` of the scenario that it ran in.
         rows: one for each check. pairs: of neighbouring data sets, in all. seed: of their search.
         version: of decentral_dp. date: of the check, as 2026-01-31.
+        rounds: how many were run, from the first on. of_rounds: how many there are.
         case: the first pair that shows a failure, where a pair does.
-        files: of Python code, that were checked.
+        outside: components that are not of the package.
+        files: file of Python code → the components that it defines.
     """
 
     subject: str
@@ -54,8 +61,11 @@ class CheckResult:
     seed: int
     version: str
     date: str
+    rounds: int = 0
+    of_rounds: int = 0
     case: Case | None = field(default=None, repr=False)
-    files: tuple[Path, ...] = ()
+    outside: tuple[str, ...] = ()
+    files: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -64,9 +74,33 @@ class CheckResult:
 
     @property
     def label(self) -> str:
-        """What may be said of the component afterwards."""
+        """What may be said afterwards of all that was asked for: what was tried, and what was not."""
         said = "checked" if self.passed else "failed"
-        return f"{said} ({self.date}, decentral_dp {self.version}, {self.pairs} pairs tried)"
+        return f"{said} ({self.date}, decentral_dp {self.version}: {self._words((*_IN_ROUNDS, *self.outside))})"
+
+    def label_of(self, components: Sequence[str]) -> str | None:
+        """The same of some components, as a file defines them; None where nothing of them was tried and passed."""
+        if not self.passed or not any(self._was_tried(one) for one in components):
+            return None
+        return f"checked ({self.date}, decentral_dp {self.version}: {self._words(components)})"
+
+    def _was_tried(self, component: str) -> bool:
+        if component in _IN_ROUNDS:
+            return self.rounds > 0 and self.pairs > 0
+        return component in _BY_ROW and self._verdict(component) == "checked"
+
+    def _verdict(self, name: str) -> Verdict | None:
+        return next((row.verdict for row in self.rows if row.name == name), None)
+
+    def _words(self, components: Sequence[str]) -> str:
+        said, rehearsed = [], any(one in _IN_ROUNDS for one in components)
+        if rehearsed:
+            said.append(f"first {self.rounds} of {self.of_rounds} rounds, {self.pairs} pairs")
+        said += [one for one in _BY_ROW if one in components and self._was_tried(one)]
+        missed = [one for one in dict.fromkeys(components) if not self._was_tried(one)]
+        missed = [one for one in missed if self._verdict(one) != "failed" and (self.rounds or one not in _IN_ROUNDS)]
+        missed += [row for row in _NAMED_ROWS if rehearsed and self._verdict(row) == "not tried"]
+        return "; ".join([*said, *([f"not: {', '.join(missed)}"] if missed else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; a ratio that is infinite is the text "inf"."""
@@ -86,6 +120,8 @@ class CheckResult:
             "passed": self.passed,
             "label": self.label,
             "pairs": self.pairs,
+            "rounds": self.rounds,
+            "of_rounds": self.of_rounds,
             "seed": self.seed,
             "version": self.version,
             "date": self.date,
@@ -116,6 +152,7 @@ def save_case(found: CheckResult, path: Path) -> None:
         "moved": 0.0 if moved is None else moved.moved,
         "sensitivity": 0.0 if moved is None else moved.stated,
         "ratio": 0.0 if moved is None else moved.ratio,
+        "rounds": found.rounds,
         "version": found.version,
     }
     arrays: dict[str, Any] = {key: np.asarray(value) for key, value in facts.items()}

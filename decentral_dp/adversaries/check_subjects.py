@@ -42,7 +42,9 @@ _PROBLEMS: Mapping[str, Mapping[str, Content]] = {
 }
 # Which channels are clipped, in the order in which they are tried: a scenario that clips one too many is refused.
 _CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
-_ROUNDS = 2
+_FEWEST = 2
+# Of a component that is named alone, in the scenario that is made for it.
+_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,15 @@ class Subject:
         loaded = outside.with_given(loaded, outside.GivenComponents(problem=self.problem))
         return loaded if self.algorithm is None else with_algorithm(loaded, self.algorithm)
 
-    def short(self, **tables: Any) -> Scenario:
-        """The same of so few rounds as are tried; of all, where the algorithm cannot have so few."""
+    @property
+    def rounds(self) -> int:
+        """Those of the scenario."""
+        return int(self.scenario.algorithm.rounds)
+
+    def short(self, rounds: int = _FEWEST, **tables: Any) -> Scenario:
+        """The same of so many rounds, and of no more than it has."""
         table = self.scenario.algorithm.model_dump(exclude_unset=True)
-        table = {**table, "rounds": min(_ROUNDS, int(table.get("rounds", _ROUNDS)))}
+        table = {**table, "rounds": min(rounds, self.rounds)}
         # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
         return self.changed(algorithm=table, run={}, **tables)
 

@@ -126,6 +126,9 @@ def check(
     again: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Try only the pair of such a file, once more.")
     ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
+    ] = None,
 ) -> None:
     """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
 
@@ -133,5 +136,5 @@ def check(
     """
     from decentral_dp.cli import check_command as inside
 
-    if not inside.carry_out(what, pairs, seed, out, again):
+    if not inside.carry_out(what, pairs, seed, out, again, rounds):
         raise typer.Exit(1)

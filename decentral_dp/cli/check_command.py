@@ -17,7 +17,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.simulation.plan_text import console
 
 
-def carry_out(what: str, pairs: int, seed: int, out: Path | None, kept: Path | None) -> bool:
+def carry_out(what: str, pairs: int, seed: int, out: Path | None, kept: Path | None, rounds: int | None) -> bool:
     """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed."""
     if kept is not None:
         return _print_again(what, kept)
@@ -26,14 +26,18 @@ def carry_out(what: str, pairs: int, seed: int, out: Path | None, kept: Path | N
             raise InputError(f"--out: got {out}, wanted a file that ends in .npz; call it {out.with_suffix('.npz')}.")
         require_new(out)
     with ProgressBar("pairs") as progress:
-        found = check(what, pairs, seed, progress)
+        found = check(what, pairs, seed, progress, rounds)
     print_check(found)
     if out is not None and found.case is not None:
         save_case(found, out)
         console().print(Text(str(out)))
     if found.passed:
-        for path in found.files:
-            console().print(Text(f"{keep_label(path, found.label)} lets pages say so, until {path.name} is changed."))
+        for path, components in found.files.items():
+            label = found.label_of(components)
+            if label is None:
+                console().print(Text(f"{path.name} gets no label: nothing of it ({', '.join(components)}) was tried."))
+                continue
+            console().print(Text(f"{keep_label(path, label)} lets pages say so, until {path.name} is changed: {label}"))
     return found.passed
 
 

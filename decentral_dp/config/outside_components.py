@@ -273,8 +273,7 @@ def notes(s: Scenario) -> list[str]:
         "records were tried, no more",
         "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
         "features, no list of classes",
-        "partition": "is taken as given: a neighbouring data set keeps who holds which record. Where labels decide "
-        "that, who holds a record tells of its label, and no ε covers it",
+        "partition": "deals by nothing but its arguments, and alike whenever it is asked",
         "topology": "was chosen without reading a record",
     }
     return [

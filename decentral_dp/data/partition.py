@@ -43,11 +43,15 @@ PARTITIONS: Mapping[str, str] = {
 _OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}
 
 
-# Said beside every result on records that are dealt by label.
-DEAL_NOTE = (
-    "These records are dealt by label: the deal is taken as given. What is said of privacy is for neighbours that "
-    "keep it, with every record's agent, role and place. What the deal tells of labels is not covered: who holds a "
-    "record, and how many records an agent has."
+_OF_DEALS = (
+    " What is said of privacy is for neighbours that keep it, with every record's agent, role and place. What the deal "
+    "tells of labels is not covered: who holds a record, and how many records an agent has."
+)
+# Said beside every result on records that are dealt by label, or may be.
+DEAL_NOTE = f"These records are dealt by label: the deal is taken as given.{_OF_DEALS}"
+FUNCTION_NOTE = (
+    "These records may be dealt by label: what the function of problem.partition reads was not looked into, and the "
+    f"deal is taken as given.{_OF_DEALS}"
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
-from decentral_dp.data.partition import DEAL_NOTE, deal, deals_by_label, partition
+from decentral_dp.data.partition import DEAL_NOTE, FUNCTION_NOTE, deal, deals_by_label, partition
 from decentral_dp.data.roles import Roles, cut_roles, held_out, split, values_by_column
 from decentral_dp.data.scaling import (
     Normalisation,
@@ -193,7 +193,7 @@ def make_shards(
         not why_not,
         why_not,
         dataset.trajectory,
-        DEAL_NOTE if by_label else "",
+        (FUNCTION_NOTE if callable(partition_spec) else DEAL_NOTE) if by_label else "",
         digest,
         None if label_range is None else (float(label_range[0]), float(label_range[1])),
         labels_cut,

@@ -85,16 +85,22 @@ class _Files:
         """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
         if path not in self._read:
             text = regular(path, "scenario").read_bytes()
-            found = [other.resolve() for name in _names_in(text) for other in self._files_of(name)]
+            found = [other.resolve() for name in _names_in(text) for other in self._files_of(name, path.parent)]
             self._read[path] = blake2b(text).digest(), found
         return self._read[path]
 
-    def _files_of(self, name: str) -> list[Path]:
-        """Sources of a module of the user's own and of the packages it is in; none of Python's or installed ones."""
+    def _files_of(self, name: str, beside: Path) -> list[Path]:
+        """Sources of a module of the user's own and of the packages it is in; none of Python's or installed ones.
+
+        beside: the folder of the file that imports it, where modules are found that are nowhere else.
+        """
         first, *inside = name.split(".")
         if first not in self._found:
             self._found[first] = _package_of(first)
         sources, places = self._found[first]
+        sibling = beside / f"{first}.py"
+        if not sources and not places and first not in sys.stdlib_module_names and sibling.is_file():
+            return [sibling]
         out = list(sources)
         for part in inside:
             modules = [p for place in places for p in (place / f"{part}.py", place / part / "__init__.py")]

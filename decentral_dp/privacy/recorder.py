@@ -135,7 +135,8 @@ class Recorder:
             if any(amplified == split for amplified, _ in self._amplified):
                 raise ValueError(
                     f"{channel} at index {index} still depends on {split} batches whose releases were charged as if "
-                    "forgotten"
+                    'forgotten; read all records in every round (problem.stream = "all"), or take batch(t, kept=True) '
+                    "and plan rates of 1"
                 )
             self._mixed.add(split)
         elif self._amplified.setdefault((split, sensitivity.batch), index) != index:

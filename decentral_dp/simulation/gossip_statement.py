@@ -232,18 +232,9 @@ def _notes(job: GossipJob, cautions: Sequence[str], finite: float | None) -> lis
     if job.scenario.privacy.guarantee == "as_printed":
         out += _printed_notes(job)
     out += [_again(w) for w in job.windows]
-    if isinstance(job.mechanism, OutsideMechanism):
-        out.append(_authors_word(job.mechanism))
     if job.mechanism != NO_NOISE:
         out.append(_limit(job, finite))
     return out
-
-
-def _authors_word(mechanism: OutsideMechanism) -> str:
-    return (
-        f"The mechanism {mechanism.name} is not the package's: that its noise has a law of the price it states, in "
-        "float64 too, is on the author's word. Its releases are composed as the worst of that price."
-    )
 
 
 def _again(window: Window) -> str:

@@ -14,6 +14,8 @@ from decentral_dp.config.checked_files import labels
 from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.simulation.rehearsal import ROUNDS
 from decentral_dp.simulation.statement import AgentBudget, Cost, Horizon, PrivacyStatement
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> Priv
         free_channels=_free_channels(job.ledger),
         noise=_noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=_numerical_slack(budget) if certified else None,
+        privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
         **own,
     )
 
@@ -93,9 +96,11 @@ def author_notes(job: Job) -> list[str]:
     if entry.origin:
         parts.append(
             f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and "
-            "opens no bounded value. Whatever it released was recorded and priced; what its code does beside that is "
-            "not checked."
+            "opens no bounded value. Whatever it released was recorded and priced; of what its code does beside that, "
+            f"the first {min(ROUNDS, job.rounds)} of {job.rounds} rounds were rehearsed on made-up records, no more."
         )
+    if isinstance(job.mechanism, OutsideMechanism):
+        parts.append(_mechanisms_word(job.mechanism))
     if entry.origin or outside.reads_user_code(job.scenario):
         deal = outside.component(job.scenario, "partition")
         found = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
@@ -104,8 +109,16 @@ def author_notes(job: Job) -> list[str]:
             "What Python code closes over, or reads from a disk, is taken on its author's word: nothing here can tell "
             f"whether it holds records.{named}"
         )
-    said = labels(job.scenario)
-    return parts + [f"{name} was {label}; a check on made-up records proves nothing." for name, label in said.items()]
+    said = [f"{name} was {label}" for name, label in labels(job.scenario).items()]
+    return parts + ([f"{'; '.join(said)}; a check on made-up records proves nothing."] if said else [])
+
+
+def _mechanisms_word(mechanism: OutsideMechanism) -> str:
+    unit = f" It states its price for {mechanism.privacy_unit}." if mechanism.privacy_unit else ""
+    return (
+        f"On the author's word: the noise of the mechanism {mechanism.name} has a law of the price that it states, in "
+        f"float64 too.{unit} Its releases are composed as the worst of that price."
+    )
 
 
 def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:

@@ -5,6 +5,9 @@ published, and in which order. Another one, on other made-up records, is given t
 arrays, public parts, sensitivities and the sequence of exchanges have to be the same to the bit; and where a single
 record was replaced, what is about to be noised may have moved by what its sensitivity says, and no further.
 
+The same records come first, once more: what then differs is randomness, or state that the code keeps, and no reading of
+records.
+
 Limits: a few rounds on a few made-up data sets are compared. What an algorithm does in a later round, or at values that
 only real records have, is not seen.
 """
@@ -63,24 +66,31 @@ class Script:
     """What left in the first rehearsal, participant by participant.
 
     name: of the component, for refusals. replaced: what the data of the present rehearsal differ in; None where all
-    records are others. meter: is told how far a replaced record moves each value, and nothing is then refused for it.
+    records are others, or where they are the same ones. meter: is told how far a replaced record moves each value, and
+    nothing is then refused for it.
     """
 
     def __init__(self, name: str, meter: Callable[[Moved], None] | None = None) -> None:
         self.name = name
         self.meter = meter
         self.replaced: Replaced | None = None
+        self.same = False
         self._logs: list[Log] = []
         self._seen: dict[int, Snapshot] = {}
         self._first = True
 
-    def play(self, job: Any, replaced: Replaced | None = None) -> Outcome:
+    def play(self, job: Any, replaced: Replaced | None = None, same: bool = False) -> Outcome:
         """Run the job: the first time as it is, and then with the released values of the first time.
 
+        Args:
+            job: on the records of this rehearsal.
+            replaced: the only record that they do not share with those of the first one.
+            same: whether they are those of the first one.
+
         Raises:
-            InputError: where something that leaves without noise is not what it was.
+            InputError: where something that leaves without noise is not what it was; with `same`, anything at all.
         """
-        self.replaced = replaced
+        self.replaced, self.same = replaced, same
         control = RunControl(range(job.rounds + 1), self._observe)
         if job.setting == "gossip":
             nodes = [self._agent(k, node) for k, node in enumerate(job.nodes())]
@@ -125,11 +135,21 @@ class Script:
         before = self._seen[now.round]
         for channel, value in now.released.items():
             if channel not in before.released or not _same(before.released[channel], value):
+                if self.same:
+                    raise self.chance(f"what is published of {channel} after round {now.round}")
                 raise InputError(
                     f"{self.name} publishes {channel} after round {now.round} as a function of records: with the same "
                     f"releases it is another on other made-up records; nothing was run. Publish released values alone."
                 )
         return False
+
+    def chance(self, what: str, place: str = "") -> InputError:
+        """A refusal of what differs although records and releases are the same."""
+        return InputError(
+            f"{self.name}: {what} differs between two runs on the same records{place}: it is random, or kept from one "
+            "run to the next; nothing was run. Draw public randomness by public numbers, as "
+            "numpy.random.default_rng((seed, t)), and keep nothing on the object."
+        )
 
 
 class Left(NamedTuple):
@@ -186,6 +206,10 @@ class Log:
 
     def _compare(self, now: Left, channel: str, before: Any, value: Any) -> None:
         when = f"{channel} in round {self._round(now)}"
+        if self._script.same:
+            if not _repeated(before, value):
+                raise self._script.chance(when, self.place)
+            return
         if type(before) is not type(value):
             raise InputError(
                 f"{self._script.name} sends {when} as {type(value).__name__} or as {type(before).__name__}, depending "
@@ -255,6 +279,8 @@ class Log:
         )
 
     def _other_exchanges(self) -> InputError:
+        if self._script.same:
+            return self._script.chance("the sequence of its exchanges", self.place)
         return InputError(
             f"{self._script.name} makes other exchanges on other made-up records{self.place}; nothing was run. Let "
             "their number, kind and channels be fixed."
@@ -302,6 +328,20 @@ class _Block:
     def hand_over(self) -> Any:
         self._log.left(Left("records", 0, {}, None))
         return self._inner.hand_over()
+
+
+def _repeated(before: Any, value: Any) -> bool:
+    """Whether what left is the same again; what reads records but for rounding."""
+    if type(before) is not type(value):
+        return False
+    if isinstance(value, Bounded):
+        with np.errstate(all="ignore"):
+            near = np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
+        parts = ("public", "norm", "sensitivities")
+        return near and all(_same(getattr(before, part), getattr(value, part)) for part in parts)
+    if hasattr(value, "draw"):
+        return all(_same(getattr(before, part), getattr(value, part)) for part in ("mechanism", "sensitivity", "width"))
+    return _same(before, value)
 
 
 def _same(a: Any, b: Any) -> bool:

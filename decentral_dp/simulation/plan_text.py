@@ -110,6 +110,8 @@ def guarantee(privacy: PrivacyStatement) -> list[tuple[str, str]]:
             f"(pure ε = {epsilon_text(privacy.epsilon_pure_max)}).",
         )
     ]
+    if privacy.privacy_unit:
+        lines.append(("Unit", f"this ε is for {privacy.privacy_unit}, as the mechanism states."))
     claim = privacy.claimed
     if claim is not None:
         # A claim without a δ of its own is of pure ε.
@@ -205,7 +207,7 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
         free.setdefault(reason, []).append(channel)
     facts = [("Free", f"{', '.join(channels)}: {reason}.") for reason, channels in free.items()]
     facts += _signals(privacy)
-    limit, noted = privacy.at_infinity, [("Note", note) for note in privacy.notes]
+    limit, noted = privacy.at_infinity, _noted(privacy)
     if limit is None:
         return facts + noted
     finite = f"ε = {_limit_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
@@ -215,6 +217,14 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
         endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
         facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
     return facts + noted
+
+
+def _noted(privacy: PrivacyStatement) -> list[tuple[str, str]]:
+    """Notes; those on the author's word under one head."""
+    out = []
+    for head, under in privacy.grouped_notes:
+        out += [("Note", head), *(("", f"· {text}") for text in under)]
+    return out
 
 
 def _signals(privacy: PrivacyStatement) -> list[tuple[str, str]]:

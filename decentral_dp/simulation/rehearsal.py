@@ -1,7 +1,8 @@
 """A rehearsal of a component from outside: the first rounds on made-up records, before it reads anything real.
 
-What an algorithm then releases must be what it plans, which is what the budget is the price of. Under "certified" the
-rounds are run again on other made-up records, and what leaves without noise must be the same; see
+What an algorithm then releases must be what it plans, which is what the budget is the price of, and the same again on
+the same records. Under "certified" the rounds are run on other made-up records, and what leaves without noise must be
+the same; see
 `neighbour_rehearsal`. No record is used, and nothing of a rehearsal is kept.
 """
 
@@ -23,7 +24,7 @@ from decentral_dp.config.closed_over import components_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.models.row_locality import Apart
-from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.neighbour_rehearsal import Replaced, Script
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
@@ -46,21 +47,25 @@ def needs_rehearsal(job: Any) -> bool:
     return job.scenario.privacy.guarantee == "certified" and not ours
 
 
-def try_rows(job: Any) -> None:
+def try_rows(job: Any) -> int:
     """Try rows of the user's own losses, formulas and modules, for as many records as the job will evaluate at once.
+
+    Returns:
+        How many of these there are; 0 where the guarantee rests on none.
 
     Raises:
         InputError: where a row reads another record.
     """
     if job.scenario.privacy.guarantee != "certified":
-        return
+        return 0
     held = [int(n) for split in job.counts.values() for n in split if n]
     counts = {min(held), max(held)} if held else set()
     if job.stream.kind == "minibatch" and job.stream.batch:
         counts.add(int(job.stream.batch))
-    for _, part in components_of(job.problem):
-        if isinstance(part, Apart):
-            part.check_rows_apart(counts)
+    parts = [part for _, part in components_of(job.problem) if isinstance(part, Apart)]
+    for part in parts:
+        part.check_rows_apart(counts)
+    return len(parts)
 
 
 def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
@@ -79,12 +84,13 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
         return
     shards, script = made_up_shards(job.shards, 0), Script(name)
 
-    def played(made_up: Shards, replaced: Replaced | None = None) -> Ledger:
+    def played(made_up: Shards, replaced: Replaced | None = None, same: bool = False) -> Ledger:
         rehearsed = replace(job, records=records_of(made_up), rounds=rounds, root=seeded_root(0, b"rehearsal"))
-        return script.play(rehearsed, replaced).ledger
+        return script.play(rehearsed, replaced, same).ledger
 
     try:
         recorded = played(shards)
+        played(shards, same=True)
         planned = job.ledger.until(rounds)
         # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
         sent, listed = ({c.channel for c in ledger.channels} for ledger in (recorded, planned))
@@ -185,10 +191,34 @@ def difference(recorded: Ledger, planned: Ledger) -> str:
             return f"{name} is planned with {plan.dimension} numbers and released with {made.dimension}"
         if made.mechanism.charged and not np.array_equal(made.rounds, plan.rounds):
             return f"{name} is planned at the indices {plan.rounds.tolist()} and released at {made.rounds.tolist()}"
-        for split in made.sensitivity.keys() | plan.sensitivity.keys():
-            most = [
-                float(c.sensitivity[split].max(initial=0.0)) if split in c.sensitivity else 0.0 for c in (made, plan)
-            ]
-            if not math.isclose(most[0], most[1], rel_tol=1e-9):
-                return f"one {split} record moves {name} by up to {most[0]:.6g}, and {most[1]:.6g} is planned"
+        for split in sorted(made.sensitivity.keys() | plan.sensitivity.keys()):
+            if told := _moved_otherwise(made, plan, split, recorded):
+                return told
     return "rates, groups or prices of the same releases differ"
+
+
+def _moved_otherwise(made: ChannelLedger, plan: ChannelLedger, split: Split, recorded: Ledger) -> str:
+    """The first release that one record of this kind moves by another distance than is planned, in words; or ""."""
+    each = [
+        c.sensitivity[split][:, c.group] if split in c.sensitivity else np.zeros((c.rounds.size, c.group.size))
+        for c in (made, plan)
+    ]
+    if each[0].shape != each[1].shape:
+        return f"{made.channel} is planned for {each[1].shape[1]} agents and released by {each[0].shape[1]}"
+    apart = ~np.isclose(each[0], each[1], rtol=1e-9, atol=0.0)
+    if not apart.any():
+        return ""
+    row, agent = (int(k) for k in np.argwhere(apart)[0])
+    found, planned = float(each[0][row, agent]), float(each[1][row, agent])
+    t = -(-int(made.rounds[row]) // recorded.releases_per_round)
+    whose = "" if apart[row].all() else f"agent {agent}: "
+    if math.isinf(found):
+        return (
+            f"{whose}{made.channel} in round {t} carries a mean that was asked at a value that was not released, so "
+            f"that nothing bounds how far one {split} record moves it, and {planned:.6g} is planned; ask at what an "
+            "exchange gave back, such as own.y"
+        )
+    return (
+        f"{whose}one {split} record moves {made.channel} in round {t} by up to {found:.6g} as recorded, and "
+        f"{planned:.6g} is planned"
+    )

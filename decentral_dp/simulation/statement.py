@@ -37,6 +37,10 @@ def _listed(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
+# What notes on the author's word begin with.
+_WORD = "On the author's word: "
+
+
 @dataclass(frozen=True)
 class Cost:
     """ε at δ, and pure ε; None where it is not known."""
@@ -216,6 +220,8 @@ class PrivacyStatement:
         agents: the budget of each. at_infinity: the limit for T → ∞, None where a plan has an end.
         claimed: what a paper says. free_channels: channel → why it costs nothing.
         noise: "off", "secret", or that it can be reproduced. numerical_slack: what float64 adds, within every ε.
+        privacy_unit: what the mechanism says that its price is for, as "one group of 5 records"; "" is one record of
+            one agent, and not written.
         signal: channel → how large what records contribute can be beside the noise.
         notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
             swamps the steps; not written.
@@ -242,6 +248,7 @@ class PrivacyStatement:
     free_channels: Mapping[str, str]
     noise: str
     numerical_slack: Mapping[str, float] | None
+    privacy_unit: str = ""
     signal: Mapping[str, Signal] = field(default_factory=dict)
     notes: tuple[str, ...]
     cautions: tuple[str, ...] = ()
@@ -284,11 +291,24 @@ class PrivacyStatement:
         """The names of the mechanisms that are drawn from."""
         return tuple(self.mechanism.split(" and "))
 
+    @property
+    def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The notes in their order, those on the author's word as one: what they begin with, and how each goes on."""
+        words = [note.removeprefix(_WORD) for note in self.notes if note.startswith(_WORD)]
+        if len(words) < 2:
+            return [(note, ()) for note in self.notes]
+        first = next(k for k, note in enumerate(self.notes) if note.startswith(_WORD))
+        out: list[tuple[str, tuple[str, ...]]] = [(note, ()) for note in self.notes if not note.startswith(_WORD)]
+        before = sum(not note.startswith(_WORD) for note in self.notes[:first])
+        return [*out[:before], (_WORD.rstrip(), tuple(words)), *out[before:]]
+
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
         out: dict[str, Any] = {}
         for name in (f.name for f in fields(self) if f.name not in ("setting", "seen_briefly", "cautions")):
             if name in ("constants", "prices") and not self.is_trusted:
+                continue
+            if name == "privacy_unit" and not self.privacy_unit:
                 continue
             out[name] = _plain(getattr(self, name))
         return out
@@ -320,6 +340,7 @@ class PrivacyStatement:
             free_channels=dict(_table(content.get("free_channels"))),
             noise=str(content.get("noise") or ""),
             numerical_slack=None if slack is None else {k: number(v) or 0.0 for k, v in _table(slack).items()},
+            privacy_unit=str(content.get("privacy_unit") or ""),
             signal={
                 c: Signal(number(_table(v).get("one_release")), number(_table(v).get("all_releases")))
                 for c, v in _table(content.get("signal")).items()

@@ -80,7 +80,7 @@ class WatchedProgram:
 
     def _no_exchange(self, what: str, place: str) -> InputError:
         if self._gossips:
-            wanted, mend = "one Gossip a round", "released, neighbour_sum = yield Gossip(y=s.y)"
+            wanted, mend = "one Gossip a round", "own, near = yield Gossip(y=s.y)"
         else:
             wanted, mend = "questions and releases", "g = yield from release_gradients(…)"
         return InputError(

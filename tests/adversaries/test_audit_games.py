@@ -167,6 +167,25 @@ def test_the_plan_says_the_most_that_can_be_shown() -> None:
     assert 3.0 < plan.most_shown < 3.5
 
 
+def test_an_audit_that_can_show_no_more_says_so() -> None:
+    """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
+    plan = planned("network_view", 200, "published", overrides=ONE)
+    worlds = SimpleNamespace(split="train", victim=0, copies=False)
+
+    def first(shown: float, certified: float) -> str:
+        bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
+        return sentences_of(plan, worlds, bound, "ok", certified, None)[0]
+
+    said = first(3.28, 4.0)
+    assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
+    more = int(said.split("--runs ")[1].rstrip("."))
+    assert 500 <= more <= 900
+    assert planned("network_view", more, "published", overrides=ONE).most_shown > 4.4
+    assert first(3.28, 60.0).endswith("no number of runs that can be made shows so much.")
+    for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
+        assert first(shown, certified).startswith("Not refuted: no more is shown")
+
+
 # Results, files and the command ---------------------------------------------------------------------------------------
 
 

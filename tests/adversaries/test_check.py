@@ -65,7 +65,8 @@ def why(found: CheckResult, name: str) -> str:
 def test_the_pages_examples_pass(folder: Path, what: str) -> None:
     found = check(what, pairs=24)
     assert found.passed
-    assert verdicts(found) == dict.fromkeys(NAMES, "checked")
+    assert verdicts(found) == dict.fromkeys(NAMES, "checked") | {"row locality": "not tried"}
+    assert found.rounds == found.of_rounds > 2
     search = found.rows[NAMES.index("search")]
     assert search.pairs == 24
     assert search.ratio is not None
@@ -85,9 +86,10 @@ def test_the_search_comes_up_to_the_sensitivity(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ldp_dsbo", "dp_sgda", "ridge_hyperparameter", "auc_maximisation"])
 def test_registered_kinds_pass(kind: str) -> None:
-    found = check(kind, pairs=12)
+    found = check(kind, pairs=12, rounds=2)
     assert found.passed, found.to_dict()
-    assert {verdicts(found)[name] for name in NAMES[:4]} == {"checked"}
+    assert {verdicts(found)[name] for name in NAMES[:4] if name != "row locality"} == {"checked"}
+    assert found.rounds == 2
 
 
 def test_objects_pass(folder: Path) -> None:
@@ -126,15 +128,15 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
 @pytest.mark.parametrize(
     "ends",
     [
-        f"if HUGE:\n            {SENT}\n        released, neighbour_sum = {SENT}",
-        f"if HUGE:\n            raise ArithmeticError('too large')\n        released, neighbour_sum = {SENT}",
+        f"if HUGE:\n            {SENT}\n        own, near = {SENT}",
+        f"if HUGE:\n            raise ArithmeticError('too large')\n        own, near = {SENT}",
     ],
     ids=["one exchange more", "a run that ends"],
 )
 def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -> None:
     """How many exchanges there are, and whether the run goes on, leaves without noise."""
     huge = "any(np.abs(r[0]).max() > 1e100 for r in dataset._records['train'])"
-    step = (f"released, neighbour_sum = {SENT}", ends.replace("HUGE", huge))
+    step = (f"own, near = {SENT}", ends.replace("HUGE", huge))
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "ends.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
@@ -147,10 +149,10 @@ def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        (STATED, '{"y": {"lower_grad_y": 0.5}}', "moves y by up to"),
+        (STATED, '{"y": {"lower_grad_y": 0.5}}', "moves y in round 1 by up to"),
         (
-            f"        released, neighbour_sum = {SENT}",
-            f"        {SENT}\n        released, neighbour_sum = {SENT}",
+            f"        own, near = {SENT}",
+            f"        {SENT}\n        own, near = {SENT}",
             "exchanges",
         ),
     ],
@@ -162,13 +164,176 @@ def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str
     assert told in why(found, "conformance")
 
 
+LATE = {
+    # An un-noised mean on a free channel; the same inside a message; a release that moves farther than is stated.
+    "free channel": (
+        "two worlds",
+        [
+            (STATED, FREE),
+            (SENT, "yield Gossip(y=s.y, u=s.y.value if t >= 5 else 0.0 * s.last)"),
+        ],
+    ),
+    "private part": (
+        "two worlds",
+        [
+            (
+                "moved - self.y(t) * gradient,",
+                "moved - self.y(t) * gradient + (0.1 * gradient.private if t >= 5 else 0.0),",
+            )
+        ],
+    ),
+    "unclipped": (
+        "search",
+        [
+            ("import dataclass", "import dataclass, replace"),
+            (
+                "moved - self.y(t) * gradient,",
+                "(lambda b: replace(b, private=(3.0 if t >= 5 else 1.0) * b.private))(moved - self.y(t) * gradient),",
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", LATE)
+def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
+    """Of eight rounds all are run; the two of the rehearsal before a run see nothing."""
+    row, changes = LATE[leak]
+    name = changed(folder, "late.py", *changes)
+    toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball.py:HeavyBall", name).replace("rounds = 6", "rounds = 8")
+    # Contributions of the full clip.
+    toml = toml.replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
+    (folder / "late.toml").write_text(toml, encoding="utf-8")
+    decentral_dp.build("late.toml")
+    found = check("late.toml", pairs=8)
+    assert (found.rounds, found.of_rounds) == (8, 8)
+    assert verdicts(found)[row] == "failed", found.to_dict()
+    assert re.search("in round [567]", why(found, row))
+    early = check("late.toml", pairs=8, rounds=2)
+    assert early.passed
+    assert "first 2 of 8 rounds" in early.label
+    save_case(found, folder / "case.npz")
+    shown = again("late.toml", folder / "case.npz")
+    assert shown.refused or (shown.worst is not None and not shown.worst.within)
+
+
+def test_chance_is_not_taken_for_records(folder: Path) -> None:
+    drawn = "moved - self.y(t) * gradient + RANDOM.normal(size=s.y.shape if t == 0 else own.y.shape),"
+    changes = [("moved - self.y(t) * gradient,", drawn), ("from typing", "import numpy as np\nfrom typing")]
+    chance = [(old, new.replace("RANDOM", "np.random")) for old, new in changes]
+    found = check(changed(folder, "chance.py", *chance), pairs=4, rounds=2)
+    assert verdicts(found)["conformance"] == "failed"
+    assert "y in round 1 differs between two runs on the same records" in why(found, "conformance")
+    assert verdicts(found)["two worlds"] == verdicts(found)["search"] == "not tried"
+    toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball.py", "chance.py")
+    (folder / "chance.toml").write_text(toml, encoding="utf-8")
+    with pytest.raises(InputError, match=r"differs between two runs on the same records, in line .*default_rng"):
+        decentral_dp.build("chance.toml")
+    keyed = [(old, new.replace("RANDOM", "np.random.default_rng((7, t))")) for old, new in changes]
+    assert check(changed(folder, "keyed.py", *keyed), pairs=4, rounds=2).passed
+
+
+PARTS = """
+import numpy as np
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Noise:
+    name, norm, deviation = "mine", "l2", 1.0
+    unit = "μ"
+
+    def cost(self, sensitivity, scale, width):
+        return FACTOR * (sensitivity / scale + width * 2.0**-19)
+
+    def sample(self, generator, query, grid, scale):
+        return grid * (np.rint(query / grid) + np.rint(DRAWS.normal(0.0, scale / grid, query.size)))
+
+
+def deal(labels, agents):
+    return np.arange(len(labels)) % agents
+
+
+def graph(agents):
+    return [(k, (k + 1) % agents) for k in range(agents)]
+"""
+
+
+def with_parts(folder: Path, factor: str = "1.0", draws: str = "generator", **files: str) -> str:
+    """The page's scenario with mechanism, partition and graph from a file of one's own."""
+    (folder / "parts.py").write_text(PARTS.replace("FACTOR", factor).replace("DRAWS", draws), encoding="utf-8")
+    (folder / "graph.py").write_text(PARTS[PARTS.index("def graph") :], encoding="utf-8")
+    toml = BLOCKS["heavy_ball.toml"]
+    for old, new in (
+        ('mechanism = "gaussian"', 'mechanism = "parts.py:Noise"'),
+        ('kind = "ring"', 'kind = "graph.py:graph"'),
+        ("[topology]", 'partition = "parts.py:deal"\n\n[topology]'),
+    ):
+        assert old in toml
+        toml = toml.replace(old, new)
+    (folder / "parts.toml").write_text(toml, encoding="utf-8")
+    return "parts.toml"
+
+
+def test_a_label_names_what_was_tried_and_what_was_not(folder: Path) -> None:
+    done = invoke(with_parts(folder), "--pairs", "2")
+    assert done.exit_code == 0, done.output
+    kept = {
+        name: json.loads((folder / f"{name}.checked.json").read_text())["label"]
+        for name in ("parts.py", "heavy_ball.py")
+    }
+    assert kept["parts.py"].endswith(": mechanism; partition)")
+    assert kept["heavy_ball.py"].endswith(": first 6 of 6 rounds, 5 pairs)")
+    assert not (folder / "graph.py.checked.json").exists()
+    assert "graph.py gets no label: nothing of it (topology) was tried." in " ".join(done.output.split())
+    found = check("parts.toml", pairs=2)
+    assert found.label.endswith(": first 6 of 6 rounds, 5 pairs; mechanism; partition; not: topology)")
+    said = " ".join(decentral_dp.plan("parts.toml").privacy.notes)
+    assert kept["parts.py"] in said
+    assert kept["heavy_ball.py"] in said
+    assert "graph.py was checked" not in said
+
+
+@pytest.mark.parametrize(
+    ("factor", "draws", "told"),
+    [
+        ("0.5", "generator", "told apart more often than its price allows"),
+        ("1.0", "np.random.default_rng(0)", "the same noise for agent 0"),
+    ],
+)
+def test_a_mechanism_that_lies_gets_no_label(folder: Path, factor: str, draws: str, told: str) -> None:
+    """Half its price, or one noise for all keys: no other row is about the mechanism."""
+    found = check(with_parts(folder, factor, draws), pairs=2, rounds=2)
+    assert not found.passed
+    assert [name for name, verdict in verdicts(found).items() if verdict == "failed"] == ["mechanism"]
+    assert told in why(found, "mechanism")
+    assert all(found.label_of(components) is None for components in found.files.values())
+
+
+def test_what_a_row_did_not_try_is_in_no_label(folder: Path) -> None:
+    """Nothing is noised, so that no search is made; and an earlier form of the file is not quoted."""
+    (folder / "none.toml").write_text(BLOCKS["heavy_ball.toml"].replace("[privacy]", '[privacy]\nguarantee = "none"'))
+    found = check("none.toml", pairs=2, rounds=2)
+    assert found.passed
+    assert found.label.endswith("first 2 of 6 rounds, 5 pairs; not: search)")
+    assert found.label_of(("algorithm", "mechanism")).endswith("5 pairs; not: mechanism, search)")  # type: ignore[union-attr]
+    assert found.label_of(("data", "topology")) is None
+    invoke("heavy_ball.py:HeavyBall", "--pairs", "2")
+    kept = folder / "heavy_ball.py.checked.json"
+    assert "was checked" in notes(folder)
+    content = json.loads(kept.read_text())
+    del content["form"]
+    kept.write_text(json.dumps(content))
+    assert "was checked" not in notes(folder)
+
+
 def test_a_sensitivity_made_by_hand_is_caught(folder: Path) -> None:
     scaled = "(lambda b: replace(b, private=3.0 * b.private))(moved - self.y(t) * gradient)"
     name = changed(
         folder,
         "scaled.py",
         ("import dataclass", "import dataclass, replace"),
-        ("moved - self.y(t) * gradient, released.y)", f"{scaled}, released.y)"),
+        ("moved - self.y(t) * gradient, own.y)", f"{scaled}, own.y)"),
     )
     found = check(name, pairs=24)
     search = found.rows[NAMES.index("search")]
@@ -314,7 +479,7 @@ def test_a_loss_that_mixes_records_by_its_own_vmap_rule_is_caught(
     (folder / "losses.py").write_text(text, encoding="utf-8")
     content = decentral_dp.load("own_losses").model_dump(exclude_unset=True)
     content["problem"]["losses"] = "losses.py"
-    found = check(content, pairs=2)
+    found = check(content, pairs=2, rounds=2)
     assert found.passed == (failed is None)
     if failed is not None:
         assert "mixes records" in why(found, failed)
@@ -359,7 +524,9 @@ def test_pairs_are_seeded_and_differ_in_one_record() -> None:
 
 def test_the_verdict_is_never_proof(folder: Path) -> None:
     found = check("heavy_ball.toml", pairs=2)
-    assert re.fullmatch(r"checked \(\d{4}-\d\d-\d\d, decentral_dp \S+, \d+ pairs tried\)", found.label)
+    version = r"checked \(\d{4}-\d\d-\d\d, decentral_dp \S+"
+    assert re.fullmatch(version + r": first 6 of 6 rounds, \d+ pairs\)", found.label)
+    assert "first 2 of 6 rounds" in check("heavy_ball.toml", pairs=2, rounds=2).label
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["passed"] is True
 
 

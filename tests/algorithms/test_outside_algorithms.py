@@ -177,11 +177,11 @@ def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
         "    last: Any\n": "    last: Any\n    kept: Any\n",
         "return State(x, y, y)": "return State(x, y, 0.0 * y, 0.0 * y)",
         "yield Gossip(y=s.y)": "yield Gossip(y=s.y, last=s.last)",
-        "moved = mixed + self.friction * (released.y - s.last)": (
-            "mine = (1.0 - dataset.neighbour_weight) * released.last + neighbour_sum.last"
+        "moved = mixed + self.friction * (own.y - s.last)": (
+            "mine = (1.0 - dataset.neighbour_weight) * own.last + near.last"
         ),
-        "return State(s.x, moved - self.y(t) * gradient, released.y)": (
-            "return State(s.x, mixed - self.y(t) * released.last, mine + gradient - s.kept, gradient)\n\n"
+        "return State(s.x, moved - self.y(t) * gradient, own.y)": (
+            "return State(s.x, mixed - self.y(t) * own.last, mine + gradient - s.kept, gradient)\n\n"
             "    def means(self, t):\n        return 1.0 if t == 0 else 2.0"
         ),
     }.items():
@@ -260,11 +260,11 @@ REFUSED_CODE = {
     # It plans less than it makes, in three ways, and more.
     ("moved - self.y(t) *", "moved - self.y(t) / float(gradient) *"): "a Bounded value can be added,",
     ("return State(s.x, moved", "gradient[0]\n        return State(s.x, moved"): "normalise, select or compare",
-    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y by up to",
+    ('"lower_grad_y": "y"', '"lower_grad_y": 0.01'): "one train record moves y in round 1 by up to",
     ('{"y": {"lower_grad_y": "y"}}', "{}"): "RELEASES of heavy_ball.py:HeavyBall is {}, in line 30 of",
-    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y by up to",
+    ("moved - self.y(t)", "moved - 2.0 * self.y(t)"): "one train record moves y in round 1 by up to",
     ("yield Gossip(y=s.y)", "yield Gossip(y=s.y, u=s.y)"): "it releases u, and plans none",
-    ("released.y - s.last", "released.w - s.last"): "does not run: AttributeError",
+    ("own.y - s.last", "own.w - s.last"): "does not run: AttributeError",
     ("return State(s.x, moved", "return State(s.x, 1 / 0 + moved"): "in line",
 }  # fmt: skip
 
@@ -279,16 +279,16 @@ def test_code_is_refused_in_one_sentence(folder: Path, change: tuple[str, str]) 
 
 # What is replaced in the code → text of the line that is named, and what is said of it.
 PLACED = {
-    ("released, neighbour_sum = yield Gossip(y=s.y)", "released, neighbour_sum = s, s"): (
+    ("own, near = yield Gossip(y=s.y)", "own, near = s, s"): (
         "def step",
         "step returns State and never yields, in line LINE of FILE, wanted one Gossip a round; nothing was run. "
-        "Write for example released, neighbour_sum = yield Gossip(y=s.y).",
+        "Write for example own, near = yield Gossip(y=s.y).",
     ),
-    ("released, neighbour_sum = yield Gossip(y=s.y)", "released, neighbour_sum = yield s.y"): (
+    ("own, near = yield Gossip(y=s.y)", "own, near = yield s.y"): (
         "yield s.y",
         "step yields ndarray, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
     ),
-    ("released, neighbour_sum = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): (
+    ("own, near = yield Gossip(y=s.y)", "if t < 0: yield\n        return s"): (
         "def step",
         "step returns without a yield, in line LINE of FILE, wanted one Gossip a round; nothing was run.",
     ),
@@ -560,8 +560,8 @@ def test_without_noise_nothing_is_on_anybodys_word(folder: Path) -> None:
     ("old", "new", "said"),
     [
         (
-            "self.y(t) * gradient, released.y",
-            "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, released.y",
+            "self.y(t) * gradient, own.y",
+            "(3.0 if t > 3 else 1.0) * self.y(t) * gradient, own.y",
             "round 5: step of HeavyBall, in line 35 of FILE: one train record may move y by",
         ),
         (

@@ -20,8 +20,66 @@ _AGAIN = "tests/simulation/test_charged_again.py::test_every_release_of_every_pr
 _NOISE = "tests/simulation/test_noise_and_records.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
+_CHECK = "tests/adversaries/test_check.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
+    # Checks of components ---------------------------------------------------------------------------------------------
+    Mutation(
+        "a mechanism that check does not try",
+        "adversaries/check.py",
+        "        why = complaint(found)\n",
+        '        why = ""\n',
+        (f"{_CHECK}::test_a_mechanism_that_lies_gets_no_label",),
+    ),
+    Mutation(
+        "a check that stops after two rounds",
+        "adversaries/check.py",
+        "_fitting(asked, pairs) if rounds is None else rounds",
+        "_FEWEST_ROUNDS",
+        (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
+    ),
+    Mutation(
+        "a label for a component that no row tried",
+        "adversaries/check_result.py",
+        'return component in _BY_ROW and self._verdict(component) == "checked"',
+        "return True",
+        (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
+    ),
+    Mutation(
+        "a label of an earlier form that is quoted",
+        "config/checked_files.py",
+        "    sound = form == _FORM and",
+        "    sound =",
+        (f"{_CHECK}::test_what_a_row_did_not_try_is_in_no_label",),
+    ),
+    Mutation(
+        "a mechanism's price that is tried nowhere",
+        "adversaries/mechanism_trials.py",
+        "            if found := _of_price(m, here, shift, risk):\n                return found\n",
+        "            _of_price(m, here, shift, risk)\n",
+        ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
+    ),
+    Mutation(
+        "a file beside a file that is in no digest",
+        "privacy/fingerprint.py",
+        "            return [sibling]\n",
+        "            return []\n",
+        ("tests/config/test_sibling_files.py::test_noise_and_labels_follow_all_files",),
+    ),
+    Mutation(
+        "an audit that cannot refute and does not say so",
+        "adversaries/audit_sentences.py",
+        "    elif _is_saturated(plan, bound, certified):\n",
+        "    elif False:\n",
+        ("tests/adversaries/test_audit_games.py::test_an_audit_that_can_show_no_more_says_so",),
+    ),
+    Mutation(
+        "noises of one key that are taken for several",
+        "adversaries/mechanism_trials.py",
+        "if (before := seen.setdefault(row.tobytes(), where)) != where:",
+        "if (before := where) != where:",
+        ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
+    ),
     # Noise ----------------------------------------------------------------------------------------------------------
     Mutation(
         "gaussian noise of half its scale",

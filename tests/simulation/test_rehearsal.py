@@ -111,13 +111,13 @@ PRETENDED = {
 @pytest.mark.parametrize("case", PRETENDED)
 def test_a_bounded_value_made_by_hand_is_refused(tmp_path: Path, case: str) -> None:
     parts, told = PRETENDED[case]
-    new = f"return State(s.x, (lambda b: replace(b, {parts}))(moved - self.y(t) * gradient), released.y)"
+    new = f"return State(s.x, (lambda b: replace(b, {parts}))(moved - self.y(t) * gradient), own.y)"
     text = said(
         changed(
             tmp_path,
             "heavy_ball",
             ("from dataclasses import dataclass", "from dataclasses import dataclass, replace"),
-            ("return State(s.x, moved - self.y(t) * gradient, released.y)", new),
+            ("return State(s.x, moved - self.y(t) * gradient, own.y)", new),
         )
     )
     assert told in text

@@ -2,7 +2,8 @@
 
 Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
 `cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
-default, for pure ε; "μ" for a Gaussian pair), `words`, `grid(scale, width)` and `float_slack(loss, width)`.
+default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one record),
+`words`, `grid(scale, width)` and `float_slack(loss, width)`.
 
 Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
 its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
@@ -36,7 +37,9 @@ _UNITS: Mapping[Unit, DominatingPair] = {"ε": DominatingPair.RESPONSE, "μ": Do
 # What a field of this type takes, in words.
 _TYPES: Mapping[Any, str] = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 # What a class says of itself, which is no option.
-_SAID = ("name", "words", "norm", "unit", "deviation")
+_SAID = ("name", "words", "norm", "unit", "deviation", "privacy_unit")
+# Letters of a privacy unit.
+_LONGEST_UNIT = 80
 # Where a price is tried: sensitivities, scales and widths.
 _TRIED = (np.array([0.0, 0.5, 1.0, 2.0])[:, None], np.array([0.25, 1.0, 4.0])[None, :], (1, 7))
 
@@ -46,7 +49,8 @@ class OutsideMechanism:
     """A user's mechanism among the others. Make one by `outside`.
 
     definition: the user's object. options: its fields, which tell two of the same name apart. source: a digest of the
-    text of its class, as far as there is one.
+    text of its class, as far as there is one. privacy_unit: what its price is for, as "one group of 5 records"; "" is
+    one record.
     """
 
     name: str
@@ -58,6 +62,7 @@ class OutsideMechanism:
     source: str = field(default="", compare=False)
     # Not compared: a class that came back from another process is another class.
     definition: Any = field(default=None, compare=False, repr=False)
+    privacy_unit: str = ""
 
     charged = adds_noise = proven = True
     proportional = False
@@ -187,8 +192,12 @@ def outside(found: Any, options: Mapping[str, Any], key: str = "privacy.mechanis
             raise _lacks(given, key, method, f"a method {method}, or none of this name")
     if (close := misspelt_method(type(given), _OPTIONAL_METHODS, _METHODS)) is not None:
         raise InputError(f"{key}: {close}")
-    words = getattr(given, "words", f"{name} noise")
-    made = OutsideMechanism(name, str(words), norm, unit, float(deviation), _described(given), digest_of(given), given)
+    words, protected = getattr(given, "words", f"{name} noise"), getattr(given, "privacy_unit", "")
+    if not isinstance(protected, str) or len(protected) > _LONGEST_UNIT or not protected.isprintable():
+        wanted = f'privacy_unit, a text of at most {_LONGEST_UNIT} letters such as "one group of 5 records"'
+        raise _lacks(given, key, "privacy_unit", wanted)
+    facts = (name, str(words), norm, unit, float(deviation), _described(given), digest_of(given), given, protected)
+    made = OutsideMechanism(*facts)
     _check_price(made)
     _check_sample(made)
     return made

@@ -25,7 +25,10 @@ def guarantee_section(result: RunResult) -> list[Html]:
         "and its place. Partition, split, order, counts, classes and scaling constants are "
         "public. A person with several records is protected less, and runs on the same records add up.",
     )
-    notes = [tag("li", str(note)) for note in privacy.notes]
+    notes = [
+        tag("li", head, *([tag("ul", *(tag("li", text) for text in under))] if under else []))
+        for head, under in privacy.grouped_notes
+    ]
     return [
         *blocks,
         *_about_noise(privacy, result.root_was_kept),
@@ -56,7 +59,8 @@ def verdict(privacy: PrivacyStatement) -> Html:
             f"An adversary who sees every message ever sent, and knows everything except one record of one agent, "
             f"learns about that record at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
             f"allows. This holds by construction{trusted.unchecked(privacy)}: each record's contribution is clipped, "
-            f"noise is added before anything leaves an agent, and every release is charged.",
+            f"noise is added before anything leaves an agent, and every release is charged."
+            + (f" This ε is for {privacy.privacy_unit}, as the mechanism states." if privacy.privacy_unit else ""),
         ),
         "as_printed": (
             "As printed, for comparison. ",

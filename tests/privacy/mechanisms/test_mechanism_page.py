@@ -89,7 +89,7 @@ def test_path_object_and_entry_point_are_one_mechanism(scenario: Make, made: typ
         assert privacy["mechanism"] == "discrete_laplace"
         assert 3.9 < privacy["epsilon_max"] <= 4.0
         assert privacy["clip"]["norm"] == "l1"
-        assert any("on the author's word" in note for note in privacy["notes"])
+        assert any("On the author's word: the noise of the mechanism" in note for note in privacy["notes"])
         assert set(run.ledger["mechanism"]) == {"discrete_laplace", "free"}
     for other in (by_object, by_entry_point):
         np.testing.assert_array_equal(other.job.budget.epsilon, by_path.job.budget.epsilon)

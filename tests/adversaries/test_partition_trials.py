@@ -1,0 +1,69 @@
+"""Partitions from outside are tried: what reads labels is said, and what deals otherwise when asked again is found."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.adversaries.partition_trials import deal_trial
+from decentral_dp.data import Shards
+from decentral_dp.simulation.job_builder import assembled
+
+
+@pytest.fixture(scope="module")
+def shards() -> Shards:
+    found: Shards = assembled(decentral_dp.load("ldp_dsbo")).shards
+    return found
+
+
+def in_turn(labels: Any, agents: int, **rest: Any) -> Any:
+    return np.arange(len(labels)) % agents
+
+
+def sorted_by_label(labels: Any, agents: int, **rest: Any) -> Any:
+    owner = np.empty(len(labels), dtype=int)
+    owner[np.argsort(labels, kind="stable")] = np.arange(len(labels)) * agents // len(labels)
+    return owner
+
+
+def test_a_deal_of_places_reads_no_label(shards: Shards) -> None:
+    found = deal_trial(in_turn, shards)
+    assert not found.wrong
+    assert not found.reads
+    assert "No label moved any record" in found.words
+
+
+def test_a_deal_by_label_is_said_to_move_others(shards: Shards) -> None:
+    """Records are cut in the order of their labels, so that one that goes elsewhere moves others over a cut."""
+    found = deal_trial(sorted_by_label, shards)
+    assert not found.wrong
+    assert found.reads
+    assert 1 <= found.moved <= shards.n_agents - 1
+    assert "no ε covers" in found.words
+
+
+def test_a_home_by_own_label_moves_no_other(shards: Shards) -> None:
+    found = deal_trial(lambda labels, agents, **rest: labels.astype(int) % agents, shards)
+    assert (found.wrong, found.reads, found.moved) == ("", True, 0)
+
+
+calls = itertools.count()
+WRONG = {
+    "another deal each time": (
+        lambda labels, agents, **rest: (np.arange(len(labels)) + next(calls)) % agents,
+        "Asked twice",
+    ),
+    "a record too few": (lambda labels, agents, **rest: in_turn(labels[1:], agents), "lost or doubled"),
+    "no such agent": (lambda labels, agents, **rest: in_turn(labels, agents) + 1, "and there are agents 0 to"),
+    "shares": (lambda labels, agents, **rest: np.linspace(0.0, 1.0, len(labels)), "wanted one agent for each record"),
+}
+
+
+@pytest.mark.parametrize("planted", WRONG)
+def test_what_is_no_deal_is_found(shards: Shards, planted: str) -> None:
+    deal, told = WRONG[planted]
+    assert told in deal_trial(deal, shards).wrong
