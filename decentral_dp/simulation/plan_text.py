@@ -69,6 +69,8 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         print_items(out, _facts(privacy))
     if plan.settings is not None:
         print_items(out, _settled_values(plan.settings) + _seen(privacy))
+    if plan.unmeasured:
+        print_items(out, [("Scores", plan.unmeasured)])
     if conditions:
         _print_theorem(out, plan.theorem)
     elif plan.theorem is not None:

@@ -36,6 +36,7 @@ class Plan:
         rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
         n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
         data_notes: in what the records are others than those that were named.
+        unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
         records: every planned release.
@@ -59,6 +60,7 @@ class Plan:
     settings: Mapping[str, Any] | None
     theorem: Mapping[str, Any] | None
     records: Ledger
+    unmeasured: str = ""
 
     @classmethod
     def of(cls, job: Job) -> Plan:
@@ -76,6 +78,7 @@ class Plan:
             settings=job.settings(),
             theorem=job.theorem(),
             records=job.ledger,
+            unmeasured=job.unmeasured,
         )
 
     @property

@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
 
 class ProgressCallback(Protocol):
-    """Told of progress: round, rounds in all, upper loss, epsilon spent by the worst agent."""
+    """Told of progress: round, rounds in all, upper loss, epsilon spent by the worst agent.
+
+    Where x is not tuned, the loss is the lower one.
+    """
 
     def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None: ...
 
@@ -336,7 +339,8 @@ def _perform(
         if s.round in spent:
             rows.append((s.round, "mean", SPENT, spent[s.round]))
         if progress is not None:
-            loss = next((v for r, a, n, v in reversed(rows) if n in ("upper_loss", "primal") and a == "mean"), math.nan)
+            names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
+            loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 

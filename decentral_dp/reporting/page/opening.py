@@ -36,6 +36,19 @@ TASKS = {
 }
 
 
+# Where x is not tuned, the lower level alone is solved.
+LOWER_TASKS = {
+    "logistic_hyperparameter": "trained a logistic regression",
+    "softmax_hyperparameter": "trained a softmax classifier",
+    "quadratic": "minimised a quadratic loss",
+    "biased_regularisation": "trained a classifier that is drawn to a given point",
+    "hyper_cleaning": "trained a classifier",
+    "mean_estimation": "estimated a mean",
+    "meta_learning": "trained heads on a given representation",
+    "ridge_hyperparameter": "fitted least squares",
+}
+
+
 def opening(title: str, result: RunResult) -> list[Html]:
     """Title, one sentence with the outcome, whatever went wrong, and the main numbers."""
     shown = [
@@ -59,6 +72,8 @@ def _who_did_what(result: RunResult) -> str:
     m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
     who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else _agents(graph)
     task = TASKS.get(kind, f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip())
+    if not result.tunes_x:
+        task = LOWER_TASKS.get(kind, f"minimised the lower loss of {kind}")
     where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
     where = " and a server" if graph.get("central") else where
     where = WORDS[result.setting].where or where
@@ -87,13 +102,14 @@ def _score(result: RunResult) -> str:
     before = " before it diverged" if result.has_diverged else ""
     if result.privacy.is_trusted:
         return trusted_facts.score(result, before)
-    accuracy, loss = result.metric("test_accuracy"), result.metric("upper_loss")
+    kind = "upper" if result.tunes_x else "lower"
+    accuracy, loss = result.metric("test_accuracy"), result.metric(f"{kind}_loss")
     if accuracy is not None:
         return f"; mean held-out accuracy {accuracy:.2f}{before}"
     explained = result.metric("test_r2")
     if explained is not None:
         return f"; mean held-out R² {explained:.2f}{before}"
-    return f"; {'' if before else 'final '}upper loss {power_text(loss)}{before}" if loss is not None else ""
+    return f"; {'' if before else 'final '}{kind} loss {power_text(loss)}{before}" if loss is not None else ""
 
 
 def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
