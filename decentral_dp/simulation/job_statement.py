@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 from decentral_dp.simulation.statement import AgentBudget, Cost, Horizon, PrivacyStatement
+from decentral_dp.user_code import own_name
 
 if TYPE_CHECKING:
     from decentral_dp.privacy.accounting.accountants import Budget
@@ -92,7 +94,7 @@ def author_notes(job: Job) -> list[str]:
         return parts
     if entry.origin:
         parts.append(
-            f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and "
+            f"On the author's word: {own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded queries alone and "
             "opens no bounded value. Whatever it released was recorded and priced; what its code does beside that is "
             "not checked."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
 from decentral_dp.data.stand_in import STANDING_IN
 from decentral_dp.topology import GENERATORS
+from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
+    from decentral_dp.config.schema import Scenario
     from decentral_dp.simulation.jobs import Job
 
 
@@ -70,18 +73,24 @@ def problem_summary(job: Job) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
-        "kind": job.scenario.problem.kind,
+        "kind": own_name(job.scenario.problem.kind),
         "solves": job.solves,
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source
         if job.shards.notes or outside.is_given(job.scenario, "data")
-        else job.scenario.problem.data,
+        else _data_name(job.scenario),
         "notes": list(job.shards.all_notes),
         **({"x_names": names} if (names := _names_of_x(job)) else {}),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},
     }
+
+
+def _data_name(s: Scenario) -> str:
+    """What the records are called; of a file its name, for its folders say who ran this."""
+    named = ("problem", "data") in s.files() or s.problem.manifest is not None
+    return Path(s.problem.data).name if named and in_file(s.problem.data) is None else own_name(s.problem.data)
 
 
 # Problems of which x has a coordinate for each feature.

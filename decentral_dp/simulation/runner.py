@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load, load_with_records
+from decentral_dp.config.loading import load, load_with_records, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
@@ -213,7 +213,8 @@ def resume(
         def made(scenario: Scenario) -> Job:
             return build(scenario, problem, algorithm, mechanism, topology, data, partition)
 
-        first = made(load(scenario_begun(folder)))
+        # Wherever the text lies, it names files from the folder of the run.
+        first = made(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
         check_installed(first.scenario.run.log or ())
         root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None

@@ -13,6 +13,7 @@ from decentral_dp.reporting.setting_words import WORDS
 from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import PrivacyStatement, number
+from decentral_dp.user_code import own_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 TASKS = {
@@ -188,7 +189,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Records", "; ".join(counts)),
         ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", network),
-        ("Algorithm", " · ".join(str(v) for v in (algorithm.get("kind"), privacy.protocol) if v)),
+        ("Algorithm", " · ".join(str(v) for v in (own_name(str(algorithm.get("kind") or "")), privacy.protocol) if v)),
         ("Step sizes", schedules("λ", algorithm)),
         ("Settings", settings_text({k: power_text(v) for k, v in algorithm.items() if _is_setting(k, v)})),
         ("Start", _start(algorithm)),
