@@ -57,6 +57,9 @@ class CheckResult:
     case: Case | None = field(default=None, repr=False)
     files: tuple[Path, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<CheckResult {self.subject!r}: {self.label}>"
+
     @property
     def passed(self) -> bool:
         """Whether no check failed."""

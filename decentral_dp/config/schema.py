@@ -259,6 +259,9 @@ class Scenario(Table):
     # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
     _outside: tuple[str, Any] | None = PrivateAttr(default=None)
 
+    # "topology", "algorithm" where they are others than those of the text that it was read from: its title may not fit.
+    _replaced: frozenset[str] = PrivateAttr(default=frozenset())
+
     @property
     def folder(self) -> Path:
         return self._folder

@@ -94,9 +94,9 @@ def author_notes(job: Job) -> list[str]:
         return parts
     if entry.origin:
         parts.append(
-            f"On the author's word: {own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded queries alone and "
-            "opens no bounded value. Whatever it released was recorded and priced; what its code does beside that is "
-            "not checked."
+            f"On the author's word: {own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded "
+            "queries alone and opens no bounded value. Whatever it released was recorded and priced; what its code "
+            "does beside that is not checked."
         )
     if entry.origin or outside.reads_user_code(job.scenario):
         deal = outside.component(job.scenario, "partition")

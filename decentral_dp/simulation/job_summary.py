@@ -11,8 +11,10 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.data.stand_in import STANDING_IN
-from decentral_dp.topology import GENERATORS
+from decentral_dp.reporting.text import article, topology_name
+from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
@@ -45,9 +47,23 @@ def baselines(job: Job) -> dict[str, float]:
 
 
 def title_of(job: Job) -> str:
-    """The scenario's title, with what stands in for the records that it names."""
-    title, source = job.scenario.title, job.shards.source
+    """The scenario's title, with what stands in for the records that it names, and the graph where it is another."""
+    source = job.shards.source
+    title = title_here(job.scenario, job.topology, trusted=entry_of(job.scenario).trusted or job.central)
     return f"{title} ({source})".strip() if STANDING_IN in source else title
+
+
+def title_here(s: Scenario, topology: Topology, trusted: bool) -> str:
+    """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
+
+    trusted: nobody has neighbours.
+    """
+    replaced = s._replaced | s._given
+    m = topology.n_agents
+    graph = article(topology_name({"kind": topology.name, "agents": m}))
+    others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
+    others += [f"{m} agents" if trusted or m == 1 else graph] if "topology" in replaced else []
+    return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
 
 
 def topology_summary(job: Job) -> dict[str, Any]:

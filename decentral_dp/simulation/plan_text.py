@@ -105,10 +105,12 @@ def guarantee(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     if privacy.is_on_authors_word:
         word += ", but for what is on the author's word (see the notes)"
     delta = delta_text(privacy.delta)
+    spent = {epsilon_text(agent.epsilon) for agent in privacy.agents}
+    most = "at most " if len(spent) > 1 else ""
     lines = [
         (
             "Privacy",
-            f"{word}: ε = {epsilon_text(privacy.epsilon_max)} at δ = {delta} for every agent "
+            f"{word}: {most}ε = {epsilon_text(privacy.epsilon_max)} at δ = {delta} for every agent "
             f"(pure ε = {epsilon_text(privacy.epsilon_pure_max)}).",
         )
     ]

@@ -119,6 +119,7 @@ def plan(
     topology: Any = None,
     data: Any = None,
     partition: Any = None,
+    unset: Sequence[str] = (),
 ) -> Plan:
     """Price every release of a scenario, without running anything.
 
@@ -127,6 +128,7 @@ def plan(
         overrides: "table.key=value" with a TOML value.
         problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
             scenario names; as in `build`.
+        unset: "table.key" of what is taken out of the scenario before overrides are set.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
@@ -140,8 +142,8 @@ def plan(
         >>> plan.rounds, plan.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    loaded = load_with_records(scenario, overrides, data, topology)
+    loaded = load_with_records(scenario, overrides, data, topology, unset)
     if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology)
+        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology, unset)
     return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))

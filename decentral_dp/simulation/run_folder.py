@@ -21,6 +21,7 @@ from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import kept_releases
+from decentral_dp.simulation.job_summary import title_here
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run_inputs import name_graph, name_inputs
 from decentral_dp.topology import Topology
@@ -134,5 +135,7 @@ def resolved_toml(scenario: Scenario, topology: Topology | None = None, folder: 
         del content["privacy"]["mechanism"]
     name_inputs(content, scenario, folder)
     if topology is not None and folder is not None:
+        # Whoever runs this again overrides nothing.
+        content["title"] = title_here(scenario, topology, is_coordinated(scenario))
         name_graph(content, scenario, topology, folder)
     return tomli_w.dumps(content)

@@ -113,7 +113,7 @@ def _free(name: str, taken: Any) -> str:
 
 
 def write_graph(scenario: Scenario, topology: Topology, folder: Path) -> None:
-    """Write the graph into the folder where no file holds it; with its weights, to the last bit, where no rule says them."""
+    """Write the graph into the folder where no file holds it, with weights to the last bit where no rule says them."""
     if not outside.is_given(scenario, "topology"):
         return
     links: list[tuple[int, int]] = [(int(i), int(j)) for i, j in topology.edges]

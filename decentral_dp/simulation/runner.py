@@ -123,6 +123,7 @@ def run(
     partition: Any = None,
     keep_secret: bool = True,
     overrides: Sequence[str] = (),
+    unset: Sequence[str] = (),
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
@@ -133,6 +134,7 @@ def run(
         progress: told of progress at every evaluation; by default notebooks show a bar.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
         overrides: "table.key=value" with a TOML value, as in `plan`.
+        unset: "table.key" of what is taken out of the scenario before overrides are set.
 
     Returns:
         The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
@@ -148,7 +150,7 @@ def run(
         >>> run.result.status, run.result.rounds, run.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    loaded = load_with_records(scenario, overrides, data, topology)
+    loaded = load_with_records(scenario, overrides, data, topology, unset)
     job = hosted(build(loaded, problem, algorithm, mechanism, topology, data, partition))
     if out is None:
         return _finished(job, progress)

@@ -71,7 +71,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, text in (("gossip.py", ALGORITHM), ("records.py", RECORDS), ("graphs.py", GRAPHS)):
         (folder / "project" / name).write_text(text)
     monkeypatch.setenv("HOME", str(folder))
-    yield folder
+    return folder
 
 
 def _scenario(project: Path) -> dict[str, Any]:
