@@ -90,3 +90,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    # So that a shell completes names that are not imported yet, and none of this file's own.
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -80,6 +80,17 @@ def in_file(kind: str) -> InFile | None:
     return InFile(file, name) if colon and file.lower().endswith(".py") and name.isidentifier() else None
 
 
+def own_name(kind: str) -> str:
+    """What pages and results call a component: of "folder/file.py:Name" it says nothing of folders.
+
+    Example:
+        >>> own_name("/home/ann/heavy_ball.py:HeavyBall"), own_name("ldp_dsbo")
+        ('heavy_ball.py:HeavyBall', 'ldp_dsbo')
+    """
+    place = in_file(kind)
+    return kind if place is None else f"{Path(place.file).name}:{place.name}"
+
+
 def installed(what: str) -> dict[str, Any]:
     """Name → entry point, of the components that installed packages declare. what: a key of `GROUPS`."""
     return _installed(GROUPS[what], tuple(sys.path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import at_least_text, epsilon_text
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 
@@ -52,6 +53,10 @@ class AuditResult:
     status: Status
     sentences: tuple[str, ...]
     curve: tuple[tuple[float, float], ...] = ()
+
+    def __repr__(self) -> str:
+        found = f"ε ≥ {at_least_text(self.shown)} shown, {epsilon_text(self.certified)} certified"
+        return f"<AuditResult {self.title!r}: {self.status}, {found}, {self.method}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; infinite numbers are "inf"."""

@@ -67,6 +67,9 @@ class CheckResult:
     outside: tuple[str, ...] = ()
     files: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<CheckResult {self.subject!r}: {self.label}>"
+
     @property
     def passed(self) -> bool:
         """Whether no check failed."""

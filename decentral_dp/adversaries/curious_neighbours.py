@@ -24,6 +24,7 @@ from decentral_dp.bounded import Array, summation_slack
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.network_accounting import (
     NetworkBudget,
@@ -78,6 +79,11 @@ class NetworkView:
     certified_total: Array
     name: str
     labels: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        worst = epsilon_text(float(np.nanmax(self.certified, initial=0.0)))
+        seen = f"{len(self.pairs.observers)} observers of {len(self.labels)} agents"
+        return f"<NetworkView {self.name!r}: {seen}, ε ≤ {worst} at δ = {delta_text(self.delta)}>"
 
     @property
     def alone(self) -> bool:

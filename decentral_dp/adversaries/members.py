@@ -7,7 +7,8 @@ could not, an attack tells their difference as groups, of which a guarantee for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +19,12 @@ from decentral_dp.config.record_tables import Partition
 from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
-from decentral_dp.problems.records import concatenated
+from decentral_dp.problems.records import concatenated, take
 from decentral_dp.simulation.agent_records import require_records
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.metrics import pooled
 
-# Scored one by one, losses of bilevel problems are slow.
+# Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
 _MOST_BILEVEL = 2000
 
 
@@ -56,7 +57,10 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
             )
     model = {name: published[name].mean(axis=0) for name in wanted}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    members, others = pooled(agents)[0], tuple(job.test or ())
+    members = pooled(agents)[0]
+    others = type(members)(*(job.test or ()))
+    if job.solves != "minimax":
+        members, others = _sample(members, others)
     records = concatenated([members, others])
     if job.solves == "minimax":
         scores = minimax_scores(job.problem, model["x"], records)
@@ -64,7 +68,24 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
     found = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
-    return Attacked(n, job.shards.test.size, found)
+    return Attacked(n, len(others[0]), found)
+
+
+def _sample(members: Any, others: Any) -> tuple[Any, Any]:
+    """As many members and others as are scored, drawn by a public key: of both where there are more, half of each.
+
+    Who is drawn depends on the numbers of both alone. A random part of groups whose members could have changed places
+    is such a pair of groups again, so the ceiling holds for it, and the mean of its AUC is that of all.
+    """
+    counts = len(members[0]), len(others[0])
+    if sum(counts) <= _MOST_BILEVEL:
+        return members, others
+    half = _MOST_BILEVEL // 2
+    sizes = [min(n, max(half, _MOST_BILEVEL - other)) for n, other in (counts, counts[::-1])]
+    key = blake2b(f"attack sample {counts[0]} {counts[1]}".encode(), digest_size=8).digest()
+    draw = np.random.default_rng(int.from_bytes(key, "big"))
+    chosen = [np.sort(draw.choice(n, size, replace=False)) for n, size in zip(counts, sizes, strict=True)]
+    return take(members, chosen[0]), take(others, chosen[1])
 
 
 def require_attackable(job: Job) -> None:
@@ -97,12 +118,6 @@ def require_attackable(job: Job) -> None:
         raise InputError(
             "attack: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
             'so a train and a test record could not have changed places. Set problem.partition = "iid".'
-        )
-    n = int(shards.train_counts.sum()) + shards.test.size
-    if n > _MOST_BILEVEL:
-        raise InputError(
-            f"attack: {n} records would be scored one by one, and a bilevel problem allows {_MOST_BILEVEL}. Attack a "
-            "run on fewer records, for example with problem.limit."
         )
 
 

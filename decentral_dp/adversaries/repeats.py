@@ -76,6 +76,10 @@ class Inference:
     verdicts: Mapping[str, Verdict]
     against_claim: Mapping[str, Verdict]
 
+    def __repr__(self) -> str:
+        found = "above what is certified" if self.broken else "within what is certified"
+        return f"<Inference {self.job.scenario.title!r}: {len(self.each)} runs, {found}>"
+
     @property
     def broken(self) -> bool:
         """Whether an attack does better than the certificate allows."""

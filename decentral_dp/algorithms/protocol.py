@@ -80,6 +80,10 @@ class Planned(NamedTuple):
     indices: NDArray[np.int64]
 
 
+# What the lower level alone is solved by.
+ONE_LEVEL = ("lower_grad_y",)
+
+
 @dataclass(frozen=True)
 class AnyAlgorithm(Protocol):
     """What algorithms of every setting state.
@@ -145,3 +149,12 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     def planned_releases(self, public: Public) -> Mapping[str, Planned]:
         """What each of these channels will release."""
         ...
+
+
+def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
+    """Whether x is tuned: whether anything but ∇_y of the lower level enters what agents release.
+
+    Where nothing else does, y is trained at an x in which no record has a say. There is no upper level then, and no
+    hypergradient.
+    """
+    return any(term not in ONE_LEVEL for channel in algorithm.releases(p, q).values() for term in channel.terms)

@@ -50,7 +50,7 @@ def attack(
     from decentral_dp.cli import attack_command as inside
     from decentral_dp.cli.progress import ProgressBar
 
-    with ProgressBar("runs") as progress:
+    with ProgressBar("runs", told=True) as progress:
         found = infer(folders, runs, progress, out)
     inside.print_inference(found)
     if out is not None:

@@ -11,6 +11,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped sce
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")
 ]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Take a key or a table out before others are set, e.g. algorithm.z."),
+]
 
 
 class PictureFormat(StrEnum):

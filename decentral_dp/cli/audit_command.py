@@ -84,7 +84,7 @@ def audit_one(
         with as_written(ends.run, "audit"):
             read_result(ends.run)
     print_plan(asked)
-    with ProgressBar("runs") as progress:
+    with ProgressBar("runs", told=True) as progress:
         found = play(asked, file, progress, workers=workers, ends=ends)
     print_audit(found)
     for path in itertools.chain([] if file is None else [file], finish(found, ends)):

@@ -67,7 +67,7 @@ def _file(out: Path, quiet: bool) -> bool:
     if quiet:
         found = resume_file(out)
     else:
-        with ProgressBar("runs") as bar:
+        with ProgressBar("runs", told=True) as bar:
             found = resume_file(out, bar)
     if isinstance(found, AuditResult):
         if not quiet:

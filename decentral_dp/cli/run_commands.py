@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from decentral_dp.cli.arguments import Name, PictureFormat, Set
+from decentral_dp.cli.arguments import Name, PictureFormat, Set, Unset
 from decentral_dp.errors import InputError, printable, readable
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def run(
     ] = None,
     engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
+    unset: Unset = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
     forget_secret: Annotated[
         bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
@@ -46,9 +47,10 @@ def run(
     from decentral_dp.simulation.run_events import Events
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
-    loaded = load(scenario, overrides)
+    loaded = load(scenario, overrides, unset=unset or ())
+    changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     with (
-        run_folder.new_folder(out, run_name(Path(scenario).stem, overrides)) as folder,
+        run_folder.new_folder(out, run_name(Path(scenario).stem, changed)) as folder,
         opened(log) as logs,
         Progress(quiet or log == ON_STDERR) as bar,
     ):
@@ -123,6 +125,7 @@ def resume(
 def plan(
     scenario: Name,
     override: Set = None,
+    unset: Unset = None,
     every: Annotated[
         bool,
         typer.Option("--all", help="List every condition of the convergence theorem that fails."),
@@ -131,7 +134,7 @@ def plan(
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
     from decentral_dp.simulation import plan_text, plans
 
-    plan_text.print_plan(plans.plan(scenario, override or []), conditions=every)
+    plan_text.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
 
 
 def report(

@@ -33,7 +33,7 @@ _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 
 def print_scores(out: Console, result: RunResult) -> None:
     metrics = result.metrics
-    if known := [n for n in _SCORES if n in metrics]:
+    if known := [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]:
         out.print()
         out.print(_scores(result.evaluated_on, "worst and best agent", known, metrics))
         _print_beside(out, result)
@@ -73,8 +73,9 @@ def _print_beside(out: Console, result: RunResult) -> None:
         out.print(f"Records that a clip cuts at these values: {shares}.")
     if told := cut_text(result.features_cut):
         out.print(told)
-    for sentence in (*result.clip_advice, *result.learning):
-        out.print(sentence)
+    for sentence in (*result.clip_advice, *result.learning, result.unmeasured):
+        if sentence:
+            out.print(sentence)
 
 
 def _added(names: Iterable[str]) -> list[str]:

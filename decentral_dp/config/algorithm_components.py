@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -87,6 +88,8 @@ def with_algorithm(s: Scenario, algorithm: Any) -> Scenario:
     made_scenario = s.model_copy(update={"algorithm": OutsideAlgorithmTable.model_validate(common | given)})
     source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
     made_scenario._outside = (entry.kind, entry._replace(instance=algorithm, source=source))
+    if entry.kind != s.algorithm.kind:
+        made_scenario._replaced = s._replaced | {"algorithm"}
     if ours is None:
         made_scenario._objects = {**s._objects, "algorithm": made.__name__}
     return made_scenario
@@ -118,10 +121,7 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
     if table.protocol == "private" and not entry.private:
         raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
     given, taken = own_keys(s), {o.key: o for o in entry.keys}
-    for key in given:
-        if key not in taken:
-            takers = [name for name, e in ALGORITHMS.items() if key in (*e.options, *e.optional)]
-            raise InputError(f"algorithm.{key}: {table.kind} takes none, only {', '.join(takers)}. Leave it out.")
+    _check_taken(table.kind, [key for key in given if key not in taken])
     _check_sampler(table, entry)
     for key in entry.options:
         if key not in given:
@@ -145,6 +145,17 @@ def algorithm_of(s: Scenario) -> Algorithm | Coordinated:
         lambda e: f"algorithm.kind: {table.kind} cannot be made: {blamed(e)}. Mend it, or its keys.",
     )
     return made
+
+
+def _check_taken(kind: str, unread: Sequence[str]) -> None:
+    """Refuse keys that the algorithm would leave unread, all at once. Raises InputError."""
+    out = " ".join(f"--unset algorithm.{key}" for key in unread)
+    if len(unread) == 1:
+        takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
+        raise InputError(f"algorithm.{unread[0]}: {kind} takes none, only {', '.join(takers)}. Leave it out ({out}).")
+    if unread:
+        named = ", ".join(f"algorithm.{key}" for key in unread)
+        raise InputError(f"{named}: {kind} takes none of these. Leave them out ({out}).")
 
 
 def _value(given: Any) -> Any:

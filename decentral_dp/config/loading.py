@@ -67,7 +67,10 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
 
 
 def load(
-    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str] = (), folder: Path | None = None
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    unset: Sequence[str] = (),
 ) -> Scenario:
     """Read and validate a scenario.
 
@@ -75,6 +78,7 @@ def load(
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value; a bare word counts as a string.
         folder: where the relative paths in a dict start, by default here.
+        unset: "table.key" of keys and tables that are taken out before the overrides are set.
 
     Returns:
         The scenario, with all defaults.
@@ -89,6 +93,9 @@ def load(
         ('ldp_dsbo', 5)
     """
     folder, content = _read(scenario, folder)
+    before = content
+    for key in [unset] if isinstance(unset, str) else unset:
+        content = _without(content, key)
     for override in overrides:
         content = assign(content, *parsed(override))
     try:
@@ -96,7 +103,16 @@ def load(
     except ValidationError as error:
         raise InputError(_all_missing(error, content) or explain(error)) from None
     loaded._folder = folder
+    loaded._replaced = (scenario._replaced if isinstance(scenario, Scenario) else frozenset()) | {
+        table for table in ("topology", "algorithm") if _what(content, table) != _what(before, table)
+    }
     return loaded
+
+
+def _what(content: Mapping[str, Any], table: str) -> Any:
+    """The graph, or the kind of algorithm, that a title may speak of."""
+    found = content.get(table)
+    return found.get("kind") if table == "algorithm" and isinstance(found, Mapping) else found
 
 
 def _read(scenario: str | Path | Mapping[str, Any] | Scenario, folder: Path | None) -> tuple[Path, dict[str, Any]]:
@@ -109,22 +125,38 @@ def _read(scenario: str | Path | Mapping[str, Any] | Scenario, folder: Path | No
     return path.resolve().parent, read_toml(path)
 
 
+def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The content less one key. Raises InputError where it is not there."""
+    keys = dotted(key)
+    table: Any = content
+    for k, name in enumerate(keys):
+        if not isinstance(table, Mapping) or name not in table:
+            there = [_path([*keys[:k], other]) for other in table] if isinstance(table, Mapping) else []
+            raise InputError(f"unset: the scenario has no key {quoted(_path(keys))}{nearest_of(_path(keys), there)}.")
+        table = table[name]
+    return assign(content, keys, ABSENT)
+
+
 def load_with_records(
-    scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Sequence[str], records: Any, topology: Any
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str],
+    records: Any,
+    topology: Any,
+    unset: Sequence[str] = (),
 ) -> Scenario:
     """As `load`, of a scenario that need not name what is handed over as an object: its records, its graph.
 
     records, topology: used instead of problem.data and topology.kind; None where nothing is. All else is as of `load`.
     """
     if isinstance(scenario, Scenario):
-        return load(scenario, overrides)
+        return load(scenario, overrides, unset=unset)
     folder, content = _read(scenario, None)
     problem, graph = content.get("problem"), content.get("topology", {})
     if records is not None and isinstance(problem, Mapping):
         content["problem"] = {"data": GIVEN, **problem}
     if topology is not None and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
         content["topology"] = {"file": GIVEN, **graph}
-    return load(content, overrides, folder)
+    return load(content, overrides, folder, unset)
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
@@ -210,6 +242,8 @@ def dotted(key: str) -> list[str]:
 
 # What stands for records or a graph that is an object, where the scenario names none.
 GIVEN = "given in Python"
+# How alike a key of another table has to be.
+_ALIKE = 0.85
 # What pydantic calls an unknown key, and what the [problem] table does.
 _UNKNOWN = ("extra_forbidden", "extra_key")
 
@@ -309,7 +343,10 @@ def _meant(names: Sequence[str], root: type[BaseModel]) -> str:
     close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
     last = {path.rpartition(".")[2]: path for path in reversed(_key_paths(root))}
     begun = [key for key in valid if key.startswith(names[-1])]
+    # Of another table only a key that is nearly the same was meant: no hint is better than a wrong one.
     far = [] if begun else difflib.get_close_matches(names[-1], [*valid, *last], n=1, cutoff=0.5)
+    if far and far[0] not in valid and not difflib.get_close_matches(names[-1], far, cutoff=_ALIKE):
+        far = []
     if far and far != close and far[0] in last:
         return f"; did you mean {quoted(last[far[0]])}"
     return nearest_of(names[-1], valid)

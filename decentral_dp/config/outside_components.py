@@ -22,12 +22,12 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
 from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason, untyped_options
+from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, own_name, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]
 
@@ -63,6 +63,12 @@ def with_given(s: Scenario, given: GivenComponents) -> Scenario:
     chosen = s.model_copy()
     chosen._components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
     chosen._given = frozenset(chosen._components)
+    if "topology" in chosen._given and chosen.run_graph is not None:
+        # It is here again, and so is what the scenario said of it before its folder had a file.
+        table = TopologyTable.model_validate_json(chosen.run_graph.table)
+        again = chosen.model_copy(update={"topology": table, "run_graph": None})
+        again._components, again._given = chosen._components, chosen._given
+        return again
     return chosen
 
 
@@ -137,12 +143,12 @@ def _registered(what: str) -> Sequence[str]:
 
 
 def name_of(s: Scenario, what: str) -> str:
-    """What messages call it: as the scenario writes it; of an object its name, or that of its type."""
+    """What messages call it: as the scenario writes it, without folders; of an object its name, or that of its type."""
     if is_given(s, what):
         given = s._components[what]
         return str(getattr(given, "__name__", type(given).__name__))
     place = KEYS[what]
-    return str(getattr(getattr(s, place[0]), place[1]))
+    return own_name(str(getattr(getattr(s, place[0]), place[1])))
 
 
 # Problems.
@@ -289,11 +295,11 @@ def notes(s: Scenario) -> list[str]:
 def _files_of_code(s: Scenario) -> dict[str, str]:
     """File → what is taken on its author's word, of files of Python code that are no components."""
     table, model = s.problem, s.problem.model
-    out = {} if table.losses is None else {str(table.losses): "gives losses of one record alone"}
+    out = {} if table.losses is None else {Path(table.losses).name: "gives losses of one record alone"}
     if str(table.loss).lower().endswith(".py"):
-        out[str(table.loss)] = "gives the loss of one record alone"
+        out[Path(str(table.loss)).name] = "gives the loss of one record alone"
     if model is not None and model.file is not None:
-        out[str(model.file)] = "makes a module whose outputs and gradients are of one record alone"
+        out[Path(str(model.file)).name] = "makes a module whose outputs and gradients are of one record alone"
     return out
 
 

@@ -197,6 +197,17 @@ class PrivacyTable(Table):
         return found
 
 
+class RunGraph(Table):
+    """What the noise of a seeded run was drawn for, whose graph was a Python object and is in a file of its folder.
+
+    Without it the file would be another graph to the noise, and a run on the same links would draw other values.
+    """
+
+    digest: str = Field(description="Digest of the table [topology] that it belongs to; with another it is not read.")
+    given: str = Field(description="Digest of the object.")
+    table: str = Field(description="The table [topology] of the run, as JSON.")
+
+
 class Scenario(Table):
     """One experiment, complete. Without `seed` the noise is secret.
 
@@ -233,6 +244,10 @@ class Scenario(Table):
         default={},
         description="Written into a run folder: components that were Python objects, which another run needs again.",
     )
+    run_graph: RunGraph | None = optional(
+        "Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is "
+        "drawn for."
+    )
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
@@ -244,6 +259,9 @@ class Scenario(Table):
     # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
     _outside: tuple[str, Any] | None = PrivateAttr(default=None)
 
+    # "topology", "algorithm" where they are others than those of the text that it was read from: its title may not fit.
+    _replaced: frozenset[str] = PrivateAttr(default=frozenset())
+
     @property
     def folder(self) -> Path:
         return self._folder
@@ -254,7 +272,9 @@ class Scenario(Table):
             raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
         path = os.path.expanduser(path)
         extra = self._folder / path
-        return Path(os.path.abspath(extra if is_there(extra) else path))
+        found = os.path.abspath(extra if is_there(extra) else path)
+        # ".." after a link leads elsewhere than its letters say.
+        return Path(os.path.realpath(extra) if is_there(extra) and not is_there(Path(found)) else found)
 
     def image_files(self) -> dict[str, Any] | None:
         """The table problem.files, its paths absolute and its URLs as they are."""

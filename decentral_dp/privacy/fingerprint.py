@@ -59,6 +59,12 @@ def digest_of_file(path: Path) -> str:
     ).hex()
 
 
+def imported_beside(path: Path) -> list[Path]:
+    """The files of its folder that a Python file imports, or that those import, in the order of their names."""
+    path = path.resolve()
+    return sorted(other for other in _Files().imported(path) if other.parent == path.parent)
+
+
 class _Files:
     """Sources of the user's own, each read once for a digest."""
 
@@ -71,15 +77,19 @@ class _Files:
         """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
         path = path.resolve()
         if path not in self._whole:
-            reached, ahead = {path}, [path]
-            while ahead:
-                for other in self._one(ahead.pop())[1]:
-                    if other not in reached:
-                        reached.add(other)
-                        ahead.append(other)
-            parts = [self._one(p)[0] for p in sorted(reached - {path}, key=str)]
+            parts = [self._one(p)[0] for p in sorted(self.imported(path), key=str)]
             self._whole[path] = blake2b(self._one(path)[0] + b"".join(parts)).digest()
         return self._whole[path]
+
+    def imported(self, path: Path) -> set[Path]:
+        """The files of the user's own that a file imports, or that those import; not the file itself."""
+        reached, ahead = {path}, [path]
+        while ahead:
+            for other in self._one(ahead.pop())[1]:
+                if other not in reached:
+                    reached.add(other)
+                    ahead.append(other)
+        return reached - {path}
 
     def _one(self, path: Path) -> tuple[bytes, list[Path]]:
         """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""

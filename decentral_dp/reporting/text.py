@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from decentral_dp.formatting import SUPERSCRIPTS
+from decentral_dp.user_code import in_file
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -16,6 +17,8 @@ GRAPHS = {
     "erdos_renyi": "Erdős–Rényi graph",
     "small_world": "small-world graph",
     "preferential_attachment": "preferential-attachment graph",
+    # The file in a run folder whose graph was an object.
+    "topology": "network",
 }
 
 
@@ -49,6 +52,8 @@ def article(noun: str) -> str:
 
 def graph_noun(graph: Json) -> str:
     kind = str(graph.get("kind") or "")
+    place = in_file(kind)
+    kind = kind if place is None else place.name
     plain = kind.replace("_", " ") if kind.isascii() and kind.isprintable() else ""
     return GRAPHS.get(kind, plain) or "network"
 

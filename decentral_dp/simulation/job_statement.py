@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.rehearsal import ROUNDS
 from decentral_dp.simulation.statement import AgentBudget, Cost, Horizon, PrivacyStatement
+from decentral_dp.user_code import own_name
 
 if TYPE_CHECKING:
     from decentral_dp.privacy.accounting.accountants import Budget
@@ -95,9 +97,10 @@ def author_notes(job: Job) -> list[str]:
         return parts
     if entry.origin:
         parts.append(
-            f"On the author's word: {entry.kind} ({entry.origin}) reaches records through bounded queries alone and "
-            "opens no bounded value. Whatever it released was recorded and priced; of what its code does beside that, "
-            f"the first {min(ROUNDS, job.rounds)} of {job.rounds} rounds were rehearsed on made-up records, no more."
+            f"On the author's word: {own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded "
+            "queries alone and opens no bounded value. Whatever it released was recorded and priced; of what its code "
+            f"does beside that, the first {min(ROUNDS, job.rounds)} of {job.rounds} rounds were rehearsed on made-up "
+            "records, no more."
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(_mechanisms_word(job.mechanism))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.data.stand_in import STANDING_IN
-from decentral_dp.topology import GENERATORS
+from decentral_dp.reporting.text import article, topology_name
+from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
+    from decentral_dp.config.schema import Scenario
     from decentral_dp.simulation.jobs import Job
 
 
@@ -42,9 +47,23 @@ def baselines(job: Job) -> dict[str, float]:
 
 
 def title_of(job: Job) -> str:
-    """The scenario's title, with what stands in for the records that it names."""
-    title, source = job.scenario.title, job.shards.source
+    """The scenario's title, with what stands in for the records that it names, and the graph where it is another."""
+    source = job.shards.source
+    title = title_here(job.scenario, job.topology, trusted=entry_of(job.scenario).trusted or job.central)
     return f"{title} ({source})".strip() if STANDING_IN in source else title
+
+
+def title_here(s: Scenario, topology: Topology, trusted: bool) -> str:
+    """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
+
+    trusted: nobody has neighbours.
+    """
+    replaced = s._replaced | s._given
+    m = topology.n_agents
+    graph = article(topology_name({"kind": topology.name, "agents": m}))
+    others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
+    others += [f"{m} agents" if trusted or m == 1 else graph] if "topology" in replaced else []
+    return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
 
 
 def topology_summary(job: Job) -> dict[str, Any]:
@@ -70,18 +89,24 @@ def problem_summary(job: Job) -> dict[str, Any]:
     """The problem, its size, and the public record counts."""
     counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
     return {
-        "kind": job.scenario.problem.kind,
+        "kind": own_name(job.scenario.problem.kind),
         "solves": job.solves,
         # What is noted about the records says that they are others than those that were named.
         "data": job.shards.source
         if job.shards.notes or outside.is_given(job.scenario, "data")
-        else job.scenario.problem.data,
+        else _data_name(job.scenario),
         "notes": list(job.shards.all_notes),
         **({"x_names": names} if (names := _names_of_x(job)) else {}),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},
     }
+
+
+def _data_name(s: Scenario) -> str:
+    """What the records are called; of a file its name, for its folders say who ran this."""
+    named = ("problem", "data") in s.files() or s.problem.manifest is not None
+    return Path(s.problem.data).name if named and in_file(s.problem.data) is None else own_name(s.problem.data)
 
 
 # Problems of which x has a coordinate for each feature.

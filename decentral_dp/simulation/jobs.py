@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
-from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Counts, tunes_x
 from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.schema import Scenario
@@ -35,6 +35,7 @@ from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.solve import solved_quickly
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
@@ -93,6 +94,16 @@ class Job(Protocol):
     @property
     def solves(self) -> Literal["bilevel", "minimax"]:
         return "minimax" if self.setting == "coordinator_minimax" else "bilevel"
+
+    @property
+    def tunes_x(self) -> bool:
+        """Whether records have a say in x; where they have none, the lower level alone is solved."""
+        return True
+
+    @property
+    def unmeasured(self) -> str:
+        """Which metric is left out because it would take too long, in a sentence; "" where none is."""
+        return ""
 
     @property
     def n_agents(self) -> int:
@@ -184,6 +195,14 @@ class GossipJob(Job):
         return self.algorithm.central
 
     @property
+    def tunes_x(self) -> bool:
+        return tunes_x(self.algorithm, self.problem.p, self.problem.q)
+
+    @property
+    def unmeasured(self) -> str:
+        return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.elsewhere else ""
+
+    @property
     def course(self) -> Ledger:
         """What is planned to be released from the first round to the last, every round once."""
         return self.ledger if self.planned_course is None else self.planned_course
@@ -208,7 +227,9 @@ class GossipJob(Job):
         if isinstance(self.records, RecordsElsewhere):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
-        return Evaluator(self.problem, agents, self.test, label_unit=self.shards.label_unit)
+        return Evaluator(
+            self.problem, agents, self.test, self.tunes_x and not self.unmeasured, label_unit=self.shards.label_unit
+        )
 
     def statement(self) -> PrivacyStatement:
         return gossip_statement.privacy_statement(self)
@@ -320,6 +341,14 @@ class CoordinatorBilevelJob(_Coordinated):
     problem: Problem
     context: CoordinatorContext
 
+    @property
+    def tunes_x(self) -> bool:
+        return any(query not in ONE_LEVEL for query in self.algorithm.queries) or not self.algorithm.queries
+
+    @property
+    def unmeasured(self) -> str:
+        return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.elsewhere else ""
+
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)
 
@@ -328,6 +357,7 @@ class CoordinatorBilevelJob(_Coordinated):
             return Unscored()
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
+        named["hypergradient"] = self.tunes_x and not self.unmeasured
         return Evaluator(self.problem, [self._pooled()], self.test, label_unit=self.shards.label_unit, **named)
 
 
@@ -348,3 +378,13 @@ class CoordinatorMinimaxJob(_Coordinated):
         if isinstance(self.records, RecordsElsewhere):
             return Unscored()
         return MinimaxEvaluator(self.problem, self._pooled()[0], self.test)
+
+
+def _unmeasured(problem: Problem, counts: Counts) -> str:
+    """Why the hypergradient is not measured, by public counts; "" where it is."""
+    if solved_quickly(problem, int(counts["train"].sum())):
+        return ""
+    return (
+        f"The hypergradient is not measured: it takes the exact lower solution, and for {problem.q} coordinates of y "
+        f"on {int(counts['train'].sum())} train records that would take minutes each time."
+    )

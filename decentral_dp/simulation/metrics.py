@@ -10,7 +10,8 @@ where the scenario says so. `…_last` are evaluated on the last released values
     test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of problems with numbers of their own: see their descriptions
     consensus_v     ‖v_a − (1/m) Σ_b v_b‖₂
-    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there
+    hypergradient_norm  ‖∇F(x̄)‖₂ at the mean published x̄, with the lower level solved there; only where x is tuned,
+                        and where that solution does not take minutes (`participants.solve.solved_quickly`)
     hypergradient_gap   ‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records in both levels: an estimate of the gap between
                         records and population, P's own sampling error included (of trusted coordinators)
 
@@ -73,7 +74,7 @@ class Evaluator:
         problem: the bilevel problem.
         agents: per agent (train, validation) records.
         test: held-out records or None.
-        hypergradient: whether to measure `hypergradient_norm`; default yes.
+        hypergradient: whether to measure `hypergradient_norm`; default yes. Where x is not tuned there is none.
         gap: whether to measure `hypergradient_gap`; default no.
         names: of the rows of a value; by default their numbers.
         reads_state: whether agents have a state beside what they release; default yes.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Any
 
 from decentral_dp.config import outside_components as outside
 from decentral_dp.config.algorithm_components import outside_source
@@ -38,7 +40,7 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
         return secret_root()
     content = s.model_dump(
         mode="json",
-        exclude={"run", "title", "description", "versions", "objects"},
+        exclude={"run", "title", "description", "versions", "objects", "run_graph"},
         exclude_none=True,
         exclude_defaults=True,
     )
@@ -53,13 +55,32 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
         content["problem"].update(data="", manifest="")
     # Images are told by their contents and by which of them are for testing, wherever their files are.
     content["problem"].pop("files", None)
+    given = outside.fingerprints(s)
+    if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:
+        # The graph of a run that had it as an object: the noise of that run is drawn again.
+        content["topology"] = json.loads(s.run_graph.table)
+        given["topology"] = s.run_graph.given
     filed = s.problem.data in (*COLLECTIONS, *FILED)
     content["root"] = {
         "version": VERSION,
-        "given": outside.fingerprints(s),
+        "given": given,
         "algorithm": outside_source(s),
         "mechanism": f"{mechanism.options} {mechanism.source}" if isinstance(mechanism, OutsideMechanism) else "",
         "records": shards.digest.hex(),
         "test": blake2b(shards.test.tobytes()).hexdigest() if filed else "",
     }
     return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())
+
+
+def topology_table(s: Scenario) -> dict[str, Any]:
+    """The table [topology] as the root has it: with the digest of a file in the place of its name."""
+    content = {"topology": s.topology.model_dump(mode="json", exclude_none=True, exclude_defaults=True)}
+    for place, path in s.files().items():
+        if place[0] == "topology":
+            put(content, place, digest_of_file(path))
+    return content["topology"]
+
+
+def table_digest(table: Mapping[str, Any]) -> str:
+    """A digest of a table as the root has it."""
+    return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=16).hexdigest()

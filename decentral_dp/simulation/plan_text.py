@@ -69,6 +69,8 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         print_items(out, _facts(privacy))
     if plan.settings is not None:
         print_items(out, _settled_values(plan.settings) + _seen(privacy))
+    if plan.unmeasured:
+        print_items(out, [("Scores", plan.unmeasured)])
     if conditions:
         _print_theorem(out, plan.theorem)
     elif plan.theorem is not None:
@@ -103,10 +105,12 @@ def guarantee(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     if privacy.is_on_authors_word:
         word += ", but for what is on the author's word (see the notes)"
     delta = delta_text(privacy.delta)
+    spent = {epsilon_text(agent.epsilon) for agent in privacy.agents}
+    most = "at most " if len(spent) > 1 else ""
     lines = [
         (
             "Privacy",
-            f"{word}: ε = {epsilon_text(privacy.epsilon_max)} at δ = {delta} for every agent "
+            f"{word}: {most}ε = {epsilon_text(privacy.epsilon_max)} at δ = {delta} for every agent "
             f"(pure ε = {epsilon_text(privacy.epsilon_pure_max)}).",
         )
     ]

@@ -36,6 +36,7 @@ class Plan:
         rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
         n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
         data_notes: in what the records are others than those that were named.
+        unmeasured: which metric a run leaves out because it would take too long; "" where none.
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
         records: every planned release.
@@ -59,6 +60,7 @@ class Plan:
     settings: Mapping[str, Any] | None
     theorem: Mapping[str, Any] | None
     records: Ledger
+    unmeasured: str = ""
 
     @classmethod
     def of(cls, job: Job) -> Plan:
@@ -76,6 +78,7 @@ class Plan:
             settings=job.settings(),
             theorem=job.theorem(),
             records=job.ledger,
+            unmeasured=job.unmeasured,
         )
 
     @property
@@ -116,6 +119,7 @@ def plan(
     topology: Any = None,
     data: Any = None,
     partition: Any = None,
+    unset: Sequence[str] = (),
 ) -> Plan:
     """Price every release of a scenario, without running anything.
 
@@ -124,6 +128,7 @@ def plan(
         overrides: "table.key=value" with a TOML value.
         problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
             scenario names; as in `build`.
+        unset: "table.key" of what is taken out of the scenario before overrides are set.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
@@ -137,8 +142,8 @@ def plan(
         >>> plan.rounds, plan.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    loaded = load_with_records(scenario, overrides, data, topology)
+    loaded = load_with_records(scenario, overrides, data, topology, unset)
     if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology)
+        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology, unset)
     return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))

@@ -132,6 +132,16 @@ class RunResult(Mapping[str, Any]):
         return self._table("diagnostics").get("baselines") or {}
 
     @property
+    def tunes_x(self) -> bool:
+        """Whether x is tuned; False where the lower level alone is solved, at an x that is given."""
+        return self.content.get("tunes_x") is not False
+
+    @property
+    def unmeasured(self) -> str:
+        """Which metric was left out because it would take too long; "" where none was."""
+        return str(self._table("diagnostics").get("unmeasured") or "")
+
+    @property
     def labels_cut(self) -> float:
         """Share of the labels that lie outside problem.label_range, and were cut."""
         return number(self._table("diagnostics").get("labels_cut")) or 0.0

@@ -14,7 +14,7 @@ class RunEvent(NamedTuple):
     Args:
         round: that is done.
         rounds: in all.
-        loss: upper loss, which reads records; NaN where it was not measured.
+        loss: upper loss, or the lower one where x is not tuned; it reads records. NaN where it was not measured.
         epsilon: spent by the worst agent so far.
         rounds_per_second: since the first event; None at it.
         seconds_left: at that speed; None at the first event.

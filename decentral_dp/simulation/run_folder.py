@@ -18,11 +18,13 @@ import tomli_w
 
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.outside_components import objects_of
-from decentral_dp.config.schema import Scenario, put
-from decentral_dp.config.shard_components import place_of
+from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import kept_releases
+from decentral_dp.simulation.job_summary import title_here
 from decentral_dp.simulation.result import IN_PROGRESS
+from decentral_dp.simulation.run_inputs import name_graph, name_inputs
+from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.runner import Run
@@ -94,7 +96,8 @@ def write_contents(done: Run, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
         (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
-        (partial / "scenario.toml").write_text(resolved_toml(done.scenario), encoding="utf-8")
+        text = resolved_toml(done.scenario, done.job.topology, folder)
+        (partial / "scenario.toml").write_text(text, encoding="utf-8")
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
@@ -111,8 +114,14 @@ def write_contents(done: Run, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def resolved_toml(scenario: Scenario) -> str:
-    """The scenario with every default filled in, the versions and the seed (never a secret root)."""
+def resolved_toml(scenario: Scenario, topology: Topology | None = None, folder: Path | None = None) -> str:
+    """The scenario with every default filled in, the versions and the seed (never a secret root).
+
+    Args:
+        scenario: that is run.
+        topology: its graph.
+        folder: of the run, which has the copies and the graph that the text names; without one paths are whole.
+    """
     content = scenario.model_dump(exclude_none=True)
     content["versions"] = versions()
     content.pop("objects")
@@ -124,10 +133,9 @@ def resolved_toml(scenario: Scenario) -> str:
     elif is_coordinated(scenario) and "mechanism" not in scenario.privacy.model_fields_set:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
-    for place, path in scenario.files().items():
-        put(content, place, str(path))
-    if scenario.problem.manifest is not None:
-        content["problem"]["data"] = place_of(scenario)
-    if scenario.problem.files is not None:
-        content["problem"]["files"] = scenario.image_files()
+    name_inputs(content, scenario, folder)
+    if topology is not None and folder is not None:
+        # Whoever runs this again overrides nothing.
+        content["title"] = title_here(scenario, topology, is_coordinated(scenario))
+        name_graph(content, scenario, topology, folder)
     return tomli_w.dumps(content)

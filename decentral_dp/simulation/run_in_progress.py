@@ -45,6 +45,7 @@ from decentral_dp.simulation.kept_releases import KeptReleases
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import IN_PROGRESS, plain
 from decentral_dp.simulation.run_folder import resolved_toml, versions
+from decentral_dp.simulation.run_inputs import copy_inputs, remove_inputs, write_graph
 from decentral_dp.simulation.saved_values import home_of, to_bytes
 
 # Seconds that a lease is for; least seconds between two states kept, and their share of the time at most.
@@ -250,7 +251,10 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), mode=0o600)
     (folder / IN_PROGRESS / JOURNAL).touch()
-    write_synced(folder / "scenario.toml", (resolved_toml(job.scenario) + _LAST_LINE).encode())
+    copy_inputs(job.scenario, folder)
+    write_graph(job.scenario, job.topology, folder)
+    text = resolved_toml(job.scenario, job.topology, folder)
+    write_synced(folder / "scenario.toml", (text + _LAST_LINE).encode())
     write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
 
 
@@ -262,6 +266,7 @@ def _remove(folder: Path) -> None:
     """Remove the folder of a run that has released nothing, and folders above that it leaves empty."""
     shutil.rmtree(folder / IN_PROGRESS)
     shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)
+    remove_inputs(folder)
     for path in folder.iterdir():
         if path.name.lstrip(".").removesuffix(".part") in ("scenario.toml", "result.json"):
             path.unlink()

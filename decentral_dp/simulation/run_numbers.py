@@ -69,9 +69,12 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
             **_clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
+            **({"unmeasured": job.unmeasured} if job.unmeasured else {}),
             **({"learning": learning} if (learning := _learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
+        # Of a bilevel method it goes without saying.
+        **({} if job.tunes_x else {"tunes_x": False}),
         **({} if settings is None else {"algorithm": settings}),
         "privacy": statement.to_dict(),
         "theorem": job.theorem(),

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load, load_with_records
+from decentral_dp.config.loading import load, load_with_records, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
 
 class ProgressCallback(Protocol):
-    """Told of progress: round, rounds in all, upper loss, epsilon spent by the worst agent."""
+    """Told of progress: round, rounds in all, upper loss, epsilon spent by the worst agent.
+
+    Where x is not tuned, the loss is the lower one.
+    """
 
     def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None: ...
 
@@ -120,6 +123,7 @@ def run(
     partition: Any = None,
     keep_secret: bool = True,
     overrides: Sequence[str] = (),
+    unset: Sequence[str] = (),
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
@@ -130,6 +134,7 @@ def run(
         progress: told of progress at every evaluation; by default notebooks show a bar.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
         overrides: "table.key=value" with a TOML value, as in `plan`.
+        unset: "table.key" of what is taken out of the scenario before overrides are set.
 
     Returns:
         The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
@@ -145,7 +150,7 @@ def run(
         >>> run.result.status, run.result.rounds, run.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    loaded = load_with_records(scenario, overrides, data, topology)
+    loaded = load_with_records(scenario, overrides, data, topology, unset)
     job = hosted(build(loaded, problem, algorithm, mechanism, topology, data, partition))
     if out is None:
         return _finished(job, progress)
@@ -210,7 +215,8 @@ def resume(
         def made(scenario: Scenario) -> Job:
             return build(scenario, problem, algorithm, mechanism, topology, data, partition)
 
-        first = made(load(scenario_begun(folder)))
+        # Wherever the text lies, it names files from the folder of the run.
+        first = made(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
         check_installed(first.scenario.run.log or ())
         root, found = continued(found, first, folder), intact(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
@@ -336,7 +342,8 @@ def _perform(
         if s.round in spent:
             rows.append((s.round, "mean", SPENT, spent[s.round]))
         if progress is not None:
-            loss = next((v for r, a, n, v in reversed(rows) if n in ("upper_loss", "primal") and a == "mean"), math.nan)
+            names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
+            loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
             progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
 

@@ -16,6 +16,7 @@ import tomli_w
 from decentral_dp.engines.task_pool import check_at_hand, cores
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.begun_names import CELLS
+from decentral_dp.files.portable_paths import portable_path
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
@@ -290,7 +291,7 @@ def _write(
         table,
         verdicts,
         found.warnings,
-        resolved(study, whole=False),
+        resolved(study),
         pictures,
         moving,
         said,
@@ -299,7 +300,7 @@ def _write(
     for name, text in texts.items():
         _replace(out / name, text.encode())
     # Late: it tells the next study in this folder which pictures are of this one.
-    _replace(out / "study.toml", resolved(study).encode())
+    _replace(out / "study.toml", resolved(study, out).encode())
     ended(out)
     return found
 
@@ -324,12 +325,13 @@ def _replace(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def resolved(study: Study, whole: bool = True) -> str:
+def resolved(study: Study, out: Path | None = None) -> str:
     """Print the study as TOML with every default filled in and the versions.
 
     Args:
         study: as loaded.
-        whole: scenario files by their full path; else from the study's folder where they lie in it.
+        out: the folder that the text is for, from which it names scenario files; without one it names them from the
+            study's folder where they lie in it.
 
     Returns:
         The text.
@@ -337,11 +339,11 @@ def resolved(study: Study, whole: bool = True) -> str:
     content = study.model_dump(exclude_none=True, by_alias=True)
     content["versions"] = versions()
     for table in (content, *content["variants"]):
-        candidate = study.folder / table.get("scenario", "")
+        candidate = study.folder / Path(table.get("scenario", "")).expanduser()
         if candidate.is_file():
             full, home = candidate.resolve(), study.folder.resolve()
-            if whole:
-                table["scenario"] = str(full)
+            if out is not None:
+                table["scenario"] = portable_path(full, out.resolve())
             elif full.is_relative_to(home):
                 table["scenario"] = full.relative_to(home).as_posix()
     return tomli_w.dumps(content)

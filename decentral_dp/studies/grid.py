@@ -166,7 +166,7 @@ def _combinations(
 def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
     """The content and folder of a scenario, with what the study and then the variant change in it."""
     name = variant.scenario if variant is not None and variant.scenario is not None else study.scenario
-    candidate = study.folder / name
+    candidate = study.folder / Path(name).expanduser()
     path = candidate if candidate.is_file() else find(name)
     content = read_toml(path)
     for part in (study, variant):

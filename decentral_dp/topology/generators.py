@@ -38,6 +38,25 @@ class Generator:
     example: tuple[int, Mapping[str, Any]] = (10, {})
 
 
+# What networkx and textbooks call a generator of ours.
+_OTHER_NAMES = {
+    "watts_strogatz": "small_world",
+    "connected_watts_strogatz": "small_world",
+    "barabasi_albert": "preferential_attachment",
+    "gnp_random": "erdos_renyi",
+    "fast_gnp_random": "erdos_renyi",
+    "binomial": "erdos_renyi",
+    "cycle": "ring",
+    "circle": "ring",
+    "line": "path",
+    "chain": "path",
+    "lattice": "grid",
+    "grid_2d": "grid",
+    "fully_connected": "complete",
+    "clique": "complete",
+}
+
+
 def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Generate the graph of a registered family.
 
@@ -59,6 +78,9 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
         (18, 2)
     """
     if kind not in GENERATORS:
+        meant = _OTHER_NAMES.get(kind.removesuffix("_graph"))
+        if meant is not None:
+            raise InputError(f'topology.kind: got "{kind}", which is called "{meant}" here; write kind = "{meant}".')
         raise unknown("topology.kind", kind, GENERATORS)
     generator = GENERATORS[kind]
     agents = whole("topology.agents", agents)

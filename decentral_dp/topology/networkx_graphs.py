@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,34 @@ def read_format(path: Path, content: bytes) -> Graph:
     except USER_ERRORS as error:
         raise InputError(f"topology.file: {path} is not readable as {name} ({reason(error)}).") from error
     return read_networkx(graph, f"topology.file: {path}")
+
+
+def write_graphml(
+    path: Path,
+    labels: Sequence[str],
+    links: Sequence[tuple[int, int]],
+    weights: Sequence[float] | None = None,
+    positions: Array | None = None,
+) -> None:
+    """Write a graph as GraphML, so that reading it gives the same agents in the same order, and the same weights.
+
+    Args:
+        path: of the file.
+        labels: names of the m agents.
+        links: pairs of agents.
+        weights: of each link; default none.
+        positions: (m, 2) for drawing; default none.
+    """
+    import networkx as nx
+
+    graph = nx.Graph()
+    for agent, label in enumerate(labels):
+        named = {} if label == str(agent) else {"label": label}
+        at = {} if positions is None else {"x": float(positions[agent, 0]), "y": float(positions[agent, 1])}
+        graph.add_node(str(agent), **named, **at)
+    for k, (a, b) in enumerate(links):
+        graph.add_edge(str(a), str(b), **({} if weights is None else {"weight": float(weights[k])}))
+    nx.write_graphml(graph, path)
 
 
 def read_networkx(graph: Any, place: str) -> Graph:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from scipy.stats import binom
 from typer.testing import CliRunner, Result
 
 import decentral_dp
-from decentral_dp.adversaries import repeats
+from decentral_dp.adversaries import members, repeats
 from decentral_dp.adversaries.attack_scores import auc, class_only, minimax_scores
 from decentral_dp.adversaries.attack_summary import sentences
 from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
@@ -398,18 +398,40 @@ def test_bilevel_runs_that_cannot_be_compared_are_refused(scenario: Callable[...
     assert "dealt to the agents by what they hold" in refusal(dealt)
     many = scenario(problem={"kind": "softmax_hyperparameter", "data": "digits", "scale": "none", "normalise": "l1"})
     assert require_attackable(build(load(many))) is None
-    larger = scenario(
-        problem={
-            "data": "synthetic_classification",
-            "scale": "none",
-            "synthetic": {"dimension": 4, "records": 500, "test_records": 10},
-        }
-    )
-    larger["problem"].pop("test")
-    larger["topology"] = {"kind": "ring", "agents": 10}
-    assert "would be scored one by one" in refusal(larger)
     regression = scenario(problem={"kind": "quadratic"})
     assert "has no classifier" in refusal(regression)
+
+
+def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
+    scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A sample of 60, half of each.
+    monkeypatch.setattr(members, "_MOST_BILEVEL", 60)
+    wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
+    done = decentral_dp.run(wanted)
+    one, again = attacked(done.job, done.published), attacked(done.job, done.published)
+    assert (one.members, one.others) == (30, 30)
+    assert one.auc == again.auc
+    monkeypatch.setattr(members, "_MOST_BILEVEL", 10**6)
+    whole = attacked(done.job, done.published)
+    assert whole.others == done.job.shards.test.size
+    # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
+    assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
+    monkeypatch.setattr(members, "_MOST_BILEVEL", 60)
+    found = decentral_dp.attack(left(wanted, tmp_path / "run"), runs=1)
+    said = " ".join(sentences(found))
+    assert f"Of {whole.members + whole.others} records 60 are scored, drawn at random by a public key" in said
+
+
+def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Records(NamedTuple):
+        value: Any
+
+    monkeypatch.setattr(members, "_MOST_BILEVEL", 100)
+    few, many = members._sample(Records(np.arange(500.0)), Records(np.arange(20.0)))
+    assert len(few.value) == 80
+    assert many.value.tolist() == list(range(20))
+    assert len(set(few.value)) == 80
 
 
 def test_a_lower_level_that_is_not_published_gives_no_model() -> None:

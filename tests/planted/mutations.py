@@ -160,6 +160,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_MECHANISMS}::test_purposes_have_streams_of_their_own",),
     ),
     Mutation(
+        "noise of a run's own graph on another one in its file",
+        "simulation/noise_root.py",
+        'if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:',
+        "if s.run_graph is not None:",
+        ("tests/simulation/test_run_inputs.py::test_another_graph_in_the_file_is_another_to_the_noise",),
+    ),
+    Mutation(
         "noise that does not depend on the records",
         "simulation/noise_root.py",
         '"records": shards.digest.hex(),',
@@ -169,8 +176,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "noise that does not depend on its scale",
         "simulation/noise_root.py",
-        'exclude={"run", "title", "description", "versions", "objects"}',
-        'exclude={"run", "title", "description", "versions", "objects", "privacy"}',
+        'exclude={"run", "title", "description", "versions", "objects", "run_graph"}',
+        'exclude={"run", "title", "description", "versions", "objects", "run_graph", "privacy"}',
         (f"{_TRAPS}::test_one_seed_in_two_scenarios_gives_two_noises",),
     ),
     # Rounding -------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.page.markup import tag
+from decentral_dp.reporting.page.outcome import METRIC_NAMES
 from decentral_dp.reporting.plots import write_plots
 from decentral_dp.reporting.text import power_text, score_text
 from decentral_dp.simulation.statement import number
@@ -492,3 +493,14 @@ def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:
     free = decentral_dp.load("ring_breast_cancer_no_privacy", ["algorithm.rounds=3"])
     decentral_dp.run(free, out=tmp_path / "free")
     assert "Signal beside" not in (tmp_path / "free" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_path_in_a_description_stays_in_its_box() -> None:
+    style = (Path(decentral_dp.__file__).parent / "reporting" / "page" / "style.css").read_text(encoding="utf-8")
+    assert "h1,h3,p,li,small,figcaption{overflow-wrap:anywhere}" in style
+
+
+def test_labels_of_metrics_leave_room_for_the_numbers() -> None:
+    # At 1280 pixels a label of 66 letters, its ending included, leaves room for three columns of numbers.
+    assert max(len(label) + len(", last released values") for label in METRIC_NAMES.values() if "RMSE" in label) <= 66
+    assert max(len(label) for label in METRIC_NAMES.values()) <= 66

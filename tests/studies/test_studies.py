@@ -1140,7 +1140,7 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
         # Names of files as the study has them; the study that is written down has them whole.
         assert 'scenario = "base.toml"' in page
         assert str(tmp_path) not in page
-        assert str(tmp_path / "base.toml") in (tmp_path / "out" / "study.toml").read_text()
+        assert 'scenario = "../base.toml"' in (tmp_path / "out" / "study.toml").read_text()
     # What is read from the folder says the same.
     assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 

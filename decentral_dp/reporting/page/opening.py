@@ -13,6 +13,7 @@ from decentral_dp.reporting.setting_words import WORDS
 from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import PrivacyStatement, number
+from decentral_dp.user_code import own_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
 TASKS = {
@@ -33,6 +34,19 @@ TASKS = {
     "group_dro": "trained a model for the group that it serves worst",
     "mspbe": "learned the value of a policy",
     "wgan": "trained a generator against a critic",
+}
+
+
+# Where x is not tuned, the lower level alone is solved.
+LOWER_TASKS = {
+    "logistic_hyperparameter": "trained a logistic regression",
+    "softmax_hyperparameter": "trained a softmax classifier",
+    "quadratic": "minimised a quadratic loss",
+    "biased_regularisation": "trained a classifier that is drawn to a given point",
+    "hyper_cleaning": "trained a classifier",
+    "mean_estimation": "estimated a mean",
+    "meta_learning": "trained heads on a given representation",
+    "ridge_hyperparameter": "fitted least squares",
 }
 
 
@@ -59,6 +73,8 @@ def _who_did_what(result: RunResult) -> str:
     m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
     who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else _agents(graph)
     task = TASKS.get(kind, f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip())
+    if not result.tunes_x:
+        task = LOWER_TASKS.get(kind, f"minimised the lower loss of {kind}")
     where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
     where = " and a server" if graph.get("central") else where
     where = WORDS[result.setting].where or where
@@ -87,13 +103,14 @@ def _score(result: RunResult) -> str:
     before = " before it diverged" if result.has_diverged else ""
     if result.privacy.is_trusted:
         return trusted_facts.score(result, before)
-    accuracy, loss = result.metric("test_accuracy"), result.metric("upper_loss")
+    kind = "upper" if result.tunes_x else "lower"
+    accuracy, loss = result.metric("test_accuracy"), result.metric(f"{kind}_loss")
     if accuracy is not None:
         return f"; mean held-out accuracy {accuracy:.2f}{before}"
     explained = result.metric("test_r2")
     if explained is not None:
         return f"; mean held-out R² {explained:.2f}{before}"
-    return f"; {'' if before else 'final '}upper loss {power_text(loss)}{before}" if loss is not None else ""
+    return f"; {'' if before else 'final '}{kind} loss {power_text(loss)}{before}" if loss is not None else ""
 
 
 def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
@@ -172,7 +189,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Records", "; ".join(counts)),
         ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", network),
-        ("Algorithm", " · ".join(str(v) for v in (algorithm.get("kind"), privacy.protocol) if v)),
+        ("Algorithm", " · ".join(str(v) for v in (own_name(str(algorithm.get("kind") or "")), privacy.protocol) if v)),
         ("Step sizes", schedules("λ", algorithm)),
         ("Settings", settings_text({k: power_text(v) for k, v in algorithm.items() if _is_setting(k, v)})),
         ("Start", _start(algorithm)),

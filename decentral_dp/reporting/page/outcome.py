@@ -22,8 +22,8 @@ METRIC_NAMES = {
     "test_auc": "Test AUC (held-out records)",
     "test_accuracy": "Test accuracy (held-out records)",
     "test_f1": "Test F1 (held-out records)",
-    "test_rmse": "Root mean squared error (held-out records, in the unit of the label)",
-    "test_r2": "R², share of the variance explained (held-out records)",
+    "test_rmse": "RMSE, in the label's unit (held-out records)",
+    "test_r2": "R², variance explained (held-out records)",
     "test_worst_class_accuracy": "Test accuracy on the worst class (held-out records)",
     "test_robust_loss": "Test robust loss (held-out records)",
     "test_mspbe": "Test MSPBE (held-out trajectories)",
@@ -48,11 +48,17 @@ METRIC_NAMES = {
 }
 
 
+# Where x is not tuned there is no upper level, and agents never differ in x.
+_OF_X = ("upper_loss", "consensus_x", "hypergradient_")
+
+
 def score_table(result: RunResult) -> Html | None:
     """The last metrics, a row each; None where there are none. A budget is no metric: it has a table of its own."""
     metrics, words = result.metrics, WORDS[result.setting]
     rows = []
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
+    if not result.tunes_x:
+        plain = [n for n in plain if not n.startswith(_OF_X)]
     order = [*METRIC_NAMES]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
         value = metrics[name]
@@ -94,6 +100,7 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     if result.clipped:
         shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
         where += " ".join([f"Records that a clip cuts at these values: {shares}.", *result.clip_advice, ""])
+    where += f"{result.unmeasured} " if result.unmeasured else ""
     drawn = ("accuracy", "explained", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
     curves = figures(folder, *drawn, captions=trusted.captions(result))
     return [

@@ -12,6 +12,7 @@ from decentral_dp.reporting.page.trusted import topology_text
 from decentral_dp.reporting.text import Json, capitalised, power_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import PrivacyStatement, number
+from decentral_dp.user_code import own_name
 
 # How a mechanism is called in a sentence.
 _MECHANISMS = {
@@ -38,7 +39,7 @@ def rows(result: RunResult, scenario: Json, counts: str) -> list[tuple[str, Part
         ("Dimensions", f"x: {problem['p']}, y: {problem['q']}" if "p" in problem and "q" in problem else ""),
         ("Records", counts),
         ("Topology", capitalised(topology_text(result)).rstrip(".")),
-        ("Algorithm", " · ".join(str(v) for v in (ran.get("kind"), privacy.protocol) if v)),
+        ("Algorithm", " · ".join(str(v) for v in (own_name(str(ran.get("kind") or "")), privacy.protocol) if v)),
         ("Step sizes", join([_step(k, v) for k, v in steps.items()], ", ") if steps else ""),
         ("Settings", settings_text(plain)),
         ("Left out", left_out_text(ran, rest)),

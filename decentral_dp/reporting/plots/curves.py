@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Shares that differ by less lie on one line.
+_VISIBLE = 0.003
+
+
 class Level(NamedTuple):
     """A budget that does not change over rounds, drawn as a horizontal line."""
 
@@ -34,8 +38,9 @@ def _all_of(curves: Iterable[Curve]) -> Array:
 
 
 def losses(figure: Figure, d: Drawing) -> bool:
+    upper = (("upper loss (validation)", "upper_loss", BLUE),) if d.result.tunes_x else ()
     named = (
-        ("upper loss (validation)", "upper_loss", BLUE),
+        *upper,
         ("lower loss (train)", "lower_loss", VERMILLION),
         ("test loss (held out)", "test_loss", GREEN),
     )
@@ -56,7 +61,9 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     if main is None:
         return False
     ax = figure.subplots()
-    curves = {"last released values": (last, ORANGE, "--")} if last else {}
+    # Of two lines that coincide one would hide the other.
+    apart = last is not None and bool(np.nanmax(np.abs(last.mean - main.mean), initial=0.0) >= _VISIBLE)
+    curves = {"last released values": (last, ORANGE, "--")} if last is not None and apart else {}
     curves[d.result.evaluated_on or "test accuracy"] = (main, BLUE, "-")
     draw_curves(ax, curves)
     whose = "of the exact lower solution" if d.solved else "on held-out records"
@@ -90,10 +97,10 @@ def explained(figure: Figure, d: Drawing) -> bool:
 
 
 def hypergradient(figure: Figure, d: Drawing) -> bool:
-    c = curve(d.metrics, "hypergradient_norm")
-    if c is None:
+    """Nothing where it stays what it was: the table says that."""
+    c, gap = curve(d.metrics, "hypergradient_norm"), curve(d.metrics, "hypergradient_gap")
+    if c is None or (gap is None and c.mean.size > 1 and change("", c).startswith(" stays")):
         return False
-    gap = curve(d.metrics, "hypergradient_gap")
     curves = {"hypergradient": (c, BLUE, "-")}
     if gap is not None:
         curves["its distance to that on held-out records"] = (gap, ORANGE, "--")

@@ -23,12 +23,17 @@ _NAMED_COORDINATES = 40
 
 
 def upper_variable(figure: Figure, d: Drawing) -> bool:
-    """The published x per coordinate: mean over agents, lowest to highest, and where it started."""
+    """The published x per coordinate: mean over agents, lowest to highest, and where it started.
+
+    Nothing where x was not tuned, or ended where it started.
+    """
     from matplotlib.ticker import MaxNLocator
 
     if d.x is None or not 0 < d.x.shape[1] <= DRAWN_COORDINATES or not np.all(np.abs(d.x) < OVERFLOW):
         return False
     if d.trusted and d.x.size == 1:  # The page says it in words.
+        return False
+    if not d.result.tunes_x or {f"{end:.3g}" for end in (d.x.min(), d.x.max())} == {_start_text(d)}:
         return False
     ax = figure.subplots()
     index, mean = np.arange(d.x.shape[1]), d.x.mean(axis=0)
@@ -54,6 +59,10 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
         ax, ends.replace("-", "−") + (f"; it started at {d.start:.3g}".replace("-", "−") if d.start is not None else "")
     )
     return True
+
+
+def _start_text(d: Drawing) -> str:
+    return "" if d.start is None else f"{d.start:.3g}"
 
 
 def noise(figure: Figure, d: Drawing) -> bool:

@@ -1,0 +1,207 @@
+"""Runs whose x no record has a say in: no upper level is measured, and no page speaks of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Gossip
+from decentral_dp.participants import solve
+from decentral_dp.simulation import metrics
+from tests.support.run_folders import figure_of, read_page
+
+ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}, "init": {"x": -3.0}}
+
+
+class _State(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Gossip and a gradient step, from outside the package."""
+
+    rate: StepSize
+    channels = ("x", "y")
+    RELEASES: ClassVar = {"y": {"lower_grad_y": "rate"}}
+
+    def init(self, dataset: Any, x: Any, y: Any) -> Any:
+        return _State(x, y)
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        own, near = yield Gossip(y=s.y)
+        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
+        return s._replace(y=mixed - self.rate(t) * dataset.batch(t).lower_grad_y(s.x, own.y))
+
+
+@dataclass(frozen=True)
+class Tuned(Averaged):
+    """The same, that releases what tunes x as well."""
+
+    RELEASES: ClassVar = {"y": {"lower_grad_y": "rate"}, "x": {"upper_grad_x": "rate"}}
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        own, near = yield Gossip(x=s.x, y=s.y)
+        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
+        batch = dataset.batch(t)
+        moved = own.x - self.rate(t) * batch.upper_grad_x(own.x, own.y)
+        return s._replace(x=moved, y=mixed - self.rate(t) * batch.lower_grad_y(own.x, own.y))
+
+
+@pytest.fixture
+def base(scenario: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return scenario()
+
+
+@pytest.fixture
+def unsolved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The exact lower solves that are asked for; none is answered."""
+    asked: list[str] = []
+
+    def refused(name: str) -> Callable[..., Any]:
+        def solved(problem: Any, x: Any, *_: Any) -> Any:
+            asked.append(name)
+            return np.full(problem.p, np.nan)
+
+        return solved
+
+    for module in (solve, metrics):
+        monkeypatch.setattr(module, "hypergradient_of_joined", refused("hypergradient"))
+        monkeypatch.setattr(module, "solve_lower", refused("lower"))
+    return asked
+
+
+def _scenario(base: dict[str, Any], **algorithm: Any) -> dict[str, Any]:
+    privacy = {"guarantee": "certified", "mechanism": "gaussian", "epsilon": 8.0, "clip": {"y": 1.0}}
+    return {**base, "algorithm": {**ONE_LEVEL, **algorithm}, "privacy": privacy}
+
+
+@pytest.mark.parametrize("kind", ["dp_dsgd", "ldp_single_level"])
+def test_no_lower_level_is_solved_for_a_method_that_moves_no_x(
+    base: dict[str, Any], kind: str, unsolved: list[str]
+) -> None:
+    run = decentral_dp.run(_scenario(base, kind=kind))
+    assert not unsolved
+    assert not [n for n in run.metrics["name"].unique() if n.startswith("hypergradient")]
+    assert run.result["tunes_x"] is False
+    assert not run.result.tunes_x
+
+
+def test_what_an_algorithm_from_outside_declares_decides(base: dict[str, Any], unsolved: list[str]) -> None:
+    scenario = _scenario(base)
+    run = decentral_dp.run(scenario, algorithm=Averaged(StepSize(0.1)))
+    assert not run.result.tunes_x
+    assert not unsolved
+    job = decentral_dp.build(
+        {**scenario, "privacy": {**scenario["privacy"], "clip": {"x": 1.0, "y": 1.0}}},
+        algorithm=Tuned(StepSize(0.1)),
+    )
+    assert job.tunes_x
+
+
+def test_a_method_that_tunes_x_is_measured_as_before(base: dict[str, Any]) -> None:
+    run = decentral_dp.run(base)
+    assert "hypergradient_norm" in set(run.metrics["name"])
+    assert "tunes_x" not in run.result
+    assert run.result.tunes_x
+
+
+def test_the_page_of_one_level_speaks_of_no_other(base: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run = decentral_dp.run({**_scenario(base), "title": "Mine"}, out=folder)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    words = read_page(folder / "report.html").text
+    assert "trained a logistic regression" in words
+    assert "tuned the" not in words
+    for absent in ("Upper loss", "Distance to the average, x", "Hypergradient", "bilevel"):
+        assert absent not in words, absent
+    assert {"upper_variable", "hypergradient"}.isdisjoint(p.stem for p in (folder / "plots").iterdir())
+    assert "upper loss" not in page
+    assert "Distance to the average, y" in words
+    assert "trained a logistic regression" in run._repr_html_()
+
+
+def test_the_terminal_prints_no_upper_loss(base: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    from decentral_dp.cli.summary import print_run
+
+    print_run(decentral_dp.run(_scenario(base)))
+    assert "lower_loss" in (printed := capsys.readouterr().out)
+    assert "upper_loss" not in printed
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_picture_of_an_x_that_stayed_where_it_was_is_left_out(base: dict[str, Any], tmp_path: Path) -> None:
+    folders = {}
+    for name, scale in (("still", 1e-9), ("moved", 500.0)):
+        algorithm = {**base["algorithm"], "x": {"scale": scale}, "init": {"x": -3.0}}
+        folders[name] = tmp_path / name
+        decentral_dp.run({**base, "algorithm": algorithm, "privacy": {"guarantee": "none"}}, out=folders[name])
+    assert figure_of("upper_variable", folders["still"]) is None
+    assert figure_of("upper_variable", folders["moved"]) is not None
+
+
+def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand(
+    base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
+) -> None:
+    monkeypatch.setattr(solve, "stacked", lambda _: None)
+    plain = decentral_dp.plan(base)
+    assert not plain.unmeasured
+    assert "Scores" not in str(plain)
+    monkeypatch.setattr(solve, "MOST_NUMBERS", 100)
+    said = decentral_dp.plan(base).unmeasured
+    assert said.startswith("The hypergradient is not measured")
+    assert "30 coordinates" in said
+    text = " ".join(str(decentral_dp.plan(base)).split())
+    assert said in text
+    run = decentral_dp.run(base)
+    assert run.result.unmeasured == said
+    assert not unsolved
+    assert "hypergradient_norm" not in set(run.metrics["name"])
+
+
+def test_the_cap_counts_the_numbers_of_a_product() -> None:
+    class Network:
+        q = 1898
+
+    assert not solve.solved_quickly(Network(), 1000)  # type: ignore[arg-type]
+    assert solve.solved_quickly(Network(), 500)  # type: ignore[arg-type]
+
+
+def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str]) -> None:
+    torch = pytest.importorskip("torch")
+    functional_call = torch.func.functional_call
+    torch.manual_seed(0)
+    nn = torch.nn
+    parts = (nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(0))
+    net = nn.Sequential(nn.Unflatten(0, (1, 8, 8)), *parts, nn.Linear(64, 10)).double()
+    named = [(name, weight.shape, weight.numel()) for name, weight in net.named_parameters()]
+    start = torch.cat([weight.detach().reshape(-1) for weight in net.parameters()]).numpy()
+
+    def predict(y: Any, features: Any) -> Any:
+        flat = torch.split(y, [count for *_, count in named])
+        weights = {name: part.reshape(shape) for (name, shape, _), part in zip(named, flat, strict=True)}
+        return functional_call(net, weights, (features,))
+
+    def loss(x: Any, y: Any, features: Any, label: Any) -> Any:
+        return nn.functional.cross_entropy(predict(y, features), label)
+
+    problem = decentral_dp.from_losses(
+        loss, loss, p=1, q=len(start), n_features=64, classes=10, predict=predict, start={"y": start}
+    )
+    assert problem.q == 1898
+    keys = ("algorithm.rounds=3", 'problem.kind="from_losses"', 'problem.normalise="none"', 'privacy.guarantee="none"')
+    run = decentral_dp.run(decentral_dp.load("dp_dsgd", [*keys, "algorithm.y.scale=0.5"]), problem=problem)
+    assert not unsolved
+    assert run.result.rounds == 3
+    losses = run.metrics[(run.metrics["name"] == "lower_loss") & (run.metrics["agent"] == "mean")]["value"]
+    assert isinstance(losses, pd.Series)
+    assert losses.iloc[-1] < losses.iloc[0]

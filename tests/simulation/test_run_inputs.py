@@ -1,0 +1,262 @@
+"""Run folders that are sent to others: they run there to the same bits, and name no home folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.errors import Stopped
+from decentral_dp.files.portable_paths import portable_path
+from decentral_dp.simulation import run_in_progress, run_inputs
+from decentral_dp.simulation.runner import Run
+
+ALGORITHM = '''
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.exchange import Gossip
+
+
+class State(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Gossip, and a step."""
+
+    rate: StepSize
+    channels = ("x", "y")
+    RELEASES = {"y": {"lower_grad_y": "rate"}}
+
+    def init(self, dataset, x, y):
+        return State(x, y)
+
+    def step(self, t, dataset, s):
+        own, near = yield Gossip(y=s.y)
+        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
+        return s._replace(y=mixed - self.rate(t) * dataset.batch(t).lower_grad_y(s.x, own.y))
+'''
+RECORDS = """
+import numpy as np
+
+
+def load():
+    features = np.random.default_rng(0).normal(size=(120, 3))
+    return features, (features[:, 0] > 0).astype(int)
+
+
+def deal(labels, agents):
+    return np.arange(len(labels)) % agents
+"""
+GRAPHS = "import networkx as nx\n\n\ndef barbell(agents: int):\n    return nx.barbell_graph(agents // 2, 0)\n"
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home folder with a project, where the files of a scenario are."""
+    folder = tmp_path / "ann"
+    (folder / "project").mkdir(parents=True)
+    for name, text in (("gossip.py", ALGORITHM), ("records.py", RECORDS), ("graphs.py", GRAPHS)):
+        (folder / "project" / name).write_text(text)
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+def _scenario(project: Path) -> dict[str, Any]:
+    return {
+        "title": "Mine",
+        "seed": 3,
+        "problem": {
+            "kind": "logistic_hyperparameter",
+            "data": f"{project}/records.py:load",
+            "partition": f"{project}/records.py:deal",
+            "classes": [0, 1],
+            "normalise": "l2",
+            "test": 0.2,
+        },
+        "topology": {"kind": f"{project}/graphs.py:barbell", "agents": 6},
+        "algorithm": {"kind": f"{project}/gossip.py:Averaged", "rounds": 4, "rate": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"y": 1.0}},
+    }
+
+
+def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in folder.rglob("*"):
+        if path.suffix in (".toml", ".json", ".html", ".graphml", ".jsonl"):
+            yield path, path.read_text(encoding="utf-8")
+
+
+def _same(one: Run, other: Run) -> bool:
+    return all(np.array_equal(one.released[c], other.released[c]) for c in one.released)
+
+
+def test_a_folder_that_was_sent_runs_elsewhere_to_the_same_bits(home: Path, tmp_path: Path) -> None:
+    first = decentral_dp.run(_scenario(home / "project"), out=home / "project" / "run")
+    shutil.copytree(home / "project" / "run", tmp_path / "bob")
+    home.rename(tmp_path / "gone")
+    again = decentral_dp.run(tmp_path / "bob" / "scenario.toml", out=tmp_path / "again")
+    assert _same(first, again)
+    assert again.result.privacy.epsilon_max == first.result.privacy.epsilon_max
+
+
+def test_what_code_imports_beside_it_is_in_the_folder_too(home: Path, tmp_path: Path) -> None:
+    project = home / "project"
+    records = (project / "records.py").read_text().replace("def deal", "from dealing import turns\n\n\ndef deal")
+    (project / "records.py").write_text(records.replace("np.arange(len(labels)) % agents", "turns(labels, agents)"))
+    (project / "dealing.py").write_text(
+        "from counted import numbers\n\n\ndef turns(labels, agents):\n    return numbers(labels) % agents\n"
+    )
+    (project / "counted.py").write_text(
+        "import numpy as np\n\n\ndef numbers(labels):\n    return np.arange(len(labels))\n"
+    )
+    first = decentral_dp.run(_scenario(project), out=project / "run")
+    names = {path.name for path in (project / "run" / "code").iterdir()}
+    assert names == {"gossip.py", "records.py", "graphs.py", "dealing.py", "counted.py"}
+    shutil.copytree(project / "run", tmp_path / "bob")
+    home.rename(tmp_path / "gone")
+    assert _same(first, decentral_dp.run(tmp_path / "bob" / "scenario.toml", out=tmp_path / "again"))
+
+
+def test_no_file_of_a_folder_names_the_home_folder(home: Path) -> None:
+    folder = home / "project" / "run"
+    decentral_dp.run(_scenario(home / "project"), out=folder)
+    found = {path.name for path, text in _texts(folder) if str(home) in text}
+    assert not found
+    assert {path.name for path in (folder / "code").iterdir()} == {"gossip.py", "records.py", "graphs.py"}
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "gossip.py:Averaged" in page
+    assert "on a barbell" in page
+
+
+@pytest.mark.parametrize("weights", ["metropolis", "file", "max_degree"])
+def test_a_graph_that_was_an_object_is_in_the_folder(
+    scenario: Callable[..., dict[str, Any]], tmp_path: Path, weights: str
+) -> None:
+    graph = nx.Graph([("anna", "ben"), ("cara", "anna"), ("cara", "ben"), ("dan", "cara")])
+    for k, (one, other) in enumerate(graph.edges):
+        graph[one][other]["weight"] = 0.1 + 0.07 * k
+    wanted = scenario(topology={"weights": weights})
+    first = decentral_dp.run(wanted, topology=graph, out=tmp_path / "first")
+    assert (tmp_path / "first" / "topology.graphml").is_file()
+    (tmp_path / "first").rename(tmp_path / "moved")
+    again = decentral_dp.run(tmp_path / "moved" / "scenario.toml", out=tmp_path / "again")
+    third = decentral_dp.run(tmp_path / "again" / "scenario.toml")
+    given = decentral_dp.run(tmp_path / "moved" / "scenario.toml", topology=graph)
+    assert _same(first, again)
+    assert _same(first, third)
+    assert _same(first, given)
+    assert again.result["topology"]["labels"] == ["anna", "ben", "cara", "dan"]
+    assert again.result["topology"]["neighbour_weight"] == first.result["topology"]["neighbour_weight"]
+
+
+def test_another_graph_in_the_file_is_another_to_the_noise(
+    scenario: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    first = decentral_dp.run(scenario(), topology=nx.path_graph(5), out=folder)
+    text = (folder / "topology.graphml").read_text()
+    (folder / "topology.graphml").write_text(text.replace('source="3" target="4"', 'source="0" target="4"'))
+    other = decentral_dp.run(folder / "scenario.toml")
+    assert first.job.root != other.job.root
+
+
+def test_records_stay_where_they_are_and_are_found(
+    home: Path, tmp_path: Path, scenario: Callable[..., dict[str, Any]]
+) -> None:
+    project = home / "project"
+    rows = "\n".join(f"{k % 7},{k % 5},{k % 2}" for k in range(120))
+    (project / "mine.csv").write_text(f"a,b,label\n{rows}\n")
+    (project / "ranges.csv").write_text("feature,low,high,log\na,0,6,\nb,0,4,\n")
+    problem = {"data": f"{project}/mine.csv", "label": "label", "classes": [0, 1], "scale": f"{project}/ranges.csv"}
+    wanted = scenario(problem=problem)
+    inside = decentral_dp.run(wanted, out=project / "run")
+    outside = decentral_dp.run(wanted, out=tmp_path / "run")
+    assert 'data = "../mine.csv"' in (project / "run" / "scenario.toml").read_text()
+    assert 'data = "~/project/mine.csv"' in (tmp_path / "run" / "scenario.toml").read_text()
+    for folder, run in ((project / "run", inside), (tmp_path / "run", outside)):
+        assert (folder / "inputs" / "ranges.csv").is_file()
+        assert not list(folder.rglob("mine.csv"))
+        assert _same(run, decentral_dp.run(folder / "scenario.toml"))
+
+
+def test_code_that_reads_what_is_beside_it_stays_there(home: Path) -> None:
+    project = home / "project"
+    (project / "records.py").write_text(RECORDS + "\nfrom pathlib import Path\nHERE = Path(__file__).parent\n")
+    decentral_dp.run(_scenario(project), out=project / "run")
+    assert not (project / "run" / "code" / "records.py").exists()
+    assert 'data = "../records.py:load"' in (project / "run" / "scenario.toml").read_text()
+
+
+def test_two_files_of_one_name_are_two(home: Path) -> None:
+    project, other = home / "project", home / "other"
+    other.mkdir()
+    (other / "records.py").write_text(RECORDS)
+    (project / "records.py").write_text(RECORDS + "\n# Another.\n")
+    wanted = _scenario(project)
+    wanted["problem"]["partition"] = f"{other}/records.py:deal"
+    first = decentral_dp.run(wanted, out=project / "run")
+    assert {p.name for p in (project / "run" / "code").glob("records*")} == {"records.py", "records-2.py"}
+    assert _same(first, decentral_dp.run(project / "run" / "scenario.toml"))
+
+
+def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = home / "project"
+    whole = decentral_dp.run(_scenario(project))
+    monkeypatch.setattr(run_in_progress, "_LEASE", 0.0)
+
+    def cut(done: int, rounds: int, loss: float, epsilon: float) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run({**_scenario(project), "run": {"evaluate_every": 2}}, out=project / "run", progress=cut)
+    (project / "gossip.py").write_text("raise SystemExit")
+    assert _same(whole, decentral_dp.resume(project / "run"))
+
+
+def test_nothing_stays_of_a_run_that_released_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home / "project" / "run"
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("decentral_dp.simulation.runner._perform", fails)
+    with pytest.raises(KeyboardInterrupt):
+        decentral_dp.run(_scenario(home / "project"), topology=nx.path_graph(6), out=folder)
+    assert not folder.exists()
+
+
+def test_paths_between_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    named = {
+        ("/home/ann/p/a.csv", "/home/ann/p/runs/r"): "../../a.csv",
+        ("/home/ann/a.csv", "/home/ann/p/r"): "../../a.csv",
+        ("/home/ann/a.csv", "/tmp/r"): "~/a.csv",
+        ("/home/ann/a.csv", "/home/bob/r"): "~/a.csv",
+        ("/data/a.csv", "/home/ann/r"): "/data/a.csv",
+        ("/data/x/a.csv", "/data/r"): "../x/a.csv",
+    }
+    assert {pair: portable_path(*map(Path, pair)) for pair in named} == named
+
+
+def test_a_folder_reached_by_a_link_finds_what_it_names(home: Path, tmp_path: Path) -> None:
+    project = home / "project"
+    (project / "records.py").write_text(RECORDS + "\nHERE = __file__\n")
+    first = decentral_dp.run(_scenario(project), out=project / "runs" / "one")
+    (tmp_path / "link").symlink_to(project / "runs" / "one")
+    assert _same(first, decentral_dp.run(tmp_path / "link" / "scenario.toml"))
+    assert run_inputs.GRAPH == "topology.graphml"
