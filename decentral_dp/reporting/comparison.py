@@ -22,7 +22,7 @@ from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statement import number
 
 # Words about a scenario, and who computed it: no settings.
-_WORDS = ("title", "description", "versions", "objects")
+_WORDS = ("title", "description", "versions", "objects", "run_graph")
 # Settings that a run is named by where they are so few, and characters that such a name may have.
 _MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD = ("_min", "_max")
@@ -277,7 +277,9 @@ def _read(folder: Path, name: str) -> ComparedRun:
     scenario = read_scenario(folder)
     settings = dict(_leaves({k: v for k, v in scenario.items() if k not in _WORDS}))
     named = scenario.get("objects")
-    objects = named if isinstance(named, Mapping) else {}
+    objects = dict(named) if isinstance(named, Mapping) else {}
+    if "run_graph" in scenario:
+        objects["topology"] = "Graph"
     settings = _with_objects(settings, objects, result.topology)
     metrics = _metrics(folder, complete)
     return ComparedRun(
