@@ -66,7 +66,7 @@ class Inference:
     it says something. verdicts, against_claim: attack → verdict.
     """
 
-    job: Job
+    scenario: Scenario
     each: tuple[Attacked, ...]
     given: int
     epsilon: float
@@ -189,7 +189,7 @@ def _attack_all(
                 each.append(attacked(given[k].job, given[k].published))
         else:
             done = run(repetition(given[0].job.scenario, k))
-            each.append(attacked(done.job, done.published))
+            each.append(attacked(done.simulation(), done.published))
         keep()
         if progress is not None:
             progress(k + 1, total)
@@ -205,7 +205,7 @@ def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
         said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
         scores = said, at, within_run(said, at)
     return Inference(
-        job, tuple(each), given, epsilon, delta, ceiling, scores,
+        job.scenario, tuple(each), given, epsilon, delta, ceiling, scores,
         {name: judge(values, ceiling) for name, values in aucs.items()},
         {} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
     )  # fmt: skip

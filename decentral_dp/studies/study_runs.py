@@ -141,7 +141,7 @@ def lost(reason: str) -> Record:
 
 def _run(scenario: Scenario) -> Record:
     done = run(scenario)
-    result, job = done.result, done.job
+    result, job = done.result, done.simulation()
     diverged = result.has_diverged
     record = _record(cast(Status, result.status), result.reason, result.rounds)
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]

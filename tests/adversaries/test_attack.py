@@ -364,7 +364,10 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     left(scenario(), tmp_path / "ring")
     found = infer([tmp_path / "ring"], 2)
     assert list(found.verdicts) == ["loss"]
-    job, x, y = found.job, *(repeats.read(tmp_path / "ring").published[c].mean(axis=0) for c in "xy")
+    job, x, y = (
+        repeats.read(tmp_path / "ring").job,
+        *(repeats.read(tmp_path / "ring").published[c].mean(axis=0) for c in "xy"),
+    )
     train = np.concatenate(job.shards.train)
     assert found.each[0].members == train.size
     labels = 2.0 * job.shards.labels - 1.0

@@ -212,7 +212,7 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     root = bytes.fromhex(json.loads(kept.read_text())["root"])
     done = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
-    assert done.job.root == root
+    assert done.simulation().root == root
     again = decentral_dp.build(small).keyed(root)
     rows, outcome = runner._perform(again, None)
     for channel, value in outcome.last.released.items():
