@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,12 +159,13 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | 
         require_attackable(one.job)
     _require_alike(given)
     first, total = given[0].job, max(runs, len(given))
-    mark = attack_fingerprint([(one.job.scenario, dict(one.published)) for one in given])
-    each = [] if out is None else found_so_far(out, mark)[:total]
+    mark = cache(partial(attack_fingerprint, [(one.job.scenario, dict(one.published)) for one in given]))
+    each, salt = ([], b"") if out is None else found_so_far(out, mark)
+    each = each[:total]
 
     def keep() -> None:
         if out is not None:
-            keep_found(out, mark, each, AskedAttack(folders, total))
+            keep_found(out, mark(salt), salt, each, AskedAttack(folders, total))
 
     keep()
     try:
