@@ -27,7 +27,7 @@ from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.secret import Secret
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]

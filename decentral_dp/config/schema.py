@@ -41,7 +41,7 @@ from decentral_dp.config.table_types import (
 )
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
-from decentral_dp.secret import Secret
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import in_file, installed
 
 # What is handed over as Python objects, in words.

@@ -20,9 +20,9 @@ from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
-from decentral_dp.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.charged_again import all_released, charged_again

@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ORDER: tuple[tuple[str, ...], ...] = tuple(
     tuple(names.split())
     for names in (
-        "errors secret formatting statistics bounded user_code files",
+        "errors formatting statistics bounded user_code files",
         "exchange",
         "data topology privacy",
         "models",
@@ -63,17 +63,7 @@ FORBIDDEN = {
     ],
     "reproductions": ["decentral_dp.simulation.runner", "decentral_dp.config.loading", "decentral_dp.studies"],
 }
-TOP_LEVEL = {
-    "__init__",
-    "errors",
-    "secret",
-    "formatting",
-    "statistics",
-    "bounded",
-    "user_code",
-    "exchange",
-    "tuner_arguments",
-}
+TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange", "tuner_arguments"}
 TOP_LEVEL |= {"tuner"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {

@@ -18,7 +18,7 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
-from decentral_dp.secret import Secret
+from decentral_dp.privacy.secret import Secret
 
 GOSSIP: dict[str, Any] = {
     "problem": {"kind": "logistic_hyperparameter", "test": 0.2, "scale": "none", "normalise": "l2", "classes": [0, 1]},
