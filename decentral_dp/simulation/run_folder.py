@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
+import os
 import platform
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from decentral_dp.config.schema import Scenario, put
 from decentral_dp.config.shard_components import place_of
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import kept_releases
+from decentral_dp.simulation.in_progress_files import OWNERS
 from decentral_dp.simulation.result import IN_PROGRESS
 
 if TYPE_CHECKING:
@@ -98,7 +100,10 @@ def write_contents(done: Run, folder: Path) -> None:
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
-        np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
+        # Un-noised values are their owner's alone.
+        mode = OWNERS if done.state else 0o666
+        with open(os.open(partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
         done.records.to_parquet(partial / "ledger.parquet")
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]

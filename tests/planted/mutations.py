@@ -691,6 +691,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "states of a run that everybody may read",
+        "simulation/run_in_progress.py",
+        'f"saved-{number}.npz", content, OWNERS)',
+        'f"saved-{number}.npz", content)',
+        ("tests/simulation/test_resume.py::test_what_is_not_noised_is_the_owners",),
+    ),
+    Mutation(
         "a digest of private files without its salt",
         "config/input_digest.py",
         'key=salt if inputs else b""',
