@@ -91,9 +91,9 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
     if found.claimed is not None:
         claim = dict(zip(("epsilon", "delta", "ceiling"), found.claimed, strict=True))
     return {
-        "title": found.job.scenario.title,
+        "title": found.scenario.title,
         "folders": [str(folder) for folder in folders],
-        "guarantee": found.job.scenario.privacy.guarantee,
+        "guarantee": found.scenario.privacy.guarantee,
         "game": "within one run, members and others exchangeable, one record replaced",
         "epsilon": found.epsilon,
         "delta": found.delta,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from decentral_dp.adversaries.audit_plan import AuditPlan, planned
 from decentral_dp.adversaries.audit_result import AuditResult
 from decentral_dp.adversaries.audit_runs import Workers
-from decentral_dp.adversaries.audit_storage import Played, add_to_run, write_json
+from decentral_dp.adversaries.audit_storage import OWNERS, Played, add_to_run, write_json
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.regular import regular
@@ -74,7 +74,7 @@ def on_record(
     whole = len(played.scores["null"]), dict(played.sizes)
 
     def keep() -> None:
-        write_json(out, {"status": "interrupted", **played.to_dict(), "asked": asked})
+        write_json(out, {"status": "interrupted", **played.to_dict(), "asked": asked}, OWNERS)
 
     def passed() -> None:
         nonlocal last, whole

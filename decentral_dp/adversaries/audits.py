@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def play(
     check_workers(plan, workers)
     if plan.canaries is not None:
         return _of_one_run(plan, plan.canaries, out)
-    played = resumed(out, fingerprint(plan.job.scenario, plan.runs, plan.vantage, plan.confidence, plan.seed))
+    played = resumed(out, partial(fingerprint, plan.job.scenario, plan.vantage, plan.confidence, plan.seed))
     with on_record(out, played, plan, workers, ends) as passed:
         worlds = worst_worlds(plan.job, plan.root("search", 0))
         same = worlds._replace(second=null(worlds))
@@ -170,7 +171,7 @@ def _shown(
 
 
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
-    resumed(out, "one run")
+    resumed(out, lambda salt: "one run")
     job, root = plan.job, plan.root("canaries", 0)
     shown = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
     bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
@@ -259,7 +260,7 @@ def _finished(plan: AuditPlan, worlds: Worlds, bound: LowerBound, out: Path | No
         _curve(plan, played),
     )
     if out is not None:
-        write_json(out, {**result.to_dict(), "fingerprint": played.fingerprint})
+        write_json(out, result.to_dict())
     return result
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ class Inference:
     it says something. verdicts, against_claim: attack → verdict.
     """
 
-    job: Job
+    scenario: Scenario
     each: tuple[Attacked, ...]
     given: int
     epsilon: float
@@ -162,12 +163,13 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | 
         require_attackable(one.job)
     _require_alike(given)
     first, total = given[0].job, max(runs, len(given))
-    mark = attack_fingerprint([(one.job.scenario, dict(one.published)) for one in given])
-    each = [] if out is None else found_so_far(out, mark)[:total]
+    mark = cache(partial(attack_fingerprint, [(one.job.scenario, dict(one.published)) for one in given]))
+    each, salt = ([], b"") if out is None else found_so_far(out, mark)
+    each = each[:total]
 
     def keep() -> None:
         if out is not None:
-            keep_found(out, mark, each, AskedAttack(folders, total))
+            keep_found(out, mark(salt), salt, each, AskedAttack(folders, total))
 
     keep()
     try:
@@ -193,7 +195,7 @@ def _attack_all(
                 each.append(attacked(given[k].job, given[k].published))
         else:
             done = run(repetition(given[0].job.scenario, k))
-            each.append(attacked(done.job, done.published))
+            each.append(attacked(done.simulation(), done.published))
         keep()
         if progress is not None:
             progress(k + 1, total)
@@ -209,7 +211,7 @@ def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
         said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
         scores = said, at, within_run(said, at)
     return Inference(
-        job, tuple(each), given, epsilon, delta, ceiling, scores,
+        job.scenario, tuple(each), given, epsilon, delta, ceiling, scores,
         {name: judge(values, ceiling) for name, values in aucs.items()},
         {} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
     )  # fmt: skip

@@ -23,8 +23,8 @@ def require_new(out: Path) -> None:
 
 def print_inference(found: Inference) -> None:
     """A line for each attack, then the verdict."""
-    out, job, many = console(), found.job, len(found.each)
-    out.print(Text(job.scenario.title or "Membership inference", style="bold"))
+    out, many = console(), len(found.each)
+    out.print(Text(found.scenario.title or "Membership inference", style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
     sizes = found.each[0]
     out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.others} held-out ones, {runs}:"))

@@ -26,6 +26,7 @@ _SCORES = (
     "gradient_norm",
 )
 _HIGHER_IS_BETTER = ("test_accuracy", "test_r2")
+_PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
 # What every run measures besides, for the report.
 _UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
 _ENDINGS = ("_min", "_max", "_last", "_unreleased")
@@ -40,6 +41,8 @@ def print_scores(out: Console, result: RunResult) -> None:
     if added := _added(metrics):
         out.print()
         out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
+    if known or added:
+        out.print(_PRIVATE)
 
 
 def print_values(out: Console, result: RunResult) -> None:
@@ -58,6 +61,7 @@ def print_values(out: Console, result: RunResult) -> None:
             table.add_row(name, plain[name])
         out.print(table)
         _print_beside(out, result)
+        out.print(_PRIVATE)
 
 
 def _print_beside(out: Console, result: RunResult) -> None:

@@ -22,11 +22,12 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
 from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable
-from decentral_dp.config.schema import Scenario, TopologyTable
+from decentral_dp.config.schema import COMPONENTS, Scenario, TopologyTable
 from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, own_name, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]
@@ -61,9 +62,9 @@ class GivenComponents:
 def with_given(s: Scenario, given: GivenComponents) -> Scenario:
     """The scenario with these objects in place of what it names. What is found in files is looked up once for it."""
     chosen = s.model_copy()
-    chosen._components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
-    chosen._given = frozenset(chosen._components)
-    if "topology" in chosen._given and chosen.run_graph is not None:
+    components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
+    chosen._components, chosen._given = Secret(COMPONENTS, components), frozenset(components)
+    if "topology" in components and chosen.run_graph is not None:
         # It is here again, and so is what the scenario said of it before its folder had a file.
         table = TopologyTable.model_validate_json(chosen.run_graph.table)
         again = chosen.model_copy(update={"topology": table, "run_graph": None})
@@ -104,9 +105,13 @@ def component(s: Scenario, what: str) -> Any | None:
     Raises:
         InputError: for a file or an entry point that does not give it.
     """
-    if what not in s._components:
-        s._components[what] = _found(s, what)
-    return s._components[what]
+    if not s._components and not is_given(s, what):
+        # A copy from elsewhere finds in files what was found in files.
+        return _found(s, what)
+    components = s._components()
+    if what not in components:
+        components[what] = _found(s, what)
+    return components[what]
 
 
 def is_given(s: Scenario, what: str) -> bool:
@@ -145,7 +150,7 @@ def _registered(what: str) -> Sequence[str]:
 def name_of(s: Scenario, what: str) -> str:
     """What messages call it: as the scenario writes it, without folders; of an object its name, or that of its type."""
     if is_given(s, what):
-        given = s._components[what]
+        given = s._components()[what]
         return str(getattr(given, "__name__", type(given).__name__))
     place = KEYS[what]
     return own_name(str(getattr(getattr(s, place[0]), place[1])))

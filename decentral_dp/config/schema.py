@@ -41,7 +41,15 @@ from decentral_dp.config.table_types import (
 )
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import in_file, installed
+
+# What is handed over as Python objects, in words.
+COMPONENTS = "the records and other objects that a scenario was given"
+
+
+def _no_components() -> Secret[dict[str, Any]]:
+    return Secret(COMPONENTS, {})
 
 
 class TopologyTable(BaseModel):
@@ -252,7 +260,7 @@ class Scenario(Table):
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
     # Component → what was handed over as a Python object, or found in a file; and the names of the former.
-    _components: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _components: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_components)
     _given: frozenset[str] = PrivateAttr(default=frozenset())
     # Algorithm or mechanism → its name, where it was handed over as a Python object that is in no registry.
     _objects: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -40,7 +40,6 @@ class PrivateAUCClassifier(TwoClasses):
 
     Attributes:
         coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
-        run_: the run, with its metrics.
         ledger_: the releases that were made.
         epsilon_, delta_: what they cost, at most the targets.
         statement_: the guarantee in words.
@@ -107,11 +106,11 @@ class PrivateAUCClassifier(TwoClasses):
             "privacy": {"epsilon": self.epsilon, "delta": self.delta, "clip": {"x": self.clip}},
             "run": {"evaluate_every": self.rounds},
         }
-        self.run_ = run(scenario, data={"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]})
-        if self.run_.result.has_diverged:
-            raise InputError(f"fit: {self.run_.result.reason}")
+        done = run(scenario, data={"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]})
+        if done.result.has_diverged:
+            raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.
-        x, budget = self.run_.published["x"][0], self.run_.job.budget
+        x, budget = done.published["x"][0], done.simulation().budget
         middle = float(np.clip(0.5 * (x[d + 1] + x[d + 2]), _LEAST, 1.0 - _LEAST))
         epsilon = float(budget.epsilon.max())
         statement = (
@@ -121,4 +120,4 @@ class PrivateAUCClassifier(TwoClasses):
         )
         if seed is not None:
             statement += " The seed makes the noise reproducible, so this is a simulation."
-        return Fitted(x[:d].copy(), float(x[d] - logit(middle)), self.run_.records, epsilon, budget.delta, statement)
+        return Fitted(x[:d].copy(), float(x[d] - logit(middle)), done.records, epsilon, budget.delta, statement)

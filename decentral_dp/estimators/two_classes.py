@@ -22,6 +22,12 @@ _SEEDS = 2**31 - 1
 # A root mean square of a column that no range of [-1, 1] gives, and how often it may be the median one.
 _LARGEST, _SPREAD = 5.0, 20.0
 
+# scikit-learn's contract wants values that are not finite refused, so that no such record can be replaced instead.
+_NOT_COVERED = (
+    "Not covered is what fit says by refusing a value that is not finite or a label that is not one of the classes, "
+    "and by warning of columns that are not scaled: it reads the records."
+)
+
 
 class PrivacyWarning(UserWarning):
     """Something was read off the records that no ε covers."""
@@ -100,7 +106,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
         self.ledger_, self.epsilon_, self.delta_ = fitted.ledger, fitted.epsilon, fitted.delta
         found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
-        self.statement_ = found + fitted.statement
+        self.statement_ = f"{found}{fitted.statement} {_NOT_COVERED}"
         return self
 
     def _warn_of_sizes(self, features: Array) -> None:

@@ -14,6 +14,8 @@ from decentral_dp.simulation.result import IN_PROGRESS
 JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
 # What TensorBoard reads, in the folder of the run.
 TENSORBOARD = "tensorboard"
+# States hold private values without noise, and what is in a folder under way may be a state: for its owner alone.
+OWNERS, OWNERS_FOLDER = 0o600, 0o700
 
 
 def locked(folder: Path) -> IO[bytes]:
@@ -29,6 +31,8 @@ def locked(folder: Path) -> IO[bytes]:
 def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Put a file in place whole: after a power cut there is the old one or the new one."""
     beside = path.with_name(f".{path.name}.part")
+    # What was left there keeps the mode that it has.
+    beside.unlink(missing_ok=True)
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
         file.flush()

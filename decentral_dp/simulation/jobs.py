@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol, Self, cast, final
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from decentral_dp.engines.protocol import (
     blocks,
     server_blocks,
 )
+from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
@@ -55,12 +56,14 @@ from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, 
 from decentral_dp.topology import Topology
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class Job(Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
     records: kind → those of each agent, unless agents keep them. rounds: to be run; if a cap leaves fewer than asked,
     status and reason say so. ledger: planned. budget: its price at privacy.delta. root: of all draws; secret unseeded.
+
+    A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
     Example:
         >>> import decentral_dp
@@ -90,6 +93,12 @@ class Job(Protocol):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scenario.title!r}: {self.n_agents} agents, {self.rounds} rounds>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "A job holds records and the root of its noise, and is neither pickled nor copied. Pass its scenario on, "
+            "and build that there."
+        )
 
     @property
     def solves(self) -> Literal["bilevel", "minimax"]:
@@ -173,7 +182,7 @@ class Job(Protocol):
 
 
 @final
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class GossipJob(Job):
     """A job of agents that trust nobody.
 
@@ -275,7 +284,7 @@ class GossipJob(Job):
         return node._replace(dataset=dataset_of(records=self._records_of(agents)))
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class _Coordinated(Job, Protocol):
     """What jobs of a trusted coordinator share: it plans its whole budget beforehand, and publishes one value."""
 
@@ -332,7 +341,7 @@ class _Coordinated(Job, Protocol):
 
 
 @final
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
 
@@ -362,7 +371,7 @@ class CoordinatorBilevelJob(_Coordinated):
 
 
 @final
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
 

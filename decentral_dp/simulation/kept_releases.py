@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decentral_dp.engines.protocol import ReleasedValues
-from decentral_dp.simulation.in_progress_files import write_synced
+from decentral_dp.simulation.in_progress_files import OWNERS, write_synced
 from decentral_dp.simulation.jobs import GossipJob, Job
 from decentral_dp.simulation.result import IN_PROGRESS
 
@@ -75,7 +75,7 @@ class KeptReleases:
         first, end = fresh[0].at, fresh[-1].at + 1
         content = io.BytesIO()
         self._table(fresh, content)
-        write_synced(self._place / f"releases-{first}-{end}.parquet", content.getvalue())
+        write_synced(self._place / f"releases-{first}-{end}.parquet", content.getvalue(), OWNERS)
         self._next = end
 
     def _table(self, fresh: Sequence[ReleasedValues], content: io.BytesIO) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
+import os
 import platform
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import kept_releases
+from decentral_dp.simulation.in_progress_files import OWNERS
 from decentral_dp.simulation.job_summary import title_here
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run_inputs import name_graph, name_inputs
@@ -96,12 +98,15 @@ def write_contents(done: Run, folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
         (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
-        text = resolved_toml(done.scenario, done.job.topology, folder)
+        text = resolved_toml(done.scenario, done.simulation().topology, folder)
         (partial / "scenario.toml").write_text(text, encoding="utf-8")
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
-        np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
+        # Un-noised values are their owner's alone.
+        mode = OWNERS if done.state else 0o666
+        with open(os.open(partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
         done.records.to_parquet(partial / "ledger.parquet")
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]

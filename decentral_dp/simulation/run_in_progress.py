@@ -1,6 +1,7 @@
 """The folder of a run that is not complete: what was, or may have been, released is on record before it travels.
 
-While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`:
+While a run is under way its folder holds `scenario.toml`, `result.json` with the status "running", and `in_progress`,
+which its owner alone may read:
 
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
@@ -37,7 +38,17 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, TENSORBOARD, digest, locked, write_synced
+from decentral_dp.simulation.in_progress_files import (
+    BEGUN,
+    JOURNAL,
+    OWNERS,
+    OWNERS_FOLDER,
+    ROOT,
+    TENSORBOARD,
+    digest,
+    locked,
+    write_synced,
+)
 from decentral_dp.simulation.interrupted_run import Found, computed_on, given, machine
 from decentral_dp.simulation.job_summary import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
@@ -78,6 +89,8 @@ class RunInProgress:
         self._goes_on = found is not None
         after = 0 if found is None or found.saved is None else found.saved[0]
         self._releases = KeptReleases(self._place, job, after) if job.scenario.run.keep_releases else None
+        # An earlier version let others read it.
+        self._place.chmod(OWNERS_FOLDER)
         self._journal = (self._place / JOURNAL).open("ab")
         if found is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
@@ -147,8 +160,8 @@ class RunInProgress:
             self._next_save = math.inf
             return
         measured = measuring.frame(rows[self._written :]).to_parquet(index=False)
-        write_synced(self._place / f"metrics-{number}.parquet", measured)
-        write_synced(self._place / f"saved-{number}.npz", content)
+        write_synced(self._place / f"metrics-{number}.parquet", measured, OWNERS)
+        write_synced(self._place / f"saved-{number}.npz", content, OWNERS)
         digests = {"digest": digest(content), "metrics": digest(measured)}
         self._write(saved=number, round=s.round, **digests)
         (self._place / f"saved-{number - 2}.npz").unlink(missing_ok=True)
@@ -229,7 +242,7 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
     place = folder / IN_PROGRESS
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        place.mkdir()
+        place.mkdir(OWNERS_FOLDER)
     except FileExistsError:
         raise InputError(f"--out: another run writes {folder} already. Give another folder.") from None
     lock = locked(folder)
@@ -249,8 +262,8 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     about: dict[str, Any] = {"root": root, "check": digest(str(root).encode()), "given": given(job)}
     about["versions"] = machine() | computed_on(job)
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
-    write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), mode=0o600)
-    (folder / IN_PROGRESS / JOURNAL).touch()
+    write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
+    (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
     copy_inputs(job.scenario, folder)
     write_graph(job.scenario, job.topology, folder)
     text = resolved_toml(job.scenario, job.topology, folder)

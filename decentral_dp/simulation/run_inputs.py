@@ -155,7 +155,7 @@ def name_graph(content: dict[str, Any], scenario: Scenario, topology: Topology, 
     content["topology"] = table
     content["run_graph"] = {
         "digest": table_digest({**table, "file": digest_of_file(folder / GRAPH)}),
-        "given": digest_of(scenario._components["topology"]),
+        "given": digest_of(scenario._components()["topology"]),
         "table": json.dumps(topology_table(scenario)),
     }
     content["objects"] = {what: kind for what, kind in content.get("objects", {}).items() if what != "topology"}

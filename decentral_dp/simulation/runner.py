@@ -20,6 +20,7 @@ from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
@@ -60,13 +61,15 @@ class Run:
     """A finished run.
 
     `released`, `published`, the ledger and the scenario are what the budget covers; metrics, state and plots read
-    private data.
+    private data. Neither state, nor records, nor the root of the noise are in a pickle or a copy of a run.
 
     Args:
+        simulation: `run.simulation()` is the job, with all records and the root of the noise: the simulator's view.
         metrics: rows (round, agent, name, value). records: what was released; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: the average of the last ones (`run.average`).
-        state: what agents keep to themselves. result: the numbers of `result.json`.
+        unnoised: `state` is what it holds.
+        result: the numbers of `result.json`.
         folder: that was written, or None.
 
     Example:
@@ -77,14 +80,19 @@ class Run:
     """
 
     scenario: Scenario
-    job: Job
+    simulation: Secret[Job]
     metrics: pd.DataFrame
     records: Ledger
     released: Mapping[str, Array]
     published: Mapping[str, Array]
-    state: Mapping[str, Array]
+    unnoised: Secret[Mapping[str, Array]]
     result: RunResult
     folder: Path | None
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What agents keep to themselves, by its name: private values without noise."""
+        return self.unnoised()
 
     @property
     def ledger(self) -> pd.DataFrame:
@@ -251,7 +259,17 @@ def _finished(
     metrics = measuring.frame(rows)
     result = result_of(job, outcome, metrics, seconds)
     last, folder = outcome.last, None if kept is None else kept.folder
-    return Run(job.scenario, job, metrics, ledger, last.released, last.published, last.state, result, folder)
+    return Run(
+        scenario=job.scenario,
+        simulation=Secret("the records and the noise of a run", job),
+        metrics=metrics,
+        records=ledger,
+        released=last.released,
+        published=last.published,
+        unnoised=Secret("the un-noised values of a run", last.state),
+        result=result,
+        folder=folder,
+    )
 
 
 def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, found: Found | None = None) -> Run:

@@ -17,6 +17,8 @@ from decentral_dp.engines.task_pool import check_at_hand, cores
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.begun_names import CELLS
 from decentral_dp.files.portable_paths import portable_path
+from decentral_dp.files.salt import NAME as SALT
+from decentral_dp.files.salt import has_salt, salt_in
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
@@ -144,7 +146,15 @@ def _conduct(
     if study.interactive:
         require_plotly()
     kept = _folder(out, held)
-    planned = [task_of(cell, study.kind, study.rounds) for cell in listed]
+    if begun is not None and not has_salt(kept):
+        raise InputError(
+            f"resume: {kept / SALT}, by which the study in {out} knows its files, is gone, or an earlier version of "
+            f"decentral_dp wrote none. Give the same study with --out {out} again; cells that read files are computed "
+            "anew."
+        )
+    knew = has_salt(kept)
+    salt = salt_in(kept)
+    planned = [task_of(cell, study.kind, study.rounds, salt) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
     if begun is not None:
         require_unchanged(begun, keys, out)
@@ -157,7 +167,7 @@ def _conduct(
     # Cells that come to the same scenario are computed once.
     missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
     stale = find_stale(kept, set(filter(None, keys)))
-    again = why(stale, missing)
+    again = why(stale, missing, knew)
     if again is not None and isinstance(progress, ProgressReporter):
         progress.say(again)
     _compute(list(missing.values()), kept, known, jobs or cores(), address, progress, len(set(filter(None, keys))))

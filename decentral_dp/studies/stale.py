@@ -34,14 +34,22 @@ def settings_of(key: str) -> str:
     return key.partition("-")[0]
 
 
-def why(stale: Stale, missing: Collection[str]) -> str | None:
-    """Write one sentence on those kept cells that are computed anew; None where there are none."""
+def why(stale: Stale, missing: Collection[str], knew: bool = True) -> str | None:
+    """Write one sentence on those kept cells that are computed anew; None where there are none.
+
+    Args:
+        stale: of `find_stale`.
+        missing: keys of cells that are computed.
+        knew: whether the folder had its salt, by which it knows files.
+    """
     again = {key: files for key, files in stale.items() if key in missing}
     if not again:
         return None
     # What was kept by this very package is there anew because of what it read.
     by_inputs = sum(any(_package(p.stem) == _package(key) for p in files) for key, files in again.items())
-    if by_inputs == 0:
+    if not knew:
+        changed = "The salt, by which this folder knows the files that scenarios name, is new, or decentral_dp has"
+    elif by_inputs == 0:
         changed = "decentral_dp has"
     else:
         changed = (

@@ -2,7 +2,7 @@
 
 A file is written whole or not at all, and carries the digest of its content: what was interrupted or damaged is
 computed again. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files differ in the last two where
-the files that its scenario names, or this package, changed in between.
+the files that its scenario names, or this package, changed in between. That of the files is keyed by the folder's salt.
 """
 
 from __future__ import annotations
@@ -68,25 +68,25 @@ class Task(NamedTuple):
     rounds: Literal["last", "all"] | list[int] | None
 
 
-def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int]) -> Task | Record:
-    """Make the task of a cell, or the record of one whose scenario is refused already."""
+def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int], salt: bytes = b"") -> Task | Record:
+    """Make the task of a cell, or the record of one whose scenario is refused already. salt: of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load(cell.content, folder=cell.folder)
-        key = key_of(scenario, priced)
+        key = key_of(scenario, priced, salt)
     except InputError as error:
         return _record("refused", str(error))
     return Task(key, cell.content, str(cell.folder), priced)
 
 
-def key_of(scenario: Scenario, priced: Any) -> str:
+def key_of(scenario: Scenario, priced: Any, salt: bytes) -> str:
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
     content = scenario.model_dump(
         mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
     )
     settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
-    return f"{settings.hexdigest()}-{inputs_digest(scenario)}-{package_digest()}"
+    return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
 
 def compute(task: Task) -> Record:
@@ -141,7 +141,7 @@ def lost(reason: str) -> Record:
 
 def _run(scenario: Scenario) -> Record:
     done = run(scenario)
-    result, job = done.result, done.job
+    result, job = done.result, done.simulation()
     diverged = result.has_diverged
     record = _record(cast(Status, result.status), result.reason, result.rounds)
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]

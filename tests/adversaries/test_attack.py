@@ -364,7 +364,10 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     left(scenario(), tmp_path / "ring")
     found = infer([tmp_path / "ring"], 2)
     assert list(found.verdicts) == ["loss"]
-    job, x, y = found.job, *(repeats.read(tmp_path / "ring").published[c].mean(axis=0) for c in "xy")
+    job, x, y = (
+        repeats.read(tmp_path / "ring").job,
+        *(repeats.read(tmp_path / "ring").published[c].mean(axis=0) for c in "xy"),
+    )
     train = np.concatenate(job.shards.train)
     assert found.each[0].members == train.size
     labels = 2.0 * job.shards.labels - 1.0
@@ -409,12 +412,12 @@ def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
     monkeypatch.setattr(members, "_MOST_BILEVEL", 60)
     wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
     done = decentral_dp.run(wanted)
-    one, again = attacked(done.job, done.published), attacked(done.job, done.published)
+    one, again = attacked(done.simulation(), done.published), attacked(done.simulation(), done.published)
     assert (one.members, one.others) == (30, 30)
     assert one.auc == again.auc
     monkeypatch.setattr(members, "_MOST_BILEVEL", 10**6)
-    whole = attacked(done.job, done.published)
-    assert whole.others == done.job.shards.test.size
+    whole = attacked(done.simulation(), done.published)
+    assert whole.others == done.simulation().shards.test.size
     # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
     assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
     monkeypatch.setattr(members, "_MOST_BILEVEL", 60)

@@ -84,7 +84,7 @@ def test_on_ray_it_gives_the_same_numbers(folder: Path, ray_cluster: None, name:
 def test_as_an_object_it_costs_the_same(folder: Path, name: str) -> None:
     by_file = decentral_dp.run(folder / f"{name}.toml")
     by_object = decentral_dp.run(folder / f"{name}.toml", algorithm=made(folder, name))
-    np.testing.assert_array_equal(by_object.job.budget.epsilon, by_file.job.budget.epsilon)
+    np.testing.assert_array_equal(by_object.simulation().budget.epsilon, by_file.simulation().budget.epsilon)
     assert by_object.scenario.algorithm.kind == CLASSES[name]
     assert by_object.result["status"] == "ok"
 
@@ -189,7 +189,7 @@ def test_the_mean_of_the_last_round_may_be_kept(folder: Path) -> None:
         text = text.replace(old, new)
     (folder / "heavy_ball.py").write_text(text, encoding="utf-8")
     run = decentral_dp.run(load(folder / "heavy_ball.toml"))
-    (sent,) = (c for c in run.job.ledger.channels if c.channel == "last")
+    (sent,) = (c for c in run.simulation().ledger.channels if c.channel == "last")
     moved = sent.sensitivity["train"]
     np.testing.assert_allclose(moved[1:], 2.0 * moved[:1] * np.ones_like(moved[1:]))
     for kind, said in (("minibatch", "charged as if forgotten"), ("accumulate", "releases something else")):
@@ -676,5 +676,5 @@ def test_one_that_diverges_at_once_is_cut_short_and_covered(folder: Path) -> Non
         out=folder / "out",
     )
     assert run.result.has_diverged
-    assert run.job.covers(run.records)
+    assert run.simulation().covers(run.records)
     assert [c.channel for c in run.records.channels] == ["y"]

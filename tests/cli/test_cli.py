@@ -732,7 +732,7 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
     changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
     run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda t, _, __, e: seen.append((t, e)))
     for t, shown in seen[1::7]:
-        assert shown >= price(run.job.ledger.until(t), 1e-5).epsilon.max() * (1 - 1e-9)
+        assert shown >= price(run.simulation().ledger.until(t), 1e-5).epsilon.max() * (1 - 1e-9)
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:

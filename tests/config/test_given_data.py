@@ -48,7 +48,7 @@ def test_a_scenario_without_records_takes_those_that_are_given() -> None:
     del content["problem"]["data"]
     expected = decentral_dp.run(named, data=frame)
     assert np.array_equal(decentral_dp.run(content, data=frame).released["y"], expected.released["y"])
-    assert list(decentral_dp.plan(content, data=frame).epsilon) == list(expected.job.budget.epsilon)
+    assert list(decentral_dp.plan(content, data=frame).epsilon) == list(expected.simulation().budget.epsilon)
     assert decentral_dp.build(content, data=frame).shards.n_agents == shards().n_agents
     with pytest.raises(InputError, match=r"problem\.data: missing"):
         decentral_dp.run(content)

@@ -241,9 +241,9 @@ def test_without_a_seed_noise_is_secret_and_written_nowhere(scenario: Make, tmp_
     assert not np.array_equal(done.released["y"], other.released["y"])
     assert done.result["privacy"]["noise"] == "secret"
     assert "seed" not in tomllib.loads((tmp_path / "a" / "scenario.toml").read_text())
-    root = done.job.root
+    root = done.simulation().root
     assert len(root) >= 16
-    assert root.hex() not in repr(done.job)
+    assert root.hex() not in repr(done.simulation())
     for path in (tmp_path / "a").rglob("*"):
         content_of = path.read_bytes() if path.is_file() else b""
         assert root not in content_of

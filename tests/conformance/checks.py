@@ -15,19 +15,23 @@ METRICS = {"upper_loss", "lower_loss", "test_loss"}
 def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
     """The same run, of so many rounds, after its checks."""
     assert run.result["status"] == "ok", run.result["reason"]
-    trusted = run.job.setting != "gossip"
-    alike = run.records.costs_within(run.job.ledger) if trusted else run.job.ledger.same_releases(run.records)
+    trusted = run.simulation().setting != "gossip"
+    alike = (
+        run.records.costs_within(run.simulation().ledger)
+        if trusted
+        else run.simulation().ledger.same_releases(run.records)
+    )
     assert alike, "planned and recorded releases differ"
     assert run.records.rounds == rounds
-    channels = list(run.released) if trusted else run.job.algorithm.channels
+    channels = list(run.released) if trusted else run.simulation().algorithm.channels
     for channel in channels:
-        size = run.job.problem.p if channel == "x" else run.job.problem.q
+        size = run.simulation().problem.p if channel == "x" else run.simulation().problem.q
         for values in (run.released, run.published, run.state):
-            assert values[channel].shape == (1 if trusted else run.job.n_agents, size)
+            assert values[channel].shape == (1 if trusted else run.simulation().n_agents, size)
             assert np.isfinite(values[channel]).all()
     privacy = run.result["privacy"]
     budgets = np.array([agent["epsilon"] for agent in privacy["agents"]])
-    assert budgets.shape == (run.job.n_agents,)
+    assert budgets.shape == (run.simulation().n_agents,)
     assert privacy["epsilon_max"] == budgets.max()
     if run.scenario.privacy.guarantee == "none":
         assert np.isinf(budgets).all()
@@ -50,13 +54,13 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
 
 def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
     """A run on a bilevel problem has its metrics, and no unknown ones."""
-    trusted = run.job.setting != "gossip"
+    trusted = run.simulation().setting != "gossip"
     endings = ("_min", "_max", "_last", *([] if trusted else ["_unreleased"]))
     plain = {n.removesuffix("_unreleased") for n in run.metrics["name"] if not n.endswith(endings)}
     plain = {n for n in plain if not n.endswith(endings)}
     spent = set() if run.scenario.privacy.guarantee == "none" else {"epsilon_spent"}
     wanted = METRICS | spent | {f"consensus_{c}" for c in channels if not trusted}
-    wanted -= set() if run.job.test is not None else {"test_loss"}
+    wanted -= set() if run.simulation().test is not None else {"test_loss"}
     own = {"weight_clean", "weight_corrupted"}
     gap = {"hypergradient_gap"} if trusted else set()
     assert wanted <= plain <= wanted | {"test_accuracy", "hypergradient_norm", "epsilon_spent"} | own | gap

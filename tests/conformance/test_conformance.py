@@ -147,7 +147,7 @@ def test_every_named_network(scenario: Make, name: str) -> None:
     # Some networks have more agents than the bundled data can serve.
     content["problem"] = {"kind": "logistic_hyperparameter", "data": "synthetic_classification", "normalise": "l1"}
     run = finish(content, "problem.synthetic={dimension=4, records=6, test_records=20}")
-    assert run.result["topology"]["agents"] == run.job.n_agents
+    assert run.result["topology"]["agents"] == run.simulation().n_agents
 
 
 @pytest.mark.parametrize("name", scenario_names())

@@ -56,8 +56,8 @@ def test_five_seeds_reach_the_accuracy_at_the_budget() -> None:
         run = decentral_dp.run(load("ring_breast_cancer", [f"seed={seed}", AT_THE_END]))
         assert run.result["status"] == "ok"
         assert run.result["privacy"]["guarantee"] == "certified"
-        assert (run.job.budget.epsilon <= 4.0).all()
-        assert run.records.same_releases(run.job.ledger)
+        assert (run.simulation().budget.epsilon <= 4.0).all()
+        assert run.records.same_releases(run.simulation().ledger)
         accuracy.append(run.result["metrics"]["test_accuracy"])
     assert np.mean(accuracy) >= 0.85
     assert np.std(accuracy) > 0, "five seeds must be five runs"
@@ -71,7 +71,7 @@ def test_without_privacy_the_ceiling_is_higher() -> None:
     mean = np.mean([r.result["metrics"]["test_accuracy"] for r in accuracy])
     assert mean >= 0.96
     assert f"(`ring_breast_cancer_no_privacy`) it is {mean:.2f}" in README
-    assert all(np.isinf(r.job.budget.epsilon).all() for r in accuracy)
+    assert all(np.isinf(r.simulation().budget.epsilon).all() for r in accuracy)
 
 
 def test_ten_times_less_budget_is_visible() -> None:

@@ -59,9 +59,9 @@ def finish(made: Mapping[str, Any]) -> decentral_dp.Run:
     """Run it, and check what holds for every run."""
     run = decentral_dp.run(load(made))
     assert run.result["status"] == "ok", run.result["reason"]
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
     assert set(run.released) == {"x", "y"}
-    for name, size in (("x", run.job.problem.p), ("y", run.job.problem.q)):
+    for name, size in (("x", run.simulation().problem.p), ("y", run.simulation().problem.q)):
         assert run.released[name].shape == (1, size)
         assert np.isfinite(run.released[name]).all()
     privacy, guarantee = run.result["privacy"], run.scenario.privacy.guarantee

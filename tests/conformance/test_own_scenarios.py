@@ -84,7 +84,7 @@ def test_it_learns_at_its_budget(name: str) -> None:
     assert len(scenario.description.split(". ")) >= 2
     run = decentral_dp.run(scenario)
     assert run.result["status"] == "ok"
-    privacy, epsilon = scenario.privacy, run.job.budget.epsilon
+    privacy, epsilon = scenario.privacy, run.simulation().budget.epsilon
     if name in UNCERTIFIED:
         assert privacy.guarantee == UNCERTIFIED[name][0]
         assert np.isinf(epsilon).all()
@@ -94,12 +94,12 @@ def test_it_learns_at_its_budget(name: str) -> None:
         assert privacy.epsilon <= 8.0
         assert privacy.delta <= 1e-5
         # For every agent, and not far below what was asked for: a target that is missed would show here.
-        assert epsilon.shape == (run.job.n_agents,)
+        assert epsilon.shape == (run.simulation().n_agents,)
         assert (epsilon <= privacy.epsilon).all()
         assert (epsilon > 0.99 * privacy.epsilon).all()
     score, by = GAINS[name]
     means = run.metrics[(run.metrics["agent"] == "mean") & (run.metrics["name"] == score)].set_index("round")["value"]
-    gain = float(means.loc[run.job.rounds] - means.loc[0])
+    gain = float(means.loc[run.simulation().rounds] - means.loc[0])
     assert math.copysign(gain, gain * by) >= abs(by), f"{score} from {means.loc[0]:.3f} to {means.iloc[-1]:.3f}"
 
 

@@ -229,10 +229,10 @@ def content(folder: Path, **problem: Any) -> dict[str, Any]:
 def test_a_run_on_it_and_its_resolved_scenario(tmp_path: Path) -> None:
     run = decentral_dp.run(load_scenario(content(written(tmp_path))))
     assert run.result["status"] == "ok"
-    assert run.job.context is not None
+    assert run.simulation().context is not None
     # Validation images are train records of a problem of one level; test images are held out.
-    assert run.job.context.n == sum("0012"[k % 4] != "2" for k in range(N))
-    assert "A column says" in run.job.shards.why_not
+    assert run.simulation().context.n == sum("0012"[k % 4] != "2" for k in range(N))
+    assert "A column says" in run.simulation().shards.why_not
     few = load_scenario(content(written(tmp_path / "b", partition=False), construction={"keep": {"1": 3}}))
     built = job_builder.build(few)
     kept = np.concatenate(built.shards.train)
@@ -264,7 +264,7 @@ def test_features_of_ones_own_are_learnt_from(tmp_path: Path) -> None:
     table["algorithm"] |= {"rounds": 60, "rate": 0.3, "x": {"scale": 4.0}, "y": {"scale": 0.5}}
     table["privacy"]["epsilon"] = 20.0
     run = decentral_dp.run(load_scenario(table))
-    assert run.job.shards.l2 == 1.0
-    assert np.linalg.norm(run.job.shards.features, axis=1).max() <= 1.0
+    assert run.simulation().shards.l2 == 1.0
+    assert np.linalg.norm(run.simulation().shards.features, axis=1).max() <= 1.0
     assert run.result["metrics"]["test_auc"] > 0.8
-    assert run.job.budget.epsilon.max() <= 20.0
+    assert run.simulation().budget.epsilon.max() <= 20.0

@@ -116,7 +116,9 @@ def test_a_libsvm_file_is_run_as_others_are(tmp_path: Path) -> None:
     content["topology"]["agents"], content["algorithm"]["rounds"] = 3, 2
     run = decentral_dp.run(decentral_dp.load(content, folder=tmp_path))
     assert run.result.status == "ok"
-    np.testing.assert_allclose(run.job.shards.features * np.linalg.norm(rows, axis=1)[:, None], rows, rtol=1e-12)
+    np.testing.assert_allclose(
+        run.simulation().shards.features * np.linalg.norm(rows, axis=1)[:, None], rows, rtol=1e-12
+    )
 
 
 # OpenML.

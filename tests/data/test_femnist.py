@@ -140,7 +140,9 @@ def test_writers_are_the_agents_of_a_private_run(tmp_path: Path) -> None:
     }
     run = decentral_dp.run(decentral_dp.load(scenario, folder=tmp_path))
     assert run.result.status == "ok"
-    assert [len(a) + len(b) for a, b in zip(run.job.shards.train, run.job.shards.validation, strict=True)] == [
+    assert [
+        len(a) + len(b) for a, b in zip(run.simulation().shards.train, run.simulation().shards.validation, strict=True)
+    ] == [
         6,
         8,
         4,
@@ -148,6 +150,6 @@ def test_writers_are_the_agents_of_a_private_run(tmp_path: Path) -> None:
     ]
     # A record more of one writer is another scenario, with other noise.
     other = decentral_dp.run(decentral_dp.load(scenario, folder=tmp_path))
-    assert other.job.root == run.job.root
+    assert other.simulation().root == run.simulation().root
     written(tmp_path / "mine", **{"train/a": leaf(f1=6, f2=8, f3=4, f4=5)})
-    assert decentral_dp.build(decentral_dp.load(scenario, folder=tmp_path)).root != run.job.root
+    assert decentral_dp.build(decentral_dp.load(scenario, folder=tmp_path)).root != run.simulation().root

@@ -124,4 +124,4 @@ def test_a_run_on_such_records(hub: Path) -> None:
     content["topology"]["agents"], content["algorithm"]["rounds"] = 3, 2
     run = decentral_dp.run(content)
     assert run.result.status == "ok"
-    assert run.job.shards.n_agents == 3
+    assert run.simulation().shards.n_agents == 3

@@ -77,7 +77,7 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
     there = {"engine": "ray", "agents_per_actor": "auto"}
     remote = decentral_dp.run(changed(base, there), out=tmp_path / "run")
     assert begun == [ray.cluster_resources()["CPU"]] == [2]
-    m = remote.job.n_agents
+    m = remote.simulation().n_agents
     kept = tomllib.loads((tmp_path / "run" / "scenario.toml").read_text(encoding="utf-8"))
     assert kept["run"]["agents_per_actor"] == math.ceil(m / 2)
     local = decentral_dp.run(base)

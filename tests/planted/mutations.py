@@ -17,6 +17,9 @@ _LEDGER = "tests/privacy/test_ledger.py"
 _CLIPS = "tests/problems/bilevel/test_problems_sensitivity.py"
 _GRANULAR = "tests/constants/test_granular.py"
 _AGAIN = "tests/simulation/test_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
+_GUARDS = "tests/audits/test_guards.py"
+_SALT = "tests/files/test_salt.py"
+_LEAVES = "tests/simulation/test_what_leaves.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
@@ -704,5 +707,104 @@ MUTATIONS: tuple[Mutation, ...] = (
         "found = minimise(objective, f, y, gradient)",
         "found = y",
         ("tests/participants/test_solution_path.py::test_a_bad_factor_costs_time_only",),
+    ),
+    # Guards, one at a time ------------------------------------------------------------------------------------------
+    Mutation(
+        "published from what agents keep",
+        "engines/host.py",
+        "            published = {c: np.mean([v[c] for v in values], axis=0) for c in released}\n"
+        "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n",
+        "            parts = {c: getattr(self._state, c) for c in self._node.program.channels}\n"
+        '            published = {c: getattr(parts.get(c), "value", values[-1][c]) for c in released}\n',
+        (f"{_GUARDS}::test_published_values_are_means_of_released_ones",),
+    ),
+    Mutation(
+        "labels of a squared loss left as they are",
+        "tuner_arguments.py",
+        'if loss == "logistic" else np.clip(b, -label_bound, label_bound)',
+        'if loss == "logistic" else b',
+        (f"{_GUARDS}::test_labels_of_a_squared_loss_are_cut_at_their_bound",),
+    ),
+    Mutation(
+        "a mean cut as a whole moved half as far",
+        "participants/minimax_context.py",
+        "        return 2.0 * float(summation_slack(1, width))\n",
+        "        return float(summation_slack(1, width))\n",
+        (f"{_GUARDS}::test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball",),
+    ),
+    Mutation(
+        "a private point taken as a public one",
+        "participants/agents.py",
+        "            return np.where(still, bound, np.inf)\n",
+        "            return bound\n",
+        (f"{_GUARDS}::test_nothing_bounds_a_direction_at_a_private_point_without_constants",),
+    ),
+    Mutation(
+        "a first release that no plan holds",
+        "privacy/mechanisms/held_to_plan.py",
+        "            if index > 0 and isinstance(value, Bounded):\n",
+        "            if index > 1 and isinstance(value, Bounded):\n",
+        (f"{_GUARDS}::test_the_first_release_is_held_to_its_plan",),
+    ),
+    Mutation(
+        "no noise where one kind of record moves nothing",
+        "privacy/mechanisms/planned_releaser.py",
+        "                still = not any(bounds.values())\n",
+        "                still = not all(bounds.values())\n",
+        (f"{_GUARDS}::test_what_one_kind_of_record_moves_is_noised",),
+    ),
+    Mutation(
+        "a negative multiple of a negative sensitivity",
+        "bounded.py",
+        "        return Sensitivity(s.sensitivity * abs(factor), s.rate, s.batch, s.sampling)\n"
+        "    size = np.abs(np.asarray(factor, dtype=np.float64)).reshape(-1)\n",
+        "        return Sensitivity(s.sensitivity * factor, s.rate, s.batch, s.sampling)\n"
+        "    size = np.asarray(factor, dtype=np.float64).reshape(-1)\n",
+        (f"{_GUARDS}::test_a_negative_multiple_moves_as_far_as_a_positive_one",),
+    ),
+    Mutation(
+        "a Poisson sample rounded once",
+        "privacy/accounting/charges.py",
+        '    parts = 2.0 if c.sampling == "poisson" else 1.0\n',
+        "    parts = 1.0\n",
+        (f"{_GUARDS}::test_a_poisson_sample_is_rounded_twice",),
+    ),
+    Mutation(
+        "a longer run that is another one",
+        "simulation/run_extension.py",
+        "    if not _is_same_so_far(current, longer, found.leased):\n",
+        "    if not isinstance(longer, GossipJob):\n",
+        (f"{_GUARDS}::test_a_longer_run_that_would_have_released_otherwise_is_refused",),
+    ),
+    Mutation(
+        "a change that rounding does not move",
+        "participants/coordinator_context.py",
+        "np.linalg.norm(query.y - query.along)) / n) + rounding\n",
+        "np.linalg.norm(query.y - query.along)) / n)\n",
+        (
+            "tests/algorithms/coordinator_bilevel/test_dp_bilevel_neighbours.py"
+            "::test_a_distance_of_zero_leaves_what_rounding_moves",
+        ),
+    ),
+    Mutation(
+        "states of a run that everybody may read",
+        "simulation/run_in_progress.py",
+        'f"saved-{number}.npz", content, OWNERS)',
+        'f"saved-{number}.npz", content)',
+        ("tests/simulation/test_resume.py::test_what_is_not_noised_is_the_owners",),
+    ),
+    Mutation(
+        "a digest of private files without its salt",
+        "config/input_digest.py",
+        'key=salt if inputs else b""',
+        'key=b""',
+        (f"{_SALT}::test_no_file_of_a_study_shows_which_guess_is_true",),
+    ),
+    Mutation(
+        "a pickle with the objects that a scenario was given",
+        "privacy/secret.py",
+        "        return Secret, (self.name,)\n",
+        "        return Secret, (self.name, *(held for held in self._held if isinstance(held, dict)))\n",
+        (f"{_LEAVES}::test_no_record_and_no_root_leave_with_a_run_or_a_plan",),
     ),
 )

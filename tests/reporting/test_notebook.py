@@ -45,12 +45,12 @@ def test_a_result_prints_its_budget_as_everything_else_does(run: Run) -> None:
 
 
 def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> None:
-    for job in (run.job, decentral_dp.build("dp_bilevel"), decentral_dp.build("dp_sgda")):
+    for job in (run.simulation(), decentral_dp.build("dp_bilevel"), decentral_dp.build("dp_sgda")):
         for thing in (job, job.shards, job.ledger):
             assert len(repr(thing)) < 200
             assert "\n" not in repr(thing)
             assert "array" not in repr(thing)
-    assert repr(run.job.shards) == "<Shards 'breast_cancer': 569 records, 30 features, 10 agents>"
+    assert repr(run.simulation().shards) == "<Shards 'breast_cancer': 569 records, 30 features, 10 agents>"
     assert repr(run.records) == "<Ledger: 10 agents; y × 10, z × 10, x × 10>"
 
 

@@ -151,7 +151,7 @@ def test_a_run_goes_on_from_the_last_round_that_all_blocks_have(
     assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
     lose(shards)
     again, made = went_on(tmp_path / "run", monkeypatch)
-    per_round = again.job.ledger.releases_per_round
+    per_round = again.simulation().ledger.releases_per_round
     assert min(made) == first * per_round
     assert len(made) == 2 * ((ROUNDS - first) * per_round + 1)
     assert_same(again, undisturbed)
@@ -179,7 +179,7 @@ def test_a_run_that_has_lost_states_is_cut_off_again(
             decentral_dp.resume(tmp_path / "run")
     assert min(seen) < 5
     again, made = went_on(tmp_path / "run", monkeypatch)
-    assert min(made) == 4 * again.job.ledger.releases_per_round
+    assert min(made) == 4 * again.simulation().ledger.releases_per_round
     assert_same(again, undisturbed)
 
 
@@ -217,7 +217,7 @@ def test_two_runs_on_the_same_records_keep_apart(
     assert_same(decentral_dp.resume(tmp_path / "one"), undisturbed)
     assert {agent: sorted(rounds) for agent, rounds in states(shards).items()} == {0: [7, 8], 2: [7, 8]}
     again, made = went_on(tmp_path / "two", monkeypatch)
-    assert min(made) == 8 * again.job.ledger.releases_per_round
+    assert min(made) == 8 * again.simulation().ledger.releases_per_round
 
 
 def test_records_in_a_folder_that_cannot_be_written(

@@ -83,7 +83,7 @@ def _assert_counted(done: Any, watched: _Watched) -> None:
     listed: Counter[tuple[str, int]] = Counter()
     for c in done.records.charged:
         listed.update((c.channel.partition(" again")[0], int(index)) for index in c.rounds)
-    charged = {c.channel for c in done.job.course.charged}
+    charged = {c.channel for c in done.simulation().course.charged}
     made = {k: n for k, n in watched.made.items() if k[0] in charged and k[1] > 0}
     assert made
     missing = {k: (n, listed[k]) for k, n in made.items() if n > listed[k]}
@@ -106,16 +106,16 @@ def test_every_release_of_every_process_is_in_the_ledger(
     done = decentral_dp.resume(folder, charge_again=True)
     _assert_counted(done, watched)
     # What left twice was noised by two draws, which is why it is charged twice.
-    twice = [v for (c, k), v in watched.values.items() if len(v) > 1 and k > 0 and c in done.job.noise]
+    twice = [v for (c, k), v in watched.values.items() if len(v) > 1 and k > 0 and c in done.simulation().noise]
     assert bool(twice) == (course != (0,))
     assert all(not np.array_equal(v[0], v[1]) for v in twice)
     # Plan, ledger, and result are of one price, which is that of a run that had made all of these releases.
-    delta = done.job.scenario.privacy.delta
+    delta = done.simulation().scenario.privacy.delta
     spent = float(epsilon_of(done.records, delta).max())
     assert done.result.privacy.epsilon_max == pytest.approx(spent, rel=1e-12)
     assert read_result(folder).privacy.epsilon_max == done.result.privacy.epsilon_max
     if course != (0,):
-        assert spent > float(price(done.job.course, delta).epsilon.max())
+        assert spent > float(price(done.simulation().course, delta).epsilon.max())
         assert any("released twice" in note for note in done.result.privacy.notes)
     curve = done.metrics[done.metrics["name"] == "epsilon_spent"].sort_values("round")
     assert curve["value"].is_monotonic_increasing
@@ -165,7 +165,7 @@ def test_more_rounds_and_what_was_in_flight_are_priced_together(scenario: Make, 
     assert done.result.rounds == ROUNDS + 5
     assert {"y", "y again"} <= {c.channel for c in done.records.channels}
     assert done.result.privacy.epsilon_max == pytest.approx(
-        float(epsilon_of(done.records, done.job.scenario.privacy.delta).max()), rel=1e-12
+        float(epsilon_of(done.records, done.simulation().scenario.privacy.delta).max()), rel=1e-12
     )
 
 
@@ -188,10 +188,10 @@ def test_batches_amplify_nothing_of_what_was_released_twice(scenario: Make, tmp_
     given = _given(scenario, problem={"stream": {"kind": "minibatch", "batch": 3}}, privacy=DECLARED)
     _cut_off(given, tmp_path / "run")
     done = decentral_dp.resume(tmp_path / "run", charge_again=True)
-    (window,) = done.job.windows
+    (window,) = done.simulation().windows
     lines = {c.channel: c for c in done.records.charged}
     inside = (lines["y"].rounds >= window.first) & (lines["y"].rounds <= window.last)
-    for split, rate in done.job.course.charged[0].rate.items():
+    for split, rate in done.simulation().course.charged[0].rate.items():
         assert (rate < 1.0).all()
         assert (lines["y"].rate[split][inside] == 1.0).all()
         assert (lines["y again"].rate[split] == 1.0).all()

@@ -108,7 +108,7 @@ def test_several_releases_a_round_and_coordinators(name: str, tmp_path: Path) ->
     charged = ledger[ledger["scale"] > 0.0]
     listed = set(zip(charged["channel"].astype(str), charged["release"], strict=True))
     assert listed <= set(zip(table["channel"], table["release"], strict=True))
-    assert table["agent"].isna().all() == (whole.job.setting != "gossip")
+    assert table["agent"].isna().all() == (whole.simulation().setting != "gossip")
 
 
 def test_a_run_that_diverged_has_what_it_released(scenario: Make, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_what_lies_outside_the_range_is_cut_and_said() -> None:
     run = decentral_dp.run(scenario(), data=data)
     assert run.result.labels_cut == 0.05
     assert run.result.baselines["test_rmse"] < 200.0
-    shards = run.job.shards
+    shards = run.simulation().shards
     assert (shards.labels.min() >= -1.0, shards.labels.max()) == (True, 1.0)
     assert decentral_dp.run(scenario(), data=records()).result.labels_cut == 0.0
 

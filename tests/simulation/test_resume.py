@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -200,6 +201,40 @@ def test_no_value_is_released_before_it_is_on_record(
     assert all(index <= leased for index, leased in seen)
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+@pytest.mark.usefixtures("undrawn")
+def test_what_is_not_noised_is_the_owners(small: dict[str, Any], tmp_path: Path, umask: int) -> None:
+    small["run"]["keep_releases"] = True
+    folder, before = tmp_path / "run", os.umask(umask)
+    try:
+        _cut_off(small, folder, 6)
+        place = folder / "in_progress"
+        modes = {path.name.partition("-")[0]: stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()}
+        assert {name: modes[name] for name in ("saved", "metrics", "releases", "journal.jsonl", "noise_root.json")} == (
+            dict.fromkeys(("saved", "metrics", "releases", "journal.jsonl", "noise_root.json"), 0o600)
+        )
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+        # A folder of an earlier version is closed as soon as its run goes on.
+        place.chmod(0o755)
+        kept = runner.RunInProgress
+        seen: list[int] = []
+
+        def watched(*given: Any) -> Any:
+            made = kept(*given)
+            seen.append(stat.S_IMODE(place.stat().st_mode))
+            return made
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(runner, "RunInProgress", watched)
+            decentral_dp.resume(folder)
+        assert seen == [0o700]
+    finally:
+        os.umask(before)
+    finished = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if path.is_file()}
+    assert finished["state.npz"] == 0o600
+    assert finished["scenario.toml"] == finished["releases.parquet"] == 0o666 & ~umask
+
+
 # --- secret noise -----------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +247,7 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     root = bytes.fromhex(json.loads(kept.read_text())["root"])
     done = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
-    assert done.job.root == root
+    assert done.simulation().root == root
     again = decentral_dp.build(small).keyed(root)
     rows, outcome = runner._perform(again, None)
     for channel, value in outcome.last.released.items():

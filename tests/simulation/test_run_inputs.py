@@ -169,7 +169,7 @@ def test_another_graph_in_the_file_is_another_to_the_noise(
     text = (folder / "topology.graphml").read_text()
     (folder / "topology.graphml").write_text(text.replace('source="3" target="4"', 'source="0" target="4"'))
     other = decentral_dp.run(folder / "scenario.toml")
-    assert first.job.root != other.job.root
+    assert first.simulation().root != other.simulation().root
 
 
 def test_records_stay_where_they_are_and_are_found(

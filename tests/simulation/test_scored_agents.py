@@ -36,7 +36,7 @@ def run() -> decentral_dp.Run:
 
 def test_the_scores_are_those_of_the_agents_that_are_named(run: decentral_dp.Run) -> None:
     rows = run.metrics[(run.metrics["round"] == 2) & (run.metrics["name"] == "test_loss")].set_index("agent")["value"]
-    test = run.job.test
+    test = run.simulation().test
     alone = {
         str(agent): np.logaddexp(0.0, -test.signed @ run.published["y"][agent]).mean()
         for agent in scored_agents(AGENTS)

@@ -144,6 +144,23 @@ def test_the_distance_is_no_bound_for_samples_nor_where_the_clip_is_less() -> No
     assert sensitivity == pytest.approx(3.0 * d * 0.2 * math.sqrt(6.0) / job.context.counts["train"])
 
 
+def test_a_distance_of_zero_leaves_what_rounding_moves() -> None:
+    """No record moves the exact change then; its float64 sum, and the differences in it, move all the same."""
+    job = solved_by("output_perturbation", "hyper_cleaning")
+    n, x, y = job.context.counts["train"], np.zeros(6), np.full(6, 0.1)
+    for clip in (50.0, 1e9):
+        context = replace(job.context, clip=Clip("l2", x=clip))
+        asked = ClippedSum(CHANGE, x, y, y, times=3.0)
+        answer = context.combined(1, {"g": asked}, {"g": np.zeros((3, 6))}).g
+        summed = float(answer.sensitivities["train"].sensitivity[0]) - 2.0 * clip / n
+        # A loss of two classes or more is log 2 at least, and so is what cancels in a difference of two.
+        cancelled = 3.0 * math.log(2.0) * 2.0**-46 / n
+        found = float(context.tightened(answer, asked, 3.0).sensitivities["train"].sensitivity[0])
+        assert summed > 0.0
+        assert found >= summed + cancelled
+        assert found < 1e-3 * 2.0 * clip / n
+
+
 # Exact likelihoods ------------------------------------------------------------------------------------------------
 
 

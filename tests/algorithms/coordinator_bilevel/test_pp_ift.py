@@ -66,26 +66,26 @@ def noise(job: Job, index: int, channel: str, d: int) -> np.ndarray:
 
 def test_agrees_with_a_loop_over_records(content: Make) -> None:
     run = decentral_dp.run(content())
-    train, validation = raw(run.job)
+    train, validation = raw(run.simulation())
     q, lines = train.shape[1], {c.channel: c for c in run.records.channels}
-    family = run.job.context.family  # type: ignore[union-attr] # it has a context
+    family = run.simulation().context.family  # type: ignore[union-attr] # it has a context
     assert family is not None
     x, y = np.full(q, -1.0), np.zeros(q)
     for t in range(3):
         at, radius = x, family.constants(x, x).radius
         for k in range(4):
             step = means(train, validation, y)[0] + np.exp(x) * y
-            step = step + float(lines["y"].scale[4 * t + k, 0]) * noise(run.job, 5 * t + k + 1, "y", q)
+            step = step + float(lines["y"].scale[4 * t + k, 0]) * noise(run.simulation(), 5 * t + k + 1, "y", q)
             y = y - step / 2.0
             y = y * min(1.0, radius / np.linalg.norm(y))
         _, b, h = means(train, validation, y)
         gradient = -(np.exp(x) * y) * np.linalg.solve(h + np.diag(np.exp(x)), b)
-        gradient = gradient + float(lines["gx"].scale[t, 0]) * noise(run.job, 5 * t + 5, "gx", q)
+        gradient = gradient + float(lines["gx"].scale[t, 0]) * noise(run.simulation(), 5 * t + 5, "gx", q)
         x = np.clip(x - 2.0 * gradient, BOX["low"], BOX["high"])
     # Up to the noise's grid.
     assert run.released["x"][0] == pytest.approx(at, abs=1e-4)
     assert run.released["y"][0] == pytest.approx(y, abs=1e-4)
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
 
 
 def test_every_release_hides_a_record_as_planned(content: Make) -> None:
@@ -126,9 +126,9 @@ def bound_of(
 
 def test_the_ledger_states_the_sensitivities_by_hand(content: Make) -> None:
     run = decentral_dp.run(content(algorithm={"rounds": 1}))
-    train, validation = raw(run.job)
+    train, validation = raw(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
-    by_hand = bound_of(run.job.context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
+    by_hand = bound_of(run.simulation().context, train, validation, run.released["x"][0], run.released["y"][0])  # type: ignore[arg-type] # it has a context
     for kind, sensitivity in by_hand.items():
         assert float(line.sensitivity[kind][0, 0]) == pytest.approx(sensitivity, rel=1e-3)  # type: ignore[index] # kinds are these two
 
@@ -168,7 +168,7 @@ def test_losses_that_are_not_convex_are_floored(content: Make) -> None:
     made["algorithm"]["x"] = {"scale": 0.1}
     run = decentral_dp.run(made)
     assert run.result["status"] == "ok"
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
 
 
 @pytest.mark.parametrize("solver", ["dp_gd", "output_perturbation"])

@@ -75,16 +75,18 @@ def slope(train: np.ndarray, validation: np.ndarray, x: float) -> float:
 def test_agrees_with_a_loop_of_its_own(content: Make) -> None:
     """Noise replayed from its key, scales from the ledger; the hypergradient by differences of the exact value."""
     run = decentral_dp.run(content(algorithm={"x": {"scale": 4.0}}))
-    train, validation = raw(run.job)
+    train, validation = raw(run.simulation())
     line = next(c for c in run.records.channels if c.channel == "gx")
     xs = [-1.0]
     for t in range(3):
-        normal = float(Streams(run.job.root, "noise", [0]).at(0, t + 1, tag("gx")).standard_normal((1, 1, 1))[0, 0, 0])
+        normal = float(
+            Streams(run.simulation().root, "noise", [0]).at(0, t + 1, tag("gx")).standard_normal((1, 1, 1))[0, 0, 0]
+        )
         estimate = slope(train, validation, xs[-1]) + float(line.scale[t, 0]) * normal
         xs.append(float(np.clip(xs[-1] - 4.0 * estimate, BOX["low"], BOX["high"])))
     smallest = int(np.argmin(np.abs(np.diff(xs))))
     assert run.released["x"][0, 0] == pytest.approx(xs[smallest], abs=1e-5)
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
     assert not run.records.costs_within(build(load(content(privacy={"epsilon": 1.9}))).ledger)
 
 
@@ -163,7 +165,7 @@ def test_as_printed_is_priced_by_what_it_really_meets(content: Make) -> None:
     spent = float(price(job.ledger, 1e-6).epsilon[0])
     assert 0.0 < spent < 0.2
     run = decentral_dp.run(content(privacy={"guarantee": "as_printed", "epsilon": 1.0}))
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
 
 
 def test_no_matrix_is_formed_above_the_limit(content: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,14 +188,16 @@ def test_the_penalty_rule_descends_as_a_loop_of_its_own_does(content: Make) -> N
     run = decentral_dp.run(
         content("regularisation_tuner", algorithm={"method": "penalty", "penalty": 20.0}, privacy={"epsilon": 50.0})
     )
-    train, validation = raw(run.job)
+    train, validation = raw(run.simulation())
     lines = {c.channel: c for c in run.records.channels}
     x, path, q = -1.0, [-1.0], train.shape[1]
     for t in range(3):
         told = {}
         for index, channel, pull in ((2 * t + 1, "model", None), (2 * t + 2, "pulled", (validation, 20.0))):
             s = float(lines[channel].scale[t, 0])
-            normals = Streams(run.job.root, "noise", [0]).at(0, index, tag(channel)).standard_normal((1, 1, q))[0, 0]
+            normals = (
+                Streams(run.simulation().root, "noise", [0]).at(0, index, tag(channel)).standard_normal((1, 1, q))[0, 0]
+            )
             told[channel] = (solution(train, x, pull) + s * normals, s)
         (plain, s1), (far, s2) = told["model"], told["pulled"]
         w = math.exp(x)
@@ -211,7 +215,7 @@ def test_without_noise_every_method_finds_a_good_strength(content: Make, method:
         "regularisation_tuner", algorithm={"method": method, "rounds": rounds}, privacy={"guarantee": "none"}
     )
     run = decentral_dp.run(made)
-    train, validation = raw(run.job)
+    train, validation = raw(run.simulation())
     grid = np.linspace(BOX["low"], BOX["high"], 15)
     values = [float(np.logaddexp(0.0, -validation @ solution(train, x)).mean()) for x in grid]
     reached = run.result["metrics"]["upper_loss"]

@@ -106,12 +106,12 @@ def test_agrees_with_a_loop_and_the_jobs_own_noise() -> None:
 def test_a_run_is_as_planned_and_is_scored_with_the_released_share(blocks: int) -> None:
     run = decentral_dp.run(content(PROGRAMS["sgda"], problem=RELEASED, run={"blocks": blocks}))
     assert run.result["status"] == "ok"
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
     assert 0.99 * 6.0 <= run.result["privacy"]["epsilon_max"] <= 6.0
     share = float(run.released["share"][0, 0])
     assert 0.0 < share < 1.0
     x, y = run.released["x"][0], run.released["y"][0]
-    train = [np.concatenate(part) for part in zip(*run.job.records["train"], strict=True)]
+    train = [np.concatenate(part) for part in zip(*run.simulation().records["train"], strict=True)]
     score = Composite(Linear(3, 1), AucObjective(share)).scores(x, y, Labelled(*train), None)
     last = run.metrics[run.metrics["name"] == "primal"].sort_values("round")["value"].iloc[-1]
     assert last == pytest.approx(score["primal"], rel=1e-9)
@@ -126,7 +126,7 @@ def test_without_noise_it_is_the_share_itself() -> None:
         decentral_dp.run(content(PROGRAMS["privatediff"] | {"rate": 1.0}, problem=p, privacy=none))
         for p in (RELEASED, COUNTED)
     ]
-    labels = runs[0].job.shards.labels[np.concatenate(runs[0].job.shards.train)]
+    labels = runs[0].simulation().shards.labels[np.concatenate(runs[0].simulation().shards.train)]
     assert float(runs[0].released["share"][0, 0]) == pytest.approx(float(np.mean(labels == 1)))
     for channel in ("x", "y"):
         np.testing.assert_allclose(runs[0].released[channel], runs[1].released[channel], atol=1e-10)

@@ -50,7 +50,7 @@ def run(made: dict[str, Any]) -> decentral_dp.Run:
 @pytest.mark.parametrize("averaging", [{"scale": 0.3}, {"scale": 0.9, "decay": 0.5}, {"scale": 7.0, "decay": 1.0}])
 def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, float]) -> None:
     found = run(content(TRAJECTORIES, "none", averaging=averaging))
-    problem, records = found.job.problem, found.job.records["train"]
+    problem, records = found.simulation().problem, found.simulation().records["train"]
     n = sum(len(r.lengths) for r in records)
     x, y = problem.start["x"], problem.start["y"]
     v, w = 0.0 * x, 0.0 * y
@@ -70,8 +70,8 @@ def test_without_noise_it_is_the_recursion_on_all_records(averaging: dict[str, f
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_averages_cost_what_dp_sgda_costs(problem: dict[str, Any], rate: float) -> None:
     mine, theirs = (run(content(problem, "certified", kind, rate=rate)) for kind in ("dptd", "dp_sgda"))
-    assert mine.records.costs_within(mine.job.ledger)
-    for a, b in zip(mine.job.ledger.channels, theirs.job.ledger.channels, strict=True):
+    assert mine.records.costs_within(mine.simulation().ledger)
+    for a, b in zip(mine.simulation().ledger.channels, theirs.simulation().ledger.channels, strict=True):
         assert (a.channel, a.mechanism, a.sampling) == (b.channel, b.mechanism, b.sampling)
         np.testing.assert_array_equal(a.rounds, b.rounds)
         np.testing.assert_array_equal(a.sensitivity["train"], b.sensitivity["train"])

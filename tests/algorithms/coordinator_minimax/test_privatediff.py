@@ -91,7 +91,7 @@ def test_what_is_recorded_is_what_was_planned_whatever_the_blocks(name: str) -> 
     runs = [decentral_dp.run(content(PROGRAMS[name], run={"blocks": b, "evaluate_every": 1})) for b in (1, 3)]
     for run in runs:
         assert run.result["status"] == "ok"
-        assert run.records.costs_within(run.job.ledger)
+        assert run.records.costs_within(run.simulation().ledger)
         assert 0.99 * 6.0 <= run.result["privacy"]["epsilon_max"] <= 6.0
         assert epsilon_of(run.records, 1e-4).max() <= 6.0
     for channel, value in runs[0].released.items():
@@ -283,7 +283,7 @@ def test_nothing_that_is_released_can_stop_a_run(name: str, scale: float) -> Non
     """Points that overflow leave no threshold and no error, and the releases that were planned."""
     run = decentral_dp.run(content(PROGRAMS[name] | {"x": {"scale": scale}}))
     assert run.records.rounds == 7
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
 
 
 # What one record can do ----------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def test_nothing_is_certified_of_the_printed_form() -> None:
     run = decentral_dp.run(content(PROGRAMS["ascent"], privacy=PRINTED))
     privacy = run.result["privacy"]
     assert run.result["status"] == "ok"
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
     assert np.isinf(privacy["epsilon_max"])
     assert np.isinf(epsilon_of(run.records, 1e-4)).all()
     assert privacy["claimed"]["epsilon_max"] == 6.0

@@ -156,7 +156,7 @@ def test_neighbours_of_a_whole_job(kind: Split) -> None:
 def test_without_noise_the_best_leaves(method: str) -> None:
     run = decentral_dp.run(content(algorithm={"method": method}, privacy={"guarantee": "none"}))
     points = np.linspace(LOW, HIGH, 65)
-    exact = np.array([value(*raw(run.job), x) for x in points])
+    exact = np.array([value(*raw(run.simulation()), x) for x in points])
     assert abs(run.released["x"][0, 0] - points[exact.argmin()]) < (1e-12 if method == "grid" else 0.05)
     assert not np.isfinite(run.result["privacy"]["epsilon_max"])
 
@@ -166,7 +166,7 @@ def test_without_noise_the_most_stationary_leaves() -> None:
         content("gradient_norm_exponential_mechanism", algorithm={"candidates": 9}, privacy={"guarantee": "none"})
     )
     points = np.linspace(LOW, HIGH, 9)
-    both, step = raw(run.job), 1e-4
+    both, step = raw(run.simulation()), 1e-4
     slopes = [abs(value(*both, x + step) - value(*both, x - step)) for x in points]
     assert run.released["x"][0, 0] == pytest.approx(points[int(np.argmin(slopes))])
 
@@ -194,14 +194,14 @@ RUNS = {
 def test_a_run_costs_what_was_planned(name: str) -> None:
     run = decentral_dp.run(RUNS[name])
     assert run.result["status"] == "ok"
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
     target, delta = RUNS[name]["privacy"]["epsilon"], RUNS[name]["privacy"]["delta"]
     spent = float(price(run.records, delta).epsilon[0])
     assert 0.9 * target < spent <= target
     x = run.released["x"][0]
     assert np.isfinite(x).all()
     assert "y" not in run.released
-    domain = run.job.context.domain  # type: ignore[union-attr]
+    domain = run.simulation().context.domain  # type: ignore[union-attr]
     assert np.allclose(domain.project(x), x)
     assert {"upper_loss_unreleased"} <= set(run.metrics["name"])
     first = next(c for c in run.records.channels if c.mechanism.name != "free")
@@ -224,7 +224,7 @@ def test_the_dearer_kind_of_record_sets_the_scale() -> None:
 def test_warm_start_divides_its_budget_evenly() -> None:
     """ε₁²/8 = Σμ²/2 in the plan, and rounds that follow from what was released."""
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 5, "x": {"scale": 0.5}, "candidates": 9}))
-    lines = {c.channel: c for c in run.job.ledger.channels}
+    lines = {c.channel: c for c in run.simulation().ledger.channels}
     start, steps = lines["x0"], lines["gx"]
     assert list(start.rounds) == [1]
     assert list(steps.rounds) == [2, 3, 4, 5]
@@ -233,8 +233,8 @@ def test_warm_start_divides_its_budget_evenly() -> None:
         squares = float(((steps.sensitivity[kind] / steps.scale) ** 2).sum())
         assert pure**2 / 8.0 == pytest.approx(squares / 2.0)
     rho = pure**2 / 8.0 + squares / 2.0
-    assert run.job.budget.epsilon[0] <= rho + 2.0 * math.sqrt(rho * math.log(1e6)) * (1.0 + 1e-3)
-    assert run.job.budget.epsilon[0] <= 4.0
+    assert run.simulation().budget.epsilon[0] <= rho + 2.0 * math.sqrt(rho * math.log(1e6)) * (1.0 + 1e-3)
+    assert run.simulation().budget.epsilon[0] <= 4.0
     # Sensitivities of the steps are those of the x that was public then, which moves.
     sensitivity = {
         float(s) for s in next(c for c in run.records.channels if c.channel == "gx").sensitivity["train"][:, 0]
@@ -308,13 +308,13 @@ def test_equation_5_where_convexity_is_unknown_is_uncertified() -> None:
     run = decentral_dp.run(content("regularised_exponential_mechanism", privacy={"guarantee": "as_printed"}))
     assert run.records.channels[0].mechanism.name == "uncertified"
     assert run.result["privacy"]["epsilon_max"] == math.inf
-    assert "convex" in run.job.ledger.channels[0].reason
+    assert "convex" in run.simulation().ledger.channels[0].reason
 
 
 def test_the_grid_walk_is_never_certified() -> None:
     run = decentral_dp.run(content("grid_walk", algorithm={"inner": 50}, privacy={"guarantee": "as_printed"}))
     assert run.result["privacy"]["epsilon_max"] == math.inf
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
     assert LOW <= run.released["x"][0, 0] <= HIGH
 
 
@@ -328,7 +328,7 @@ def test_algorithm_2_as_printed() -> None:
     plain = made("second_order_dp_bilevel", algorithm={"rounds": 3}, privacy=half).ledger.channels[0]
     np.testing.assert_allclose(steps.scale, plain.scale)
     run = decentral_dp.run(content("warm_start", algorithm={"rounds": 4}, privacy={"guarantee": "as_printed"}))
-    assert run.records.costs_within(run.job.ledger)
+    assert run.records.costs_within(run.simulation().ledger)
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_path_object_and_entry_point_are_one_mechanism(scenario: Make, made: typ
         assert any("On the author's word: the noise of the mechanism" in note for note in privacy["notes"])
         assert set(run.ledger["mechanism"]) == {"discrete_laplace", "free"}
     for other in (by_object, by_entry_point):
-        np.testing.assert_array_equal(other.job.budget.epsilon, by_path.job.budget.epsilon)
+        np.testing.assert_array_equal(other.simulation().budget.epsilon, by_path.simulation().budget.epsilon)
         assert other.records.same_releases(by_path.records)
 
 
@@ -110,7 +110,7 @@ def test_both_engines_draw_the_same(scenario: Make, made: type[Any], ray_cluster
 
 def test_less_budget_is_more_noise(scenario: Make, folder: Path) -> None:
     tight, loose = (decentral_dp.run(content(scenario, privacy={"mechanism": NAME, "epsilon": e})) for e in (1.0, 8.0))
-    assert tight.job.noise["y"].scale.min() > 3.0 * loose.job.noise["y"].scale.min()
+    assert tight.simulation().noise["y"].scale.min() > 3.0 * loose.simulation().noise["y"].scale.min()
     assert not np.array_equal(tight.released["y"], loose.released["y"])
 
 

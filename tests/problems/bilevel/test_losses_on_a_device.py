@@ -228,7 +228,7 @@ def test_a_run_on_a_device_learns_what_one_on_the_processor_learns(cuda: list[st
     problem, states = made(), []
     for device in ("cpu", "cuda"):
         run = decentral_dp.run(small_run(device), problem=problem)
-        assert run.job.problem.device == device
+        assert run.simulation().problem.device == device
         states.append(run.state)
     assert any(np.abs(value).max() > 0.0 for value in states[0].values())
     compare(*states)

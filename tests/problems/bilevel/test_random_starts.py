@@ -121,7 +121,7 @@ def test_it_is_added_to_the_constant(content: dict[str, Any]) -> None:
     content["algorithm"] |= {"rounds": 1, "init": {"y": 0.25}, "y": {"scale": 0.0}}
     content["run"] = {"evaluate_every": 1}
     run = decentral_dp.run(content)
-    assert np.array_equal(run.released["y"], np.tile(0.25 + run.job.problem.start["y"], (2, 1)))
+    assert np.array_equal(run.released["y"], np.tile(0.25 + run.simulation().problem.start["y"], (2, 1)))
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def test_without_noise_it_finds_the_optimum(tmp_path: Path, regression: str) -> 
     made["algorithm"] |= {"rounds": 400, "rate": 1.0, "x": {"scale": 0.2}, "y": {"scale": 0.2}}
     made |= {"privacy": {"guarantee": "none"}, "run": {"evaluate_every": 400}}
     run = decentral_dp.run(made)
-    data = run.job.records["train"]
+    data = run.simulation().records["train"]
     rows = np.concatenate([np.column_stack([r.inputs, np.ones(len(r.labels))]) for r in data])
     labels = np.concatenate([r.labels for r in data])
 

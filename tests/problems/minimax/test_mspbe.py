@@ -371,7 +371,7 @@ def ends(found: decentral_dp.Run, name: str) -> tuple[float, float]:
 def test_values_are_learned_under_a_certified_budget() -> None:
     found = run("certified")
     assert found.result["status"] == "ok"
-    assert found.records.costs_within(found.job.ledger)
+    assert found.records.costs_within(found.simulation().ledger)
     assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
     for name in ("primal", "test_mspbe", "test_return_error"):
         first, last = ends(found, name)

@@ -165,7 +165,7 @@ def test_a_loss_of_ones_own_runs(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(tomli_w.dumps(made))
     run = decentral_dp.run(path, out=tmp_path / "run")
-    assert run.job.problem.model.outputs == 2
+    assert run.simulation().problem.model.outputs == 2
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
     np.testing.assert_array_equal(again.published["x"], run.published["x"])
     assert write_report(tmp_path / "run").stat().st_size > 1000

@@ -251,9 +251,9 @@ def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:
 def test_digits_are_learned_and_only_the_critics_gradient_is_charged() -> None:
     found = decentral_dp.run(decentral_dp.load(content("certified")))
     assert found.result["status"] == "ok"
-    assert found.records.costs_within(found.job.ledger)
-    assert [c.channel for c in found.job.ledger.channels] == ["gy"]
-    assert found.job.problem.clip == 1.0
+    assert found.records.costs_within(found.simulation().ledger)
+    assert [c.channel for c in found.simulation().ledger.channels] == ["gy"]
+    assert found.simulation().problem.clip == 1.0
     assert 3.6 <= found.result["privacy"]["epsilon_max"] <= 4.0
     rows = found.metrics.set_index(["round", "name"])["value"]
     assert rows[100, "test_distance"] < 0.4 * rows[0, "test_distance"]

@@ -1,0 +1,59 @@
+"""Values that stay in the process that made them: records, the root of secret noise, what is not noised."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from decentral_dp.errors import InputError
+
+T = TypeVar("T")
+
+
+class Secret(Generic[T]):
+    """A value that is reached by a call, and by nothing else: no pickle, copy, text or attribute has it.
+
+    Args:
+        name: what it is, in messages.
+        held: the value; a copy and a pickle have none.
+
+    Raises:
+        InputError: it is called where it has no value.
+
+    Example:
+        >>> import copy
+        >>> secret = Secret("the records", [1.0, 2.0])
+        >>> secret, secret()
+        (<Secret: the records>, [1.0, 2.0])
+        >>> try:
+        ...     copy.copy(secret)()
+        ... except InputError as error:
+        ...     print(str(error).partition(".")[0])
+        the records: they stay in the process that made them, and no copy and no pickle has them
+    """
+
+    __slots__ = ("_held", "name")
+
+    def __init__(self, name: str, *held: T) -> None:
+        self.name, self._held = name, held
+
+    def __call__(self) -> T:
+        if not self._held:
+            raise InputError(
+                f"{self.name}: they stay in the process that made them, and no copy and no pickle has them. Make them "
+                "there again, from the scenario."
+            )
+        return self._held[0]
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and (self.name, self._held) == (other.name, other._held)
+
+    __hash__ = None  # type: ignore[assignment] # equal values need not be hashable
+
+    def __repr__(self) -> str:
+        return f"<Secret: {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Secret, (self.name,)

@@ -1,0 +1,149 @@
+"""Digests of private files: who guesses every value of one cell does not recognise the true one in what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import tomli_w
+
+import decentral_dp
+from decentral_dp.adversaries import audits
+from decentral_dp.adversaries.audit_storage import fingerprint
+from decentral_dp.config.input_digest import inputs_digest
+from decentral_dp.files.salt import BYTES, NAME, salt_in
+from decentral_dp.privacy.fingerprint import digest_of_file
+
+SHIPPED = Path(__file__).parents[2] / "scenarios"
+AGES = range(40, 70)
+TRUE = 57
+
+
+def write_records(folder: Path, age: int) -> Path:
+    """A file of records, of which nobody but its owner knows one cell."""
+    lines = (SHIPPED / "own_records.csv").read_text().splitlines()
+    column = lines[0].split(",").index("age")
+    cells = lines[8].split(",")
+    cells[column] = str(age)
+    (folder / "own_records.csv").write_text("\n".join([*lines[:8], ",".join(cells), *lines[9:]]) + "\n")
+    return folder / "own_records.csv"
+
+
+def people(folder: Path) -> Path:
+    """The scenario of such a file."""
+    folder.mkdir(exist_ok=True)
+    write_records(folder, TRUE)
+    scenario = decentral_dp.load("own_csv").model_dump(exclude_unset=True)
+    scenario["algorithm"]["rounds"] = 2
+    scenario["problem"]["data"] = "own_records.csv"
+    (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
+    return folder / "scenario.toml"
+
+
+def digests(path: Path, scenario: Any) -> Iterator[str]:
+    """Digests that need no secret: of the file's bytes, of the project's own digest of it, of either with settings."""
+    own = digest_of_file(path)
+    for content in (path.read_bytes(), own.encode(), bytes.fromhex(own)):
+        for name in ("md5", "sha1", "sha256", "sha512"):
+            yield hashlib.new(name, content).hexdigest()
+        for size in (8, 16, 32, 64):
+            yield hashlib.blake2b(content, digest_size=size).hexdigest()
+    yield inputs_digest(scenario, b"")
+    yield fingerprint(scenario, "everybody", 0.95, 0, b"")
+
+
+def text_of(kept: Path) -> str:
+    """Names and contents of all files but the salt."""
+    files = [kept] if kept.is_file() else [p for p in sorted(kept.rglob("*")) if p.is_file() and p.name != NAME]
+    parts = [f"{path} {path.read_bytes().decode('utf-8', 'replace')}" for path in files]
+    return " ".join(parts + [pd.read_parquet(p).to_csv() for p in files if p.suffix == ".parquet"])
+
+
+def recognised(kept: Path, folder: Path) -> list[int]:
+    """The ages that a guess of the file shows to be in it. Half a digest is proof enough."""
+    text, scenario = text_of(kept), decentral_dp.load(people(folder / "guess"))
+    return [age for age in AGES if any(d[:16] in text for d in digests(write_records(folder / "guess", age), scenario))]
+
+
+def study(folder: Path, out: Path) -> Any:
+    asked = {"scenario": str(people(folder)), "kind": "plan", "measure": ["epsilon_max"]}
+    return decentral_dp.study(asked | {"grid": {"algorithm.rounds": [1, 2]}}, out=out, jobs=1)
+
+
+def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = study(tmp_path / "mine", out)
+    salt = out / "cells" / NAME
+    assert salt.stat().st_mode & 0o777 == 0o600
+    assert len(bytes.fromhex(salt.read_text())) == BYTES
+    assert recognised(out, tmp_path) == []
+    # Whoever computes the same study of the same file, with a salt of their own, has other names.
+    theirs = study(tmp_path / "mine", tmp_path / "theirs")
+    assert set(found.results["cell"]).isdisjoint(theirs.results["cell"])
+    assert salt.read_text() not in text_of(out)
+    # The search finds a digest without a salt.
+    (out / "leak.txt").write_text(inputs_digest(decentral_dp.load(tmp_path / "mine" / "scenario.toml"), b""))
+    assert recognised(out, tmp_path) == [TRUE]
+
+
+def test_a_study_knows_its_files_again(tmp_path: Path) -> None:
+    first = study(tmp_path / "mine", tmp_path / "out")
+    assert first.computed == 2
+    assert study(tmp_path / "mine", tmp_path / "out").computed == 0
+    # A folder of an earlier version has no salt, and its cells are computed anew.
+    (tmp_path / "out" / "cells" / NAME).unlink()
+    assert study(tmp_path / "mine", tmp_path / "out").computed == 2
+    assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2
+
+
+def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr("decentral_dp.studies.conduct._write", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(decentral_dp.errors.Stopped):
+            study(tmp_path / "mine", out)
+    shutil.copytree(out, tmp_path / "whole")
+    (out / "cells" / NAME).unlink()
+    with pytest.raises(decentral_dp.InputError, match="an earlier version of decentral_dp wrote none"):
+        decentral_dp.resume(out)
+    assert decentral_dp.resume(tmp_path / "whole").computed == 0
+
+
+def test_cells_that_read_no_file_have_the_names_that_they_had(tmp_path: Path) -> None:
+    asked = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2]}}
+    cells = [set(decentral_dp.study(asked, out=tmp_path / k, jobs=1).results["cell"]) for k in "ab"]
+    assert cells[0] == cells[1]
+
+
+def test_no_file_of_an_audit_shows_which_guess_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, out = people(tmp_path / "mine"), tmp_path / "audit.json"
+    seen = []
+
+    def interrupted(*given: Any) -> Any:
+        seen.append((out.stat().st_mode & 0o777, json.loads(out.read_text())))
+        return shown(*given)
+
+    shown = audits._shown
+    monkeypatch.setattr(audits, "_shown", interrupted)
+    decentral_dp.audit(scenario, runs=20, out=out)
+    ((mode, under_way),) = seen
+    assert mode == 0o600
+    salt = bytes.fromhex(under_way["salt"])
+    assert under_way["fingerprint"] == fingerprint(decentral_dp.load(scenario), "everybody", 0.95, 0, salt)
+    assert out.stat().st_mode & 0o777 != 0o600
+    assert {"fingerprint", "salt"}.isdisjoint(json.loads(out.read_text()))
+    assert recognised(out, tmp_path) == []
+
+
+def test_a_salt_is_drawn_once_for_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "another").mkdir()
+    first = salt_in(tmp_path)
+    assert salt_in(tmp_path) == first != salt_in(tmp_path / "another")
+    (tmp_path / NAME).write_text("00")
+    assert salt_in(tmp_path) != bytes(1)
