@@ -74,8 +74,8 @@ def print_findings(found: Findings) -> None:
     for verdict in found.verdicts:
         out.print(Text(f"{verdict.words}:", style="bold"), f"{verdict.statement}")
         known = verdict.pairs - verdict.missing
-        which = "" if known < 2 else "hardest: " if verdict.held == known else "worst: "
-        out.print(f"    {which}{verdict.numbers}")
+        of = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
+        out.print(f"    {of if known > 1 else ''}{verdict.numbers}")
     out.print()
     for warning in found.warnings:
         out.print(Text("Warning:", style="bold"), warning)

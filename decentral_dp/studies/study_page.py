@@ -11,6 +11,7 @@ import pandas as pd
 from decentral_dp.reporting.page.document import document
 from decentral_dp.reporting.page.figures import figure
 from decentral_dp.reporting.page.markup import Html, breakable, tag
+from decentral_dp.studies.differences import HOLDS, REFUTED
 from decentral_dp.studies.epsilons import GUARANTEES
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
@@ -112,12 +113,13 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
     """A table of claims with their verdicts; nothing without claims."""
     if not verdicts:
         return []
-    marks = {True: "good", False: "bad", None: ""}
+    # What is undecided is neither good nor bad.
+    marks = {HOLDS: "good", REFUTED: "bad"}
     rows = [
-        tag("tr", tag("td", v.statement), tag("td", v.words, class_=marks[v.reproduced]), tag("td", v.numbers))
+        tag("tr", tag("td", v.statement), tag("td", v.words, class_=marks.get(v.outcome, "")), tag("td", v.numbers))
         for v in verdicts
     ]
-    heads = [tag("th", head) for head in ("Claim", "Verdict", "Closest or worst comparison")]
+    heads = [tag("th", head) for head in ("Claim", "Verdict", "Least certain comparison")]
     table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="words")
     return [tag("h2", "Claims"), tag("div", table, class_="wide")]
 

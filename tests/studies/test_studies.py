@@ -50,7 +50,7 @@ from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
 from decentral_dp.studies.study_tables import summary
 from decentral_dp.studies.study_text import StudyTable, latex, markdown, study_table
-from decentral_dp.studies.verdicts import Verdict, check_claims, selected, verdict
+from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -574,22 +574,39 @@ PRINTED = {"guarantee": "as_printed", "box": {"x": 0.0, "y": 1.0, "z": 1.0}, **{
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def judged(make: Make, means: tuple[float, float, float] = (1.0, 2.0, 10.0), name: str = "m", **claim: Any) -> Verdict:
-    """A claim over two topologies × two ε with known means of a loss: ring 1 and 2, complete 10 and nothing."""
+def judged(
+    make: Make,
+    means: tuple[float, float, float] = (1.0, 2.0, 10.0),
+    name: str = "m",
+    seeds: int = 3,
+    **claim: Any,
+) -> Verdict:
+    """A claim over two topologies × two ε with one known loss at all seeds: ring 1 and 2, complete 10 and nothing."""
+    return judged_by_seed(make, [{s + 1: m for s in range(seeds)} for m in means], name, **claim)
+
+
+def judged_by_seed(
+    make: Make, values: list[dict[int, float]], name: str = "m", kind: str = "run", seeds: int = 3, **claim: Any
+) -> Verdict:
+    """The same of values at each seed."""
     study = make(
+        seeds=seeds,
+        kind=kind,
         grid={"topology": RINGS, "privacy.epsilon": [1.0, 2.0]},
-        claims=[{"statement": "s", "left": {"measure": "m"}, "right": {"measure": "m"}, **claim}],
+        claims=[{"statement": "s", "left": {"measure": name}, "right": {"measure": name}, **claim}],
     )
     check_claims(study, axes(study))
-    rows = [(*where, m) for where, m in zip([("ring", 1.0), ("ring", 2.0), ("complete", 1.0)], means, strict=True)]
-    frame = pd.DataFrame(
-        [
-            {"topology": t, "privacy.epsilon": e, "round": 4, "last": True, "name": name, "n": 3}
-            | dict.fromkeys(("mean", "low", "high"), m)
-            for t, e, m in rows
-        ]
-    )
-    return verdict(study.claims[0], frame, axes(study))
+    places = [("ring", 1.0), ("ring", 2.0), ("complete", 1.0)]
+    each = [
+        {"cell": f"{t}{e}{seed}", "seed": seed, "topology": t, "privacy.epsilon": e, "value": value}
+        | {"round": 4, "last": True, "name": name, "status": "ok"}
+        for (t, e), found in zip(places, values, strict=True)
+        for seed, value in found.items()
+    ]
+    frame = pd.DataFrame(each)
+    table = summary(frame, ["topology", "privacy.epsilon"], 0.95, frame)
+    fixed = planned_alike(cells(study), ["ok"] * len(cells(study)))
+    return verdict(study.claims[0], study, table, frame, axes(study), fixed)
 
 
 RING, COMPLETE = {"topology": "ring"}, {"topology": "complete"}
@@ -642,25 +659,127 @@ def test_the_best_is_taken_along_an_axis_that_varies(make: Make, best: str) -> N
 )
 def test_claims(make: Make, claim: dict[str, Any], expected: tuple[bool | None, int, int, int]) -> None:
     found = judged(make, **claim)
-    assert (found.reproduced, found.pairs, found.held, found.missing) == expected
+    outcome, pairs, held, missing = expected
+    assert found.outcome == {True: "holds", False: "does not hold", None: "not measured"}[outcome]
+    assert (found.pairs, found.held, found.missing, found.undecided) == (pairs, held, missing, 0)
 
 
 @pytest.mark.parametrize(
-    ("counts", "words"),
+    ("counts", "outcome", "words"),
     [
-        ((True, 1, 1, 0), "reproduced"),
-        ((False, 1, 0, 0), "not reproduced"),
-        ((None, 1, 0, 1), "not measured"),
-        ((True, 3, 3, 0), "reproduced in all 3"),
-        ((False, 3, 2, 0), "holds in 2 of 3"),
-        ((False, 3, 0, 0), "not reproduced in any of 3"),
-        ((None, 3, 2, 1), "holds in 2 of 3, 1 not measured"),
-        ((False, 3, 0, 2), "holds in 0 of 3, 2 not measured"),
-        ((None, 3, 0, 3), "not measured"),
+        ((1, 1, 0, 0, 0), "holds", "holds"),
+        ((1, 0, 1, 0, 0), "does not hold", "does not hold"),
+        ((1, 0, 0, 0, 3), "undecided", "undecided at 3 seeds"),
+        ((1, 0, 0, 0, 1), "undecided", "undecided at 1 seed"),
+        ((1, 0, 0, 1, 0), "not measured", "not measured"),
+        ((3, 3, 0, 0, 0), "holds", "holds in all 3"),
+        ((3, 0, 3, 0, 0), "does not hold", "does not hold in any of 3"),
+        ((3, 0, 0, 0, 4), "undecided", "undecided in all 3 (4 seeds)"),
+        ((3, 2, 1, 0, 0), "does not hold", "holds in 2 of 3, does not hold in 1"),
+        ((3, 2, 0, 0, 4), "undecided", "holds in 2 of 3, undecided in 1 (4 seeds)"),
+        ((3, 1, 1, 0, 4), "does not hold", "holds in 1 of 3, does not hold in 1, undecided in 1 (4 seeds)"),
+        ((3, 2, 0, 1, 0), "not measured", "holds in 2 of 3, 1 not measured"),
+        ((3, 0, 1, 2, 0), "does not hold", "holds in 0 of 3, does not hold in 1, 2 not measured"),
+        ((3, 0, 0, 3, 0), "not measured", "not measured"),
     ],
 )
-def test_a_verdict_in_words(counts: tuple[bool | None, int, int, int], words: str) -> None:
-    assert Verdict("s", *counts, "").words == words
+def test_a_verdict_in_words(counts: tuple[int, int, int, int, int], outcome: str, words: str) -> None:
+    found = Verdict("s", *counts, "")
+    assert (found.outcome, found.words) == (outcome, words)
+    assert "reproduced" not in found.words
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "compare", "factor"),
+    [
+        # The means are 0.234 and 0.295 and the seeds tell nothing; then they move together, and tell.
+        ([0.123, 0.4, 0.18], [0.044, 0.79, 0.05], "less", 1.0),
+        ([0.1, 0.5, 0.9], [0.2, 0.61, 1.0], "less", 1.0),
+        ([0.1, 0.5, 0.9], [0.2, 0.61, 1.0], "greater", 1.0),
+        ([3.0, 2.9, 3.2, 3.1], [1.0, 1.1, 1.05, 0.9], "greater", 2.0),
+        ([3.0, 2.9, 3.2, 3.1], [1.0, 1.1, 1.05, 0.9], "greater", 2.9),
+        ([3.0, 2.9, 3.2, 3.1], [1.0, 1.1, 1.05, 0.9], "greater", 4.0),
+        ([0.80, 0.81, 0.79], [0.79, 0.82, 0.80], "within", 1.05),
+        ([0.80, 0.81, 0.79], [0.79, 0.82, 0.80], "within", 1.005),
+        ([0.80, 0.81, 0.79], [0.59, 0.62, 0.60], "within", 1.05),
+        ([-0.80, -0.81, -0.79], [-0.79, -0.82, -0.80], "within", 1.05),
+        ([0.51, 0.55, 0.53], 0.5, "greater", 1.0),
+        ([0.49, 0.55, 0.53], 0.5, "greater", 1.0),
+        ([0.51, 0.55, 0.53], 0.5, "less", 1.0),
+    ],
+)
+def test_a_claim_is_decided_by_its_differences_seed_by_seed(
+    left: list[float], right: list[float] | float, compare: str, factor: float, make: Make
+) -> None:
+    """By scipy's interval of a mean over the differences."""
+    other = np.full(len(left), right) if isinstance(right, float) else np.array(right)
+    ends = sorted([other.mean() / factor, other.mean() * factor])
+    scales = [end / other.mean() for end in ends]
+    slacks = {
+        "less": [factor * other - left],
+        "greater": [left - factor * other],
+        "within": [left - scales[0] * other, scales[1] * other - left],
+    }[compare]
+    spans = [
+        scipy.stats.t.interval(0.95, d.size - 1, loc=d.mean(), scale=scipy.stats.sem(d)) for d in map(np.array, slacks)
+    ]
+    expected = "undecided"
+    if all(low > 0.0 for low, _ in spans):
+        expected = "holds"
+    if any(high < 0.0 for _, high in spans):
+        expected = "does not hold"
+    values = [dict(enumerate(left, 1)), {}, dict(enumerate(other, 1))]
+    sides: dict[str, Any] = {"left": {"measure": "m", "where": FIRST}, "is": compare, "factor": factor}
+    there = {"measure": "m", "where": {**COMPLETE, "privacy.epsilon": 1.0}}
+    sides["right"] = right if isinstance(right, float) else there
+    found = judged_by_seed(make, values, seeds=len(left), **sides)
+    assert found.outcome == expected
+    assert ("paired " in found.numbers) == (not isinstance(right, float))
+    # Of one seed nothing is told, whatever its side, unless no seed enters.
+    one = [{1: left[0]}, {}, {1: float(other[0])}]
+    alone = judged_by_seed(make, one, seeds=1, **sides)
+    assert (alone.outcome, alone.words) == ("undecided", "undecided at 1 seed")
+    assert "one seed has no interval" in alone.numbers
+    assert judged_by_seed(make, one, seeds=1, kind="plan", **sides).outcome == (
+        "holds" if all(d[0] > 0 for d in slacks) else "does not hold"
+    )
+
+
+def test_what_is_planned_is_decided_exactly_by_one_seed_unless_the_seed_draws_it(make: Make) -> None:
+    side = {"measure": "epsilon_max", "where": FIRST}
+    found = judged_by_seed(make, [{1: 4.0}, {}, {}], "epsilon_max", seeds=1, left=side, right=5.0, **{"is": "less"})
+    assert (found.words, found.numbers) == ("holds", "4 < 5; exact")
+    random = {"kind": "random_regular", "agents": 6, "degree": 3}
+    for topology, alike in ((random, False), (random | {"seed": 1}, True), ({"kind": "ring", "agents": 6}, True)):
+        listed = cells(make(set={"topology": topology}))
+        assert planned_alike(listed, ["ok"]) == ({()} if alike else set())
+        assert planned_alike(listed, ["diverged"]) == set()
+    for partition, alike in (("iid", True), ({"kind": "dirichlet", "alpha": 0.5}, False)):
+        listed = cells(make(set={"problem": {"partition": partition}}))
+        assert planned_alike(listed, ["ok"]) == ({()} if alike else set())
+
+
+def test_where_a_seed_is_lacking_a_claim_is_undecided(make: Make) -> None:
+    """Without the third seed, which the left side has not, it would hold."""
+    right = {"measure": "m", "where": {**COMPLETE, "privacy.epsilon": 1.0}}
+    sides: dict[str, Any] = {"left": {"measure": "m", "where": FIRST}, "right": right, "is": "less"}
+    values = [{1: 0.1, 2: 0.2}, {}, {1: 0.5, 2: 0.61, 3: 0.0}]
+    found = judged_by_seed(make, values, **sides)
+    assert (found.outcome, found.seeds) == ("undecided", 2)
+    assert found.numbers.endswith("1 of 3 seeds lack a side")
+    assert judged_by_seed(make, [values[0], {}, {1: 0.5, 2: 0.61}], seeds=2, **sides).outcome == "holds"
+    # Seeds that pair nothing.
+    assert judged_by_seed(make, [{1: 0.1, 2: 0.2}, {}, {3: 0.5}], **sides).words == "undecided at 0 seeds"
+
+
+def test_counts_of_cells_that_all_agree_are_no_certainty(make: Make) -> None:
+    """Three of three against none of three may be chance: by Fisher's exact test p = 0.1, of four 0.03."""
+    right = {"measure": "ok", "where": {**COMPLETE, "privacy.epsilon": 1.0}}
+    sides: dict[str, Any] = {"left": {"measure": "ok", "where": FIRST}, "right": right, "is": "greater"}
+    for n, outcome in ((2, "undecided"), (3, "undecided"), (4, "holds")):
+        assert (scipy.stats.fisher_exact([[n, 0], [0, n]]).pvalue < 0.05) == (outcome == "holds")
+        values = [dict.fromkeys(range(1, n + 1), v) for v in (1.0, 0.0, 0.0)]
+        assert judged_by_seed(make, values, "ok", seeds=n, **sides).outcome == outcome
 
 
 FIRST = {"topology": "ring", "privacy.epsilon": 1.0}
@@ -685,8 +804,8 @@ FIRST = {"topology": "ring", "privacy.epsilon": 1.0}
 )
 def test_what_is_printed_of_a_comparison_is_true(make: Make, left: float, claim: dict[str, Any], numbers: str) -> None:
     found = judged(make, (left, 0.0, 0.0), left={"measure": "m", "where": FIRST}, **claim)
-    assert found.numbers == numbers
-    assert bool(found.reproduced) == (not set("≥≤≉") & set(numbers))
+    assert found.numbers.partition(";")[0] == numbers
+    assert found.outcome == ("does not hold" if set("≥≤≉") & set(numbers) else "holds")
 
 
 @pytest.mark.parametrize(
@@ -706,7 +825,8 @@ def test_an_epsilon_of_a_claim_is_rounded_up(
     name: str, left: float, compare: str, right: float, numbers: str, make: Make
 ) -> None:
     side = {"measure": name, "where": FIRST}
-    assert judged(make, (left, 0.0, 0.0), name, left=side, right=right, **{"is": compare}).numbers == numbers
+    found = judged(make, (left, 0.0, 0.0), name, left=side, right=right, **{"is": compare})
+    assert found.numbers == f"{numbers}; exact"
 
 
 def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
@@ -720,7 +840,7 @@ def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
 def test_what_was_not_measured_was_not_tested(make: Make) -> None:
     where = {"topology": ["complete"], "privacy.epsilon": 2.0}
     found = judged(make, left={"measure": "m", "where": where}, **{"is": "less"}, right=1.0)
-    assert (found.words, found.reproduced) == ("not measured", None)
+    assert (found.words, found.outcome) == ("not measured", "not measured")
     assert found.numbers == "nothing was compared: there is no m of topology complete, privacy.epsilon 2.0"
     # Infinities of both signs have no mean.
     undefined = judged(make, (math.nan, 1.0, 1.0), left={"measure": "m", "where": FIRST}, **{"is": "less"}, right=1.0)
@@ -985,7 +1105,7 @@ def test_the_command_says_what_came_out(
     assert "holds in 1 of 2, 1 not measured: better than a coin" in out
     folder = tmp_path / "runs" / "study-study"
     told = json.loads((folder / "claims.json").read_text())[0]
-    assert (told["missing"], told["reproduced"]) == (1, None)
+    assert (told["missing"], told["reproduced"], told["outcome"]) == (1, None, "not measured")
     assert told["verdict"] == "holds in 1 of 2, 1 not measured"
     assert pd.read_parquet(folder / "cells.parquet")["round"].max() == 2
     # All failed.
