@@ -244,7 +244,8 @@ def _write(
 ) -> Findings:
     # matplotlib is slow to import.
     from decentral_dp.studies.gain_plots import write_gain_plots
-    from decentral_dp.studies.study_plots import write_study_plots
+    from decentral_dp.studies.narrow_pictures import narrow_pictures
+    from decentral_dp.studies.study_plots import left_out_words, write_study_plots
 
     names = [axis.name for axis in varied]
     before = _plots_before(out)
@@ -296,6 +297,8 @@ def _write(
         moving,
         said,
         [note for record in records for note in record["notes"]],
+        {plot.name: said for plot in study.plots if (said := left_out_words(plot, varied, means))},
+        narrow_pictures(study, varied, means, table, gains),
     )
     for name, text in texts.items():
         _replace(out / name, text.encode())

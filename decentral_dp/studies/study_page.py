@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
 from decentral_dp.reporting.page.document import document
-from decentral_dp.reporting.page.figures import figure
+from decentral_dp.reporting.page.figures import image
 from decentral_dp.reporting.page.markup import Html, breakable, tag
 from decentral_dp.studies.differences import HOLDS, REFUTED
 from decentral_dp.studies.epsilons import GUARANTEES
@@ -30,6 +31,8 @@ def study_page(
     interactive: Sequence[Html] = (),
     gains: Sequence[tuple[str, Sequence[str]]] = (),
     notes: Sequence[str] = (),
+    captions: Mapping[str, str] = MappingProxyType({}),
+    narrow: Mapping[str, bytes] = MappingProxyType({}),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -44,11 +47,15 @@ def study_page(
         interactive: pictures with scripts, by `interactive_figures`.
         gains: title of each, and where its pairs begin to pay.
         notes: what is taken on the author's word, cell after cell.
+        captions: name of a picture → what has to be said of it.
+        narrow: name of a picture → the same for a narrow screen.
     """
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
-    pictures = [(title or name, plots / f"{name}.png") for name, title in named]
-    shown = [(title, path.read_bytes()) for title, path in pictures if path.exists()]
-    drawn = [figure(content, title, captioned=False) for title, content in shown]
+    drawn = [
+        _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
+        for name, title in named
+        if (path := plots / f"{name}.png").exists()
+    ]
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
         *failures_note(cells),
@@ -67,6 +74,15 @@ def study_page(
         tag("p", "Beside this page: every value and mean (Parquet, CSV) and the table in Markdown and LaTeX."),
     ]
     return document(study.title or "Study", sections, sortable=True)
+
+
+def _picture(png: bytes, title: str, caption: str, narrow: bytes | None) -> Html:
+    """A picture, on a narrow screen the one that was drawn for it."""
+    shown = image(png, alt=title)
+    if narrow is not None:
+        source = image(narrow, media="(max-width:40rem)").markup.replace("<img src=", "<source srcset=", 1)
+        shown = tag("picture", Html(source), shown)
+    return tag("figure", shown, *([tag("figcaption", caption)] if caption else []), class_="fitted")
 
 
 def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:

@@ -355,8 +355,8 @@ def _reasons(claim: Claim, one: Comparison) -> list[str]:
             mean, low, high = -mean, -high, -low
         name = "difference" if claim.compare != "within" else "distance from the nearer end"
         paired = "paired " if isinstance(claim.right, Side) else ""
-        spread = spread_text(mean, low, high)
-        found.append(f"{paired}{name} {power_text(mean)}{spread}")
+        spread = spread_text(mean, low, high) if high > low else ""
+        found.append(f"{paired}{name} " + f"{power_text(mean)}{spread}".replace("-", "−"))
     elif decision.n == 1:
         found.append("one seed has no interval")
     elif decision.n:

@@ -41,7 +41,7 @@ from decentral_dp.studies.axis_labels import axis_label
 from decentral_dp.studies.conduct import check_plot, conduct
 from decentral_dp.studies.epsilons import described
 from decentral_dp.studies.gains import check_gains
-from decentral_dp.studies.grid import axes, cells, label_all
+from decentral_dp.studies.grid import Axis, axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
 from decentral_dp.studies.study_findings import Findings
@@ -49,7 +49,7 @@ from decentral_dp.studies.study_plots import _lines
 from decentral_dp.studies.study_runs import Task, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
 from decentral_dp.studies.study_tables import summary
-from decentral_dp.studies.study_text import StudyTable, latex, markdown, study_table
+from decentral_dp.studies.study_text import StudyTable, latex, markdown, pivoted, study_table
 from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
@@ -344,7 +344,9 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
         assert text.count("0 of 2 (2 refused)") == 1
         assert "2 of 8 cells failed" in text
     page = (mixed.folder / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 3
+    # Each once more for a narrow screen.
+    assert page.count('<img src="data:image/png;base64,') == 3
+    assert page.count('<source srcset="data:image/png;base64,') == 3
     assert "diverges unless ρ &lt; 1" in page
     assert 'class="sortable"' in page
     assert not re.search(r'(src|href)="(?!data:)', page)
@@ -360,10 +362,101 @@ def test_tables_escape_what_their_language_reads() -> None:
         "",
     ]
     rows = latex(table).splitlines()
-    assert rows[2] == r"a\_b$|$c ($\delta$ = 1e-5) \\"
-    assert rows[4] == r"{[}x](y) \& 5 \% of \{z\} ≈ 2$\cdot$10$^{-4}$ * \\"
+    assert rows[3] == r"a\_b$|$c ($\delta$ = 1e-5) \\"
+    assert rows[5] == r"{[}x](y) \& 5 \% of \{z\} ≈ 2$\cdot$10$^{-4}$ * \\"
     # A paper that reads the file in has a caption of its own.
     assert latex(table._replace(note="All 4\ncells.")).splitlines()[-1] == "% All 4 cells."
+
+
+def worded() -> tuple[StudyTable, list[Axis]]:
+    """Two graphs at two sizes, with an axis that has the name of a measure; one mean is over fewer cells."""
+    study = load_study(
+        {
+            "scenario": "quadratic",
+            "seeds": 3,
+            "measure": ["test_accuracy", "agents"],
+            "grid": {"topology.kind": ["ring", "small_world"], "topology.agents": [6, 12]},
+        }
+    )
+    places = [(k, m) for k in ("ring", "small_world") for m in (6, 12)]
+    cells = pd.DataFrame(
+        [
+            {"topology.kind": k, "topology.agents": m, "status": "ok" if (k, m, s) != ("ring", 12, 1) else "diverged"}
+            | {"guarantee": "none", "mechanism": "gaussian", "delta": 1e-5}
+            for k, m in places
+            for s in range(3)
+        ]
+    )
+    means = pd.DataFrame(
+        [
+            {"topology.kind": k, "topology.agents": m, "name": name, "last": True, "interval": "none", "mean": value}
+            | {"n": 2 if (k, m) == ("ring", 12) else 3, "low": math.nan, "high": math.nan}
+            for j, (k, m) in enumerate(places)
+            for name, value in (("test_accuracy", 0.5 + 0.1 * j), ("agents", float(m)))
+        ]
+    )
+    return study_table(study, axes(study), means, cells, worded=True), axes(study)
+
+
+def test_a_table_for_a_paper_has_words_rules_and_no_two_columns_of_one_name() -> None:
+    table, _ = worded()
+    assert [name for name, _ in table.heads] == [
+        "topology",
+        "topology agents",
+        "ended ok",
+        "accuracy on held-out records",
+        "agents",
+    ]
+    lines = latex(table).splitlines()
+    assert lines[:3] == [r"% \usepackage{booktabs}", r"\begin{tabular}{lllrr}", r"\toprule"]
+    assert [line for line in lines if line.endswith("rule")] == [r"\toprule", r"\midrule", r"\bottomrule"]
+    assert r"small world & 12 & 3 of 3 & 0.8 & 12 \\" in lines
+    assert "_" not in "".join(lines[1:])
+    many = latex(table._replace(rows=[*table.rows] * 11)).splitlines()
+    assert many[:2] == [r"% \usepackage{booktabs, longtable}", r"\begin{longtable}{lllrr}"]
+    assert many.index(r"\endhead") < many.index(r"\bottomrule") < many.index(r"\endfoot") < many.index(lines[5])
+
+
+def test_an_axis_may_stand_across_a_table() -> None:
+    table, varied = worded()
+    across = pivoted(table, varied, "topology.agents")
+    assert across.groups == [("", 1), ("accuracy on held-out records", 2), ("agents", 2)]
+    assert [name for name, _ in across.heads] == ["topology", "6", "12", "6", "12"]
+    # Of the ring of twelve two cells of three are left.
+    assert across.rows == [["ring", "0.5", "0.6 (2/3)", "6", "12 (2/3)"], ["small world", "0.7", "0.8", "6", "12"]]
+    lines = latex(across).splitlines()
+    assert lines[3] == r" & \multicolumn{2}{c}{accuracy on held-out records} & \multicolumn{2}{c}{agents} \\"
+    assert lines[4] == r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}"
+    head = markdown(across).splitlines()[0]
+    assert head.startswith("| topology | accuracy on held-out records, 6 | accuracy on held-out records, 12 |")
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        ({"pivot": "topologie"}, 'table.pivot: "topologie" does not vary here; did you mean "topology"'),
+        ({"columns": ["epsilon_mx"]}, 'table.columns: "epsilon_mx" is no column of this study'),
+    ],
+)
+def test_a_layout_of_nothing_is_refused(layout: dict[str, Any], words: str, make: Make, tmp_path: Path) -> None:
+    study = make(grid={"topology": RINGS}, measure=["epsilon_max"], table=layout)
+    with pytest.raises(InputError, match=re.escape(words)):
+        conduct(study, tmp_path / "out", jobs=1)
+
+
+def test_columns_and_pivot_of_a_study_are_in_its_tables(make: Make, tmp_path: Path) -> None:
+    layout = {"pivot": "topology", "columns": ["agents"]}
+    small = {"kind": "plan", "measure": ["epsilon_max", "agents"], "grid": {"topology": RINGS}}
+    found = conduct(make(**small, table=layout), tmp_path / "out", jobs=1)
+    assert found.folder is not None
+    text = (found.folder / "table.tex").read_text()
+    assert r"\multicolumn{2}{c}{agents}" in text
+    assert r"ring & complete \\" in text
+    assert "varepsilon" not in text
+    assert "ended ok &" not in text
+    assert (found.folder / "table.md").read_text().startswith("| agents, ring | agents, complete |")
+    # The page has every column.
+    assert "epsilon_<wbr>max" in (found.folder / "report.html").read_text()
 
 
 def test_of_many_lines_no_two_look_alike() -> None:
@@ -413,7 +506,8 @@ def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings)
     assert crosses == {"over_rounds": 1, "by_weights": 1, "by_gap": 0}
     assert all("2 of 8 cells failed (2 refused)" in text for text in texts.values())
     assert texts["over_rounds"].startswith("n = 2 cells a line. 95 % intervals: Student's t.")
-    assert texts["by_gap"].endswith("Failed, and without a place here: complete constant.")
+    assert "Failed, and without a place here: complete constant." in texts["by_gap"]
+    assert texts["by_gap"].endswith("Also varies: weights.")
     assert "Wilson's for counts of cells" in texts["by_weights"]
 
 
@@ -1136,10 +1230,11 @@ def test_the_table_says_what_its_epsilon_is(
     code, out, err = command("study", file, "--jobs", 1)
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
-    assert rows["variant"] == ["variant", "guarantee", "δ", "ended", "ok", "epsilon_max"]
-    assert rows["closed"][1:7] == ["certified", "1e-5", "1", "of", "1", "4.00"]
+    assert rows["variant"] == ["variant", "guarantee", "δ", "epsilon_max"]
+    assert rows["closed"][1:4] == ["certified", "1e-5", "4.00"]
     assert rows["closer"][1:3] == ["certified", "1e-6"]
-    assert rows["open"][1:] == ["no", "guarantee", "–", "1", "of", "1", "∞"]
+    assert rows["open"][1:] == ["no", "guarantee", "–", "∞"]
+    assert "All 3 cells ended ok." in out
     assert 'Warning: measure: no cell has measured "weight_clean".' in out
     content["variants"] = [{"name": "closed"}]
     file.write_text(tomli_w.dumps(content))
@@ -1147,15 +1242,6 @@ def test_the_table_says_what_its_epsilon_is(
     assert code == 0
     assert "certified, δ = 1e-5" in out
     assert "guarantee" not in out
-    assert "Not in this table" not in out
-    # A fourth measure and a fifth are named where they are not printed.
-    wide = tmp_path / "wide.toml"
-    wide.write_text(tomli_w.dumps(content | {"measure": ["ok", "rounds", "agents", "seconds", "epsilon_max"]}))
-    said = " ".join(command("study", wide, "--jobs", 1)[1].split())
-    assert "Not in this table: seconds, epsilon_max. table.md and the report have every column." in said
-    written = (tmp_path / "runs" / "study-wide" / "table.md").read_text()
-    assert "seconds" in written
-    assert "epsilon" in written
     # What is computed anew is said before it is done.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "another")
     assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
@@ -1292,10 +1378,11 @@ def test_the_table_on_a_terminal_is_nowhere_cut(
     lines = out.splitlines()
     assert "…" not in out
     assert max(len(line) for line in lines if not line.startswith(("Tables", "Report"))) <= width
-    head = next(line for line in lines if "epsilon_max" in line).split()
-    shown = [name for name in names if any(name in line.split() for line in lines)]
-    left = " ".join(out.split()).partition("Not in this table: ")[2].partition(". table.md")[0]
-    assert "epsilon_max" in head
-    assert [*shown, *filter(None, left.split(", "))] == names
-    short = next(line for line in lines if line.startswith("short")).split()
-    assert len(short) == len(["short", "1", "of", "1", *shown])
+    # What does not fit beside the others has a table of its own below, with the same keys.
+    assert [word for line in lines for word in line.split() if word in names] == names
+    tables = sum(line.startswith("variant") for line in lines)
+    assert (tables > 1) == (width < 80)
+    rows = [line.split() for line in lines if line.startswith("short")]
+    assert len(rows) == tables
+    assert sum(len(row) - 1 for row in rows) == len(names)
+    assert not [line for line in lines if line.endswith(" ")]
