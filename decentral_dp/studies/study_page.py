@@ -11,13 +11,16 @@ import pandas as pd
 
 from decentral_dp.reporting.page.document import document
 from decentral_dp.reporting.page.figures import image
-from decentral_dp.reporting.page.markup import Html, breakable, tag
+from decentral_dp.reporting.page.markup import Html, breakable, tag, unbroken
 from decentral_dp.studies.differences import HOLDS, REFUTED
 from decentral_dp.studies.epsilons import GUARANTEES
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
 from decentral_dp.studies.study_text import FAILED, StudyTable, failures, failures_text
 from decentral_dp.studies.verdicts import Verdict
+
+# A picture so much wider than high has panels side by side, and the whole width of the page.
+_ACROSS = 1.6
 
 
 def study_page(
@@ -82,7 +85,9 @@ def _picture(png: bytes, title: str, caption: str, narrow: bytes | None) -> Html
     if narrow is not None:
         source = image(narrow, media="(max-width:40rem)").markup.replace("<img src=", "<source srcset=", 1)
         shown = tag("picture", Html(source), shown)
-    return tag("figure", shown, *([tag("figcaption", caption)] if caption else []), class_="fitted")
+    wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
+    look = "fitted across" if wide > _ACROSS * high else "fitted"
+    return tag("figure", shown, *([tag("figcaption", caption)] if caption else []), class_=look)
 
 
 def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:
@@ -132,11 +137,16 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
     # What is undecided is neither good nor bad.
     marks = {HOLDS: "good", REFUTED: "bad"}
     rows = [
-        tag("tr", tag("td", v.statement), tag("td", v.words, class_=marks.get(v.outcome, "")), tag("td", v.numbers))
+        tag(
+            "tr",
+            tag("td", v.statement),
+            tag("td", v.words, class_=marks.get(v.outcome, "")),
+            tag("td", unbroken(v.numbers)),
+        )
         for v in verdicts
     ]
     heads = [tag("th", head) for head in ("Claim", "Verdict", "Least certain comparison")]
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="words")
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="words claims")
     return [tag("h2", "Claims"), tag("div", table, class_="wide")]
 
 
@@ -146,7 +156,7 @@ def means_table(table: StudyTable) -> Html:
         tag(
             "th",
             breakable(name),
-            *([Html("<br>"), tag("small", below)] if below else []),
+            *([Html("<br>"), tag("small", unbroken(below))] if below else []),
             class_="" if number else "word",
         )
         for (name, below), number in zip(table.heads, table.numbers, strict=True)
@@ -154,9 +164,11 @@ def means_table(table: StudyTable) -> Html:
     rows = []
     for row, keys in zip(table.rows, table.sorted_by, strict=True):
         found = []
-        for text, key, number in zip(row, keys, table.numbers, strict=True):
+        for (name, below), text, key, number in zip(table.heads, row, keys, table.numbers, strict=True):
             look = "bad" if text == FAILED else "" if number else "word"
             by = {} if key is None else {"data-sort": "NaN" if math.isnan(key) else repr(key)}
+            # On a narrow screen a row is a list, whose entries have their heads beside them.
+            by["data-head"] = f"{name} ({below})" if below else name
             found.append(tag("td", text, class_=look, **by))
         rows.append(tag("tr", *found))
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="sortable")

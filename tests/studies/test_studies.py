@@ -1351,6 +1351,21 @@ def test_the_page_says_what_its_epsilons_rest_on(kind: str, make: Make, tmp_path
     assert conduct(load_study(tmp_path / "study.toml"), tmp_path / "out", jobs=1).computed == 0
 
 
+def test_the_page_is_read_on_a_narrow_screen(make: Make, tmp_path: Path) -> None:
+    """Cells carry the heads of their columns, for rows that become lists; no number of a head is broken."""
+    claim = {"statement": "open", "left": {"measure": "test_accuracy"}, "is": "greater", "right": 0.5}
+    plot = {"name": "curve", "x": "topology", "y": "test_accuracy"}
+    study = make(grid={"topology": RINGS}, measure=["epsilon_max", "test_accuracy"], claims=[claim], plots=[plot])
+    conduct(study, tmp_path / "out", jobs=1)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert re.search(r'<td class="" data-sort="[\d.]+" data-head="epsilon_max \(certified, δ = 1e-5\)">4.00</td>', page)
+    assert '<small>certified, <span class="unbroken">δ = 1e-5</span></small>' in page
+    # One seed tells nothing: neither green nor red.
+    assert '<td class="">undecided in all 2 (1 seed)</td>' in page
+    (picture,) = re.findall(r'<figure class="fitted">(.*?)</figure>', page)
+    assert re.match(r'<picture><source srcset="data:image/png;base64,[^"]+" media="\(max-width:40rem\)"><img ', picture)
+
+
 def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path: Path) -> None:
     conduct(make(unset=["privacy"], set={"privacy": {"guarantee": "none"}}), tmp_path / "out", jobs=1)
     page = (tmp_path / "out" / "report.html").read_text()
