@@ -84,12 +84,12 @@ claimed; at the end also finite_data (ε for T → ∞ on these data), endless_s
 claimed_endless, rounds, spectral_gap, neighbour_weight and agents. Of every cell, failed ones too: ok (0 or 1). A name
 that no cell can measure is refused; one that none has measured is warned of at the end.
 
-A claim is decided for each combination by the difference of its sides, seed by seed, with Student's interval: it "holds"
-where the whole interval lies on its side, it "does not hold" where it lies on the other, and else it is "undecided at 3
-seeds". So it is at one seed, unless no seed enters: prices (a plan's ε, that of a run that ended ok) are decided exactly.
-Where a side lacks a seed, since a cell failed, it is undecided too; "not measured" where nothing was tested. Of several
-combinations: "holds in 2 of 3, undecided in 1". The numbers below it are those of the combination that is least certain,
-with the sign that is true of its means: 218 ≥ 2 · 4.6 where "less" was claimed.
+A claim is decided for each combination by the difference of its sides, seed by seed, with Student's interval: it
+"holds" where the whole interval lies on its side, it "does not hold" where it lies on the other, and else it is
+"undecided at 3 seeds". So it is at one seed, unless no seed enters: prices (a plan's ε, that of a run that ended ok)
+are decided exactly. Where a side lacks a seed, since a cell failed, it is undecided too; "not measured" where nothing
+was tested. Of several combinations: "holds in 2 of 3, undecided in 1". The numbers below it are those of the
+combination that is least certain, with the sign that is true of its means: 218 ≥ 2 · 4.6 where "less" was claimed.
 
 Both sides of a gain have the same problem, graph and privacy target, or it is refused; its intervals are Student's t
 over the differences. A level "pays" where the interval lies above 0, "costs" where it lies below; "open": it holds 0;

@@ -609,4 +609,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "found = y",
         ("tests/participants/test_solution_path.py::test_a_bad_factor_costs_time_only",),
     ),
+    # Studies --------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a claim decided by its mean alone",
+        "studies/differences.py",
+        "all(slack.low > 0.0 or",
+        "all(slack.mean > 0.0 or",
+        ("tests/studies/test_studies.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
+    ),
 )
