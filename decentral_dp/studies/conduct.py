@@ -297,7 +297,7 @@ def _write(
         moving,
         said,
         [note for record in records for note in record["notes"]],
-        {plot.name: said for plot in study.plots if (said := left_out_words(plot, varied, means))},
+        {plot.name: caption for plot in study.plots if (caption := left_out_words(plot, varied, means))},
         narrow_pictures(study, varied, means, table, gains),
     )
     for name, text in texts.items():
