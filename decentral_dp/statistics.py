@@ -16,7 +16,10 @@ _CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A number with its confidence interval; all equal where it is exact, NaN where it could not be measured."""
+    """A number with its confidence interval; all equal where it is exact, NaN where it could not be measured.
+
+    The ends alone are NaN where there is a number and no interval.
+    """
 
     value: float
     low: float
@@ -30,7 +33,8 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
         numbers: one per independent repetition, (n,).
 
     Returns:
-        mean ± t·s/√n with n − 1 degrees of freedom; the number itself where n = 1, NaN where none or one is not finite.
+        mean ± t·s/√n with n − 1 degrees of freedom. One number has no interval, so that its ends are NaN; all are NaN
+        where there is none, or one is not finite.
 
     Example:
         >>> over_seeds([1.0, 2.0, 3.0]).value
@@ -41,7 +45,7 @@ def over_seeds(numbers: Sequence[float] | Array) -> Interval:
         return Interval(math.nan, math.nan, math.nan)
     mean = float(found.mean())
     if found.size == 1:
-        return Interval(mean, mean, mean)
+        return Interval(mean, math.nan, math.nan)
     half = float(stdtrit(found.size - 1, 0.5 + 0.5 * _CONFIDENCE) * found.std(ddof=1) / math.sqrt(found.size))
     return Interval(mean, mean - half, mean + half)
 

@@ -35,6 +35,8 @@ def print_comparison(found: Comparison) -> None:
     """Tables with a column for each run, then what has to be known beside them."""
     out = console()
     for words in comparison_tables(found):
+        if words.folded:
+            continue
         out.print(Text(words.title, style="bold"))
         if not words.rows:
             out.print(words.nothing)

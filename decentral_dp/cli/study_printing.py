@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -12,11 +14,11 @@ from rich.text import Text
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.simulation.plan_text import console
 from decentral_dp.studies.study_findings import Findings
-from decentral_dp.studies.study_text import FAILED, columns_of, failures, study_table
+from decentral_dp.studies.study_text import FAILED, StudyTable, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40
-_MOST_COLUMNS = 3
+_GAP = 2
 _MOST_REASONS = 8
 
 
@@ -57,13 +59,7 @@ def print_findings(found: Findings) -> None:
     if len(failed):
         out.print()
         _print_failed(out, failed, total)
-    table, most = _means(found, out.width)
-    if table is not None:
-        out.print()
-        out.print(table)
-        left_out = columns_of(found.study, found.summary)[most:]
-        if left_out:
-            out.print(Text(f"Not in this table: {', '.join(left_out)}. table.md and the report have every column."))
+    _print_means(out, found)
     for title, sentences in found.gain_sentences:
         out.print()
         out.print(Text(title, style="bold"))
@@ -74,8 +70,8 @@ def print_findings(found: Findings) -> None:
     for verdict in found.verdicts:
         out.print(Text(f"{verdict.words}:", style="bold"), f"{verdict.statement}")
         known = verdict.pairs - verdict.missing
-        which = "" if known < 2 else "hardest: " if verdict.held == known else "worst: "
-        out.print(f"    {which}{verdict.numbers}")
+        of = "worst: " if verdict.refuted else "open: " if verdict.undecided else "hardest: "
+        out.print(f"    {of if known > 1 else ''}{verdict.numbers}")
     out.print()
     for warning in found.warnings:
         out.print(Text("Warning:", style="bold"), warning)
@@ -99,32 +95,56 @@ def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
         out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
 
 
-def _means(found: Findings, width: int) -> tuple[Table | None, int]:
-    """Combination by combination what the study measures at the end, and how many measures there is room for.
+def _print_means(out: Console, found: Findings) -> None:
+    """Combination by combination what the study measures at the end, in as many tables as the width asks for."""
+    whole = study_table(found.study, found.axes, found.summary, found.cells)
+    if len(whole.rows) > _MOST_ROWS:
+        out.print()
+        out.print(f"{len(whole.rows)} combinations: table.md and the report have their means.")
+        return
+    keys = [k for k, number in enumerate(whole.numbers) if not number]
+    left = [k for k, number in enumerate(whole.numbers) if number]
+    while left:
+        fitting = [n for n in range(1, len(left) + 1) if sum(_taken(_part(whole, keys + left[:n]))) <= out.width]
+        most = max(fitting, default=1)
+        out.print()
+        out.print(_drawn(_part(whole, keys + left[:most]), out.width, noted=most == len(left)))
+        left = left[most:]
 
-    None in place of a table of too many rows for a terminal.
-    """
-    for most in range(_MOST_COLUMNS, 0, -1):
-        words = study_table(found.study, found.axes, found.summary, found.cells, most=most)
-        columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
-        # A number stands in one piece below the name of its column; words are wrapped.
-        taken = [
-            max(len(part) for text in column for part in ([text] if number else text.split()))
-            for column, number in zip(columns, words.numbers, strict=True)
-        ]
-        if sum(taken) + 2 * len(taken) <= width:
-            break
-    if len(words.rows) > _MOST_ROWS or not any(words.numbers):
-        return None, most
+
+def _part(words: StudyTable, columns: Sequence[int]) -> StudyTable:
+    """Some columns of a table."""
+    rows = [[row[k] for k in columns] for row in words.rows]
+    numbers = [words.numbers[k] for k in columns]
+    return words._replace(heads=[words.heads[k] for k in columns], numbers=numbers, rows=rows)
+
+
+def _taken(words: StudyTable) -> list[int]:
+    """Letters that each column takes at least, with the gap behind it: a number stands in one piece, words wrap."""
+    columns = zip(*([name for name, _ in words.heads], *words.rows), strict=True)
+    return [
+        max(len(part) for text in column for part in ([text] if number else text.split() or [""])) + _GAP
+        for column, number in zip(columns, words.numbers, strict=True)
+    ]
+
+
+def _drawn(words: StudyTable, width: int, noted: bool) -> Table:
+    """A table for the terminal; noted: whether what means and intervals are is below it."""
+    columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
     whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]
-    tight = sum(whole) + 2 * len(whole) > width
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, caption=words.note, caption_justify="left")
-    for (name, below), number, wide in zip(words.heads, words.numbers, taken, strict=True):
+    tight = sum(whole) + _GAP * len(whole) > width
+    note = words.note if noted else None
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=note, caption_justify="left")
+    for (name, below), number, wide in zip(words.heads, words.numbers, _taken(words), strict=True):
         head = Text(f"{name}\n{below}" if below else name)
         # Where there is no room to spare, what is said below a name is wrapped, and numbers are not.
-        table.add_column(head, justify="right" if number else "left", width=wide if number and tight else None)
+        least = wide - _GAP
+        if number and tight:
+            table.add_column(head, justify="right", width=least)
+        else:
+            table.add_column(head, justify="right" if number else "left", min_width=least if tight else None)
     for row in words.rows:
         # An interval stays in one piece.
         kept = [text.replace(", ", ",\u00a0").replace("± ", "±\u00a0") for text in row]
         table.add_row(*(Text(text, style="red" if text == FAILED else "") for text in kept))
-    return table, most
+    return table

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _GUARANTEES = {"certified": "certified", "as_printed": "provable, as printed", "none": "none: no noise"}
 ABSENT = "–"
+# Keys of features' ranges; so many are listed among the settings.
+_RANGES, _MOST_RANGES = "problem.scale.", 3
 
 
 class ComparisonTable(NamedTuple):
@@ -27,6 +29,7 @@ class ComparisonTable(NamedTuple):
         numbers: whether texts are numbers.
         note: what has to be known of them.
         nothing: said in place of a table without rows.
+        folded: whether it is on the page alone, where it is opened.
     """
 
     title: str
@@ -34,17 +37,30 @@ class ComparisonTable(NamedTuple):
     numbers: bool
     note: str
     nothing: str
+    folded: bool = False
 
 
 def comparison_tables(found: Comparison) -> list[ComparisonTable]:
-    """Put a comparison in words: settings that differ, budgets, last metrics."""
-    return [_settings(found), _budgets(found), _metrics(found)]
+    """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
+    return [_budgets(found), _metrics(found), *_settings(found)]
 
 
-def _settings(found: Comparison) -> ComparisonTable:
+def _settings(found: Comparison) -> list[ComparisonTable]:
     table = found.settings
     rows = [(str(key), [ABSENT if value is None else quoted(value) for value in table.loc[key]]) for key in table.index]
-    return ComparisonTable("What differs in the settings", rows, False, "", "Nothing: the settings are the same.")
+    ranges = [row for row in rows if row[0].startswith(_RANGES)]
+    title, same = "What differs in the settings", "Nothing: the settings are the same."
+    if len(ranges) <= _MOST_RANGES:
+        return [ComparisonTable(title, rows, False, "", same)]
+    # Two sets of records have other features, whose ranges would hide all that differs besides.
+    counts = [sum(texts[k] != ABSENT for _, texts in ranges) for k in range(len(found.runs))]
+    counted = (f"{_RANGES}…", [f"{n} ranges" if n else ABSENT for n in counts])
+    left = [row for row in rows if row not in ranges]
+    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page."
+    return [
+        ComparisonTable(title, [*left, counted], False, note, same),
+        ComparisonTable("Ranges that differ", ranges, False, "", "", folded=True),
+    ]
 
 
 def _budgets(found: Comparison) -> ComparisonTable:

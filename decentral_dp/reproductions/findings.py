@@ -1,7 +1,8 @@
 """What an experiment reports: a tidy table of measured numbers, and each claim held against them.
 
-A slope is fitted by least squares on logarithms, seed by seed; its interval is Student's, 95 % over seeds. A claim
-holds only where the whole interval lies in its window, so an experiment too noisy to tell reproduces nothing.
+A slope is fitted by least squares on logarithms, seed by seed; its interval is Student's, 95 % over seeds. A claim is
+reproduced only where the whole interval lies in its window, and refuted only where all of it lies outside; between them
+it is undecided, so an experiment too noisy to tell reproduces nothing, and refutes nothing.
 """
 
 from __future__ import annotations
@@ -56,8 +57,13 @@ class Check(NamedTuple):
         return self.window[0] <= self.measured.low and self.measured.high <= self.window[1]
 
     @property
+    def fails(self) -> bool:
+        """Whether the whole interval lies outside the window."""
+        return self.measured.high < self.window[0] or self.measured.low > self.window[1]
+
+    @property
     def words(self) -> str:
-        return "reproduced" if self.holds else "not reproduced"
+        return "reproduced" if self.holds else "not reproduced" if self.fails else "undecided"
 
     @property
     def numbers(self) -> str:
@@ -66,7 +72,8 @@ class Check(NamedTuple):
         value, low, high = (short(number, digits) for number in self.measured)
         spread = f" (95 % of [{low}, {high}])" if self.measured.high > self.measured.low else ""
         name = "slope " if self.curve is not None else ""
-        return f"{name}{value}{spread} {'∈' if self.holds else '∉'} {_window(self.window)}"
+        sign = "∈" if self.holds else "∉" if self.fails else "not wholly in"
+        return f"{name}{value}{spread} {sign} {_window(self.window)}"
 
     def _is_faithful(self, digits: int) -> bool:
         """Whether rounding leaves every number on its side of either end of the window."""
@@ -97,10 +104,10 @@ class Finding:
 
     @property
     def words(self) -> str:
-        held = sum(check.holds for check in self.checks)
-        if held == len(self.checks):
+        if self.reproduced:
             return "reproduced"
-        return f"not reproduced: {held} of {len(self.checks)} claims hold"
+        outcome = "not reproduced" if any(check.fails for check in self.checks) else "undecided"
+        return f"{outcome}: {sum(check.holds for check in self.checks)} of {len(self.checks)} claims hold"
 
 
 def table(rows: Iterable[Row]) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, qua
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
 from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values
-from decentral_dp.statistics import exactly
+from decentral_dp.statistics import exactly, over_seeds
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over √2·S·R√d_x/m"
 CURVE, PRINTED, PROVEN = "true ε at δ = 1e-6, calibrated to ε = 1", "by Lemma B.6", "by the proven sensitivity"
@@ -150,7 +150,8 @@ def true_epsilon(slopes: Array, rate: float, strength: float, delta: float) -> f
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     true = {k: float(values(rows, CURVE, PRINTED, k)[0]) for k in (2.9, 5.0, 10.0, 50.0)}
-    share = float(rows[rows["panel"] == SHARE].groupby("at")["value"].mean().max())
+    shares = rows[rows["panel"] == SHARE].groupby("at")["value"]
+    share = max((over_seeds(each.to_numpy()) for _, each in shares), key=lambda mean: mean.high)
     proven = float(values(rows, CURVE, PROVEN).max())
     # Without the ends of X the laws are a Gaussian pair, (κ − 1)/(2(1 + (κ − 1)/n)) times as far apart as is said.
     wanted = {
@@ -159,7 +160,7 @@ def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
     checks = [
         slope_check(rows, "excess falls like 1/(nε)", (RECORDS, SERIES), around(-1.0, -0.5)),
         slope_check(rows, "excess grows like √d_x", (DIMENSION, SERIES), around(0.5, 0.0, 1.0)),
-        Check("excess is at most √2·S·R√d_x/m (largest mean share)", exactly(share), (0.0, 1.0)),
+        Check("excess is at most √2·S·R√d_x/m (largest mean share)", share, (0.0, 1.0)),
         *(
             Check(f"κ = {k:g}, calibrated by Lemma B.6 to 1: ε", exactly(true[k]), (0.99 * wanted[k], 1.01 * wanted[k]))
             for k in true

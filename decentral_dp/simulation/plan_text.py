@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from decentral_dp.simulation.statement import Horizon, PrivacyStatement, Release
 if TYPE_CHECKING:
     from decentral_dp.simulation.plans import Plan
 
+_BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 # Blanks between the columns of a table.
 _GAP = 2
 # Above so many different lines a table lists only the dearest agents.
@@ -33,6 +35,15 @@ class PlainConsole(Console):
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as rich does; what goes to a file or a pipe has no blanks at the ends of its lines."""
+        if self.is_terminal or self.is_jupyter:
+            super().print(*objects, **options)
+            return
+        with self.capture() as held:
+            super().print(*objects, **options)
+        self.file.write(_BLANK_ENDS.sub("", held.get()))
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:

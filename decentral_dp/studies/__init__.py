@@ -12,6 +12,12 @@ interrupted goes on where it stopped, and a study that was changed computes only
     measure = ["test_accuracy"]         # names to keep; left out: all
     unset = ["run.average"]             # keys to take out of the scenario before others are set
     formats = ["png", "svg", "pdf"]     # of the pictures; left out: png alone
+    foot = true                         # false: without the words on n and intervals below each picture
+    # width = 3.3                       # inches, for a paper; height = 1.2: of each panel
+
+    [table]                             # table.md and table.tex
+    columns = ["test_accuracy"]         # measured names; left out: all
+    pivot = "topology"                  # an axis whose values are columns
 
     [set]                               # for every cell; tables are merged, dotted keys need no quotes
     algorithm.rounds = 500
@@ -78,9 +84,12 @@ claimed; at the end also finite_data (ε for T → ∞ on these data), endless_s
 claimed_endless, rounds, spectral_gap, neighbour_weight and agents. Of every cell, failed ones too: ok (0 or 1). A name
 that no cell can measure is refused; one that none has measured is warned of at the end.
 
-A claim is compared for each combination: "reproduced" if it holds for all, "holds in 2 of 3", "not reproduced" if for
-none; and "not measured" where cells failed, so that nothing was tested. The numbers below it are those of the
-combination that holds least, with the sign that is true of them: 218 ≥ 2 · 4.6 where "less" was claimed.
+A claim is decided for each combination by the difference of its sides, seed by seed, with Student's interval: it
+"holds" where the whole interval lies on its side, it "does not hold" where it lies on the other, and else it is
+"undecided at 3 seeds". So it is at one seed, unless no seed enters: prices (a plan's ε, that of a run that ended ok)
+are decided exactly. Where a side lacks a seed, since a cell failed, it is undecided too; "not measured" where nothing
+was tested. Of several combinations: "holds in 2 of 3, undecided in 1". The numbers below it are those of the
+combination that is least certain, with the sign that is true of its means: 218 ≥ 2 · 4.6 where "less" was claimed.
 
 Both sides of a gain have the same problem, graph and privacy target, or it is refused; its intervals are Student's t
 over the differences. A level "pays" where the interval lies above 0, "costs" where it lies below; "open": it holds 0;
@@ -95,7 +104,7 @@ Student's t over the seeds. A share that is 0 or 1 in every cell has none, nor h
 counted.
 
 Written to the folder: report.html (one page with everything, which loads nothing; a click on the head of a column
-sorts), table.md and table.tex (the means at the end; the second needs no LaTeX package), results.parquet (cell, seed,
+sorts), table.md and table.tex (the means at the end; the second for LaTeX's booktabs), results.parquet (cell, seed,
 one column per axis, round, last, name, value), summary.parquet and summary.csv (one row per combination and name: n,
 cells, failed, mean, low, high, interval; n = 0 where all cells failed), cells.parquet (guarantee, δ, status and reason
 of every cell), claims.json, study.toml, plots/*.png (.svg, .pdf; those that the study drew here before and does

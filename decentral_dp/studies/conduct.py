@@ -33,9 +33,9 @@ from decentral_dp.studies.study_interactive import interactive_figures, require_
 from decentral_dp.studies.study_page import study_page
 from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
 from decentral_dp.studies.study_schema import Plot, Study, load_study
-from decentral_dp.studies.study_tables import cell_table, results, summary
+from decentral_dp.studies.study_tables import cell_table, counted_rows, results, summary
 from decentral_dp.studies.study_text import study_table
-from decentral_dp.studies.verdicts import check_claims, check_where, verdict
+from decentral_dp.studies.verdicts import check_claims, check_where, planned_alike, verdict
 
 ProgressCallback = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
@@ -255,14 +255,16 @@ def _write(
 ) -> Findings:
     # matplotlib is slow to import.
     from decentral_dp.studies.gain_plots import write_gain_plots
-    from decentral_dp.studies.study_plots import write_study_plots
+    from decentral_dp.studies.narrow_pictures import narrow_pictures
+    from decentral_dp.studies.study_plots import left_out_words, write_study_plots
 
     names = [axis.name for axis in varied]
     before = _plots_before(out)
     measured = results(listed, keys, records, study.rounds)
     table = cell_table(listed, keys, records)
     means = summary(measured, names, study.confidence, table)
-    verdicts = [verdict(claim, means, varied) for claim in study.claims]
+    counted, fixed = counted_rows(measured, table), planned_alike(listed, table["status"].tolist())
+    verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
     drawn = write_study_plots(out / "plots", study, varied, means, table)
     gains = gain_table(study, measured, table)
     drawn += write_gain_plots(out / "plots", study, gains, table)
@@ -285,7 +287,7 @@ def _write(
     )
     for name in ("results", "summary", "cells"):
         _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
-    stated = [plain(v._asdict()) | {"verdict": v.words} for v in verdicts]
+    stated = [plain(v.stated()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     _replace(out / "claims.json", f"{claims}\n".encode())
     words = study_table(study, varied, found.summary, table)
@@ -306,6 +308,8 @@ def _write(
         moving,
         said,
         [note for record in records for note in record["notes"]],
+        {plot.name: caption for plot in study.plots if (caption := left_out_words(plot, varied, means))},
+        narrow_pictures(study, varied, means, table, gains),
     )
     for name, text in texts.items():
         _replace(out / name, text.encode())

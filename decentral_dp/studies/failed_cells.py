@@ -111,7 +111,12 @@ def are_marked(axes: Iterable[Axes]) -> bool:
 
 
 def caption(
-    rows: pd.DataFrame, cells: pd.DataFrame, confidence: float, over_rounds: bool, unplaced: Sequence[Labels]
+    rows: pd.DataFrame,
+    cells: pd.DataFrame,
+    confidence: float,
+    over_rounds: bool,
+    unplaced: Sequence[Labels],
+    more: Sequence[str] = (),
 ) -> str:
     """Say what the points are means of, with which intervals, and how many cells failed.
 
@@ -121,6 +126,7 @@ def caption(
         confidence: level of the intervals.
         over_rounds: whether the means are along lines, not single points.
         unplaced: combinations that failed and are not drawn.
+        more: sentences on what is drawn otherwise than a reader would expect.
     """
     low, high, total = int(rows["n"].min()), int(rows["n"].max()), int(rows["cells"].max())
     n = f"{low}" if low == high else f"{low} to {high}"
@@ -133,6 +139,6 @@ def caption(
         said.append(failures_text(cells).removesuffix("."))
     if unplaced:
         names = [" ".join(map(words_of, labels)) for labels in dict.fromkeys(unplaced)]
-        more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
-        said.append(f"Failed, and without a place here: {', '.join(names[:_MOST_NAMES])}{more}")
-    return ". ".join(said) + "."
+        others = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+        said.append(f"Failed, and without a place here: {', '.join(names[:_MOST_NAMES])}{others}")
+    return ". ".join([*said, *more]) + "."

@@ -149,10 +149,10 @@ def _finish(figure: Figure, gain: Gain, rows: pd.DataFrame, study: Study) -> Non
     if gain.title:
         words = textwrap.fill(gain.title, int(figure.get_figwidth() * _TITLE_LETTERS_PER_INCH))
         figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=letter_size("axes.title"))
-    high = None
-    if study.width is not None:
+    high = study.height
+    if high is None and study.width is not None:
         high = panel_height(study.width, 1, 1) if gain.y is None else 0.5 + 0.2 * rows[gain.y].nunique()
-    set_foot(figure, _caption(gain, rows, study.confidence), high)
+    set_foot(figure, _caption(gain, rows, study.confidence) if study.foot else "", high)
 
 
 def _caption(gain: Gain, rows: pd.DataFrame, confidence: float) -> str:

@@ -103,6 +103,13 @@ def check_names(study: Study, axes: Sequence[Axis]) -> None:
     for name in study.measure:
         if not (_is_known(name, study.kind, True) or _is_known(name, study.kind, False)):
             _refuse("measure", name, study.kind, over_rounds=False)
+    for name in study.table.columns:
+        if name not in (study.measure or names_of(study.kind, over_rounds=False)):
+            valid = study.measure or names_of(study.kind, over_rounds=False)
+            raise InputError(f"table.columns: {quoted(name)} is no column of this study{nearest_of(name, valid)}.")
+    pivot = study.table.pivot
+    if pivot is not None and pivot not in (valid := [axis.name for axis in axes]):
+        raise InputError(f"table.pivot: {quoted(pivot)} does not vary here{nearest_of(pivot, valid)}.")
     for claim in study.claims:
         for side in (claim.left, claim.right):
             if isinstance(side, Side):

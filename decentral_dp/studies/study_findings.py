@@ -12,7 +12,7 @@ from decentral_dp.studies.gains import gain_words
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
-from decentral_dp.studies.study_text import latex, markdown, study_table
+from decentral_dp.studies.study_text import StudyTable, columns_of, latex, markdown, pivoted, study_table
 from decentral_dp.studies.verdicts import Verdict
 
 
@@ -67,8 +67,15 @@ class Findings:
 
     def to_markdown(self) -> str:
         """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
-        return markdown(study_table(self.study, self.axes, self.summary, self.cells))
+        return markdown(self._laid_out(worded=False))
 
     def to_latex(self) -> str:
-        """The same as a LaTeX `tabular` that needs no package; also in the folder, as `table.tex`."""
-        return latex(study_table(self.study, self.axes, self.summary, self.cells))
+        """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
+        return latex(self._laid_out(worded=True))
+
+    def _laid_out(self, worded: bool) -> StudyTable:
+        layout = self.study.table
+        columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
+        columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
+        table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
+        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot)

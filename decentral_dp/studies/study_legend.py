@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # An inch holds about so many letters of a legend; a handle takes the room of some more.
-_LETTERS_PER_INCH, _HANDLE_LETTERS = 15, 9
+_LETTERS_PER_INCH, _HANDLE_LETTERS = 17, 7
+# A legend's letters beside all others, and what stands between its entries, in them.
+_LEGEND_SIZE = 0.88
+_LEGEND_SPACES: Mapping[str, float] = {
+    **{"labelspacing": 0.25, "handlelength": 1.6, "handletextpad": 0.5},
+    **{"columnspacing": 1.2, "borderpad": 0.2, "borderaxespad": 0.2},
+}
+_MOST_COLUMNS = 6
+_LEAST_LETTERS = 6.5
 _CAPTION_SIZE, _CAPTION_LETTERS_PER_INCH, _CAPTION_LINE, _CAPTION_PAD = 8.0, 15.5, 0.15, 0.08
 
 
@@ -35,6 +44,7 @@ class Line(NamedTuple):
         marker: of the points.
         dash: of the line.
         fill: of the markers.
+        also: what else markers tell apart; "" where nothing else varies at one place.
     """
 
     value: str
@@ -44,6 +54,7 @@ class Line(NamedTuple):
     marker: str
     dash: Any
     fill: Any
+    also: str = ""
 
 
 def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> None:
@@ -63,7 +74,10 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
     heading = "" if plot.lines is None else axis_label(plot.lines, cells)
     if len(values) > 1:
         named = {value: places(value, selected(cells, n.where), plot.x == "round") for value, n in values.items()}
-        entries += [(named[value], n.colour, n.marker, "-", "full") for value, n in values.items()]
+        # Where markers tell something else apart, a stroke has the colour alone.
+        entries += [
+            (named[value], n.colour, "none" if n.also else n.marker, "-", "full") for value, n in values.items()
+        ]
         if len(measures) > 1:
             heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})"
             entries += [
@@ -73,8 +87,18 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
     elif len(measures) > 1:
         heading = "measured"
         entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
+    if len(others := {n.also: n for n in lines if n.also}) > 1:
+        heading = f"{heading} (colour)" if heading and not heading.endswith(")") else heading
+        entries += [(also, GREY, n.marker, "none", "full") for also, n in others.items()]
     handles: list[Any] = [
-        Line2D([], [], color=colour, marker=marker, linestyle=dash if joined else "none", fillstyle=fill)
+        Line2D(
+            [],
+            [],
+            color=colour,
+            marker=marker,
+            fillstyle=fill,
+            linestyle=dash if joined or marker == "none" else "none",
+        )
         for _, colour, marker, dash, fill in entries
     ]
     labels = [label for label, *_ in entries]
@@ -86,8 +110,20 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
     labels = [textwrap.fill(label, room) for label in labels]
     heading = textwrap.fill(heading, room)
     longest = max(len(label) for label in labels) + _HANDLE_LETTERS
-    columns = max(1, min(len(labels), 4, int(figure.get_figwidth() * _LETTERS_PER_INCH / longest)))
-    figure.legend(handles, labels, loc="lower center", ncols=columns, title=heading or None)
+    columns = max(1, min(len(labels), _MOST_COLUMNS, int(figure.get_figwidth() * _LETTERS_PER_INCH / longest)))
+    # Rows that are nearly full are made even: seven entries in six columns would leave a row to one.
+    columns = math.ceil(len(labels) / math.ceil(len(labels) / columns))
+    size = max(_LEAST_LETTERS, _LEGEND_SIZE * letter_size("font"))
+    figure.legend(
+        handles,
+        labels,
+        loc="lower center",
+        ncols=columns,
+        title=heading or None,
+        fontsize=size,
+        title_fontsize=size,
+        **_LEGEND_SPACES,
+    )
 
 
 def panel_height(width: float, across: int, down: int) -> float:
@@ -100,12 +136,12 @@ def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
 
     Args:
         figure: with all else drawn.
-        said: on what the means are over.
+        said: on what the means are over; "" for a picture without a foot.
         panel: inches that each panel is to be high, whatever the words around it take; as it comes if left out.
     """
     size = min(_CAPTION_SIZE, letter_size("font"))
     words = textwrap.fill(said, int(figure.get_figwidth() * _CAPTION_LETTERS_PER_INCH))
-    below = _CAPTION_LINE * (words.count("\n") + 1) + _CAPTION_PAD
+    below = _CAPTION_LINE * (words.count("\n") + 1) + _CAPTION_PAD if words else 0.0
     note = figure.text(0.01, 0.0, words, va="top", fontsize=size, color=GREY)
     layout: Any = figure.get_layout_engine()
 

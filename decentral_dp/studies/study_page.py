@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
 from decentral_dp.reporting.page.document import document
-from decentral_dp.reporting.page.figures import figure
-from decentral_dp.reporting.page.markup import Html, breakable, tag
+from decentral_dp.reporting.page.figures import image
+from decentral_dp.reporting.page.markup import Html, breakable, tag, unbroken
+from decentral_dp.studies.differences import HOLDS, REFUTED
 from decentral_dp.studies.epsilons import GUARANTEES
 from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Study
 from decentral_dp.studies.study_text import FAILED, StudyTable, failures, failures_text
 from decentral_dp.studies.verdicts import Verdict
+
+# A picture so much wider than high has panels side by side, and the whole width of the page.
+_ACROSS = 1.6
 
 
 def study_page(
@@ -29,6 +34,8 @@ def study_page(
     interactive: Sequence[Html] = (),
     gains: Sequence[tuple[str, Sequence[str]]] = (),
     notes: Sequence[str] = (),
+    captions: Mapping[str, str] = MappingProxyType({}),
+    narrow: Mapping[str, bytes] = MappingProxyType({}),
 ) -> str:
     """Write the page of a study; it loads nothing from anywhere.
 
@@ -43,11 +50,15 @@ def study_page(
         interactive: pictures with scripts, by `interactive_figures`.
         gains: title of each, and where its pairs begin to pay.
         notes: what is taken on the author's word, cell after cell.
+        captions: name of a picture → what has to be said of it.
+        narrow: name of a picture → the same for a narrow screen.
     """
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
-    pictures = [(title or name, plots / f"{name}.png") for name, title in named]
-    shown = [(title, path.read_bytes()) for title, path in pictures if path.exists()]
-    drawn = [figure(content, title, captioned=False) for title, content in shown]
+    drawn = [
+        _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
+        for name, title in named
+        if (path := plots / f"{name}.png").exists()
+    ]
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
         *failures_note(cells),
@@ -66,6 +77,17 @@ def study_page(
         tag("p", "Beside this page: every value and mean (Parquet, CSV) and the table in Markdown and LaTeX."),
     ]
     return document(study.title or "Study", sections, sortable=True)
+
+
+def _picture(png: bytes, title: str, caption: str, narrow: bytes | None) -> Html:
+    """A picture, on a narrow screen the one that was drawn for it."""
+    shown = image(png, alt=title)
+    if narrow is not None:
+        source = image(narrow, media="(max-width:40rem)").markup.replace("<img src=", "<source srcset=", 1)
+        shown = tag("picture", Html(source), shown)
+    wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
+    look = "fitted across" if wide > _ACROSS * high else "fitted"
+    return tag("figure", shown, *([tag("figcaption", caption)] if caption else []), class_=look)
 
 
 def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:
@@ -112,13 +134,19 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
     """A table of claims with their verdicts; nothing without claims."""
     if not verdicts:
         return []
-    marks = {True: "good", False: "bad", None: ""}
+    # What is undecided is neither good nor bad.
+    marks = {HOLDS: "good", REFUTED: "bad"}
     rows = [
-        tag("tr", tag("td", v.statement), tag("td", v.words, class_=marks[v.reproduced]), tag("td", v.numbers))
+        tag(
+            "tr",
+            tag("td", v.statement),
+            tag("td", v.words, class_=marks.get(v.outcome, "")),
+            tag("td", unbroken(v.numbers)),
+        )
         for v in verdicts
     ]
-    heads = [tag("th", head) for head in ("Claim", "Verdict", "Closest or worst comparison")]
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="words")
+    heads = [tag("th", head) for head in ("Claim", "Verdict", "Least certain comparison")]
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="words claims")
     return [tag("h2", "Claims"), tag("div", table, class_="wide")]
 
 
@@ -128,7 +156,7 @@ def means_table(table: StudyTable) -> Html:
         tag(
             "th",
             breakable(name),
-            *([Html("<br>"), tag("small", below)] if below else []),
+            *([Html("<br>"), tag("small", unbroken(below))] if below else []),
             class_="" if number else "word",
         )
         for (name, below), number in zip(table.heads, table.numbers, strict=True)
@@ -136,9 +164,11 @@ def means_table(table: StudyTable) -> Html:
     rows = []
     for row, keys in zip(table.rows, table.sorted_by, strict=True):
         found = []
-        for text, key, number in zip(row, keys, table.numbers, strict=True):
+        for (name, below), text, key, number in zip(table.heads, row, keys, table.numbers, strict=True):
             look = "bad" if text == FAILED else "" if number else "word"
             by = {} if key is None else {"data-sort": "NaN" if math.isnan(key) else repr(key)}
+            # On a narrow screen a row is a list, whose entries have their heads beside them.
+            by["data-head"] = f"{name} ({below})" if below else name
             found.append(tag("td", text, class_=look, **by))
         rows.append(tag("tr", *found))
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="sortable")

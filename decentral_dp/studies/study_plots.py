@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from decentral_dp.reporting.plots.style import (
     side_label,
     write_figure,
 )
-from decentral_dp.studies.axis_labels import axis_label, own_name, words_of
+from decentral_dp.studies.axis_labels import axis_label, metric_stem, words_of
 from decentral_dp.studies.failed_cells import (
     Labels,
     caption,
@@ -30,7 +31,7 @@ from decentral_dp.studies.failed_cells import (
     mark_failed,
     mark_failed_line,
 )
-from decentral_dp.studies.grid import Axis, Label
+from decentral_dp.studies.grid import VARIANT, Axis, Label
 from decentral_dp.studies.study_legend import Line, legend, panel_height, set_foot
 from decentral_dp.studies.study_schema import Plot, Study
 from decentral_dp.studies.study_tables import counts_of
@@ -54,6 +55,8 @@ _MOST_TICKS = 8
 # Names of points are at least so far apart, in inches.
 _NAME_GAP = 0.18
 _NAMES_HIGH = 1.2
+# Lines that are nowhere further apart, in heights of the axes, are seen as one.
+_SEEN = 0.004
 
 
 def write_study_plots(
@@ -102,13 +105,20 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
     height += 0.0 if plot.points is None else _NAMES_HIGH
     figure = new_figure(width, height)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-    lines = [n for n in _lines(plot, by_name, shown) if _holds(rows, n) or is_lost(selected(cells, n.where))]
-    unplaced = []
+    also = left_out(plot, axes, summary)
+    told = _told_apart(plot, by_name, rows, also)
+    lines = _lines(plot, by_name, shown, told)
+    lines = [n for n in lines if _holds(rows, n) or is_lost(selected(cells, n.where))]
+    unplaced, alike = [], []
     for ax, panel in zip(grid.flat, panels, strict=False):
         here = {} if plot.panels is None else {plot.panels: panel}
-        unplaced += _panel(ax, plot, by_name, selected(rows, here), lines, rows, selected(cells, here))
+        part = selected(rows, here)
+        unplaced += _panel(ax, plot, by_name, part, lines, rows, selected(cells, here))
+        # Where lines stand side by side, or points are not joined, each is seen.
+        hidden = _joined(plot, by_name) and not (plot.x != "round" and _are_barred(plot, rows))
+        alike.append(_coinciding(plot, part, lines, cells) if hidden else [])
         if plot.panels is not None:
-            ax.set_title(f"{words_of(own_name(plot.panels))}: {words_of(panel)}", fontweight="normal")
+            ax.set_title(panel_title(plot.panels, panel), fontweight="normal")
         # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
         if across > 1:
             ax.tick_params(labelbottom=True)
@@ -124,10 +134,110 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
         words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
         figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=letter_size("axes.title"))
     drawn = rows[rows["name"].isin(plot.measures)]
-    said = caption(drawn, cells, study.confidence, over_rounds=plot.x == "round", unplaced=unplaced)
+    more = [left_out_words(plot, axes, summary).removesuffix(".")] if also else []
+    more += _coincidences(alike, [words_of(panel) for panel in panels])
+    if plot.x in by_name and _is_number(by_name[plot.x]) and len(lines) > 1 and _are_barred(plot, rows):
+        more.append("Points of one place stand side by side")
+    over_rounds = plot.x == "round"
+    said = caption(drawn, cells, study.confidence, over_rounds=over_rounds, unplaced=unplaced, more=more)
     legend(figure, plot, lines, cells, _joined(plot, by_name))
-    set_foot(figure, said, None if study.width is None else panel_height(study.width, across, down))
+    high = study.height
+    if high is None and study.width is not None:
+        high = panel_height(study.width, across, down)
+    set_foot(figure, said if study.foot else "", high)
     return figure
+
+
+def panel_title(axis: str, value: Label) -> str:
+    """Words above a panel; a variant is named by itself.
+
+    Example:
+        >>> panel_title("privacy.epsilon", 4.0), panel_title("topology", "small_world"), panel_title("variant", "ours")
+        ('target ε: 4', 'topology: small world', 'ours')
+    """
+    return words_of(value) if axis == VARIANT else f"{metric_stem(axis)}: {words_of(value)}"
+
+
+def left_out(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> list[str]:
+    """List the axes that vary among a picture's points and that it does not name, where x is measured."""
+    names = [axis.name for axis in axes]
+    if plot.x == "round" or plot.x in names:
+        # Such a picture is refused.
+        return []
+    rows = selected(summary[summary["last"]], plot.where)
+    rows = rows[rows["name"].isin(plot.measures)]
+    used = (plot.lines, plot.panels, plot.points)
+    return [name for name in names if name not in used and len(set(rows[name])) > 1]
+
+
+def left_out_words(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> str:
+    """Say which axes vary among a picture's points that it does not name; "" where it names all."""
+    also = left_out(plot, axes, summary)
+    return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
+
+
+def _told_apart(
+    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, also: Sequence[str]
+) -> list[dict[str, Label]]:
+    """What markers tell apart: combinations of the axes along which x stands still; [{}] where it moves along all."""
+    at = rows[rows["name"] == plot.x]
+    still = [name for name in also if _stands_still(at, [other for other in axes if other != name])]
+    present = {tuple(row) for row in rows[still].itertuples(index=False)}
+    each = itertools.product(*(axes[name].labels for name in still))
+    found = [dict(zip(still, labels, strict=True)) for labels in each if labels in present]
+    # Beyond what there are markers for, the foot alone says that they vary.
+    return found if 1 < len(found) <= len(MARKERS) else [{}]
+
+
+def _stands_still(at: pd.DataFrame, others: Sequence[str]) -> bool:
+    """Whether two combinations that are alike in the other axes have the same mean."""
+    means = at["mean"].map("{:.9g}".format)
+    return bool(pd.concat([at[list(others)], means], axis=1).duplicated().any())
+
+
+def _are_barred(plot: Plot, rows: pd.DataFrame) -> bool:
+    """Whether an interval of what is drawn is wide enough to be seen as a bar."""
+    drawn = rows[rows["name"].isin(plot.measures)]
+    return bool((drawn["high"] - drawn["low"] > _SEEN * drawn["mean"].abs()).any())
+
+
+def _coinciding(plot: Plot, part: pd.DataFrame, lines: Sequence[Line], cells: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Names of lines of a panel of which one alone is seen."""
+    values = part.loc[part["name"].isin(plot.measures), "mean"].to_numpy(dtype=np.float64)
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        return []
+    logarithmic = "y" in plot.log and bool((finite > 0.0).all())
+    span = float(np.ptp(np.log(finite) if logarithmic else finite)) or 1.0
+    seen: list[tuple[Array, list[str]]] = []
+    for line in lines:
+        found = _of(part, line)
+        if not len(found):
+            continue
+        mean = found.sort_values(plot.x)["mean"].to_numpy(dtype=np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            curve = np.log(mean) if logarithmic else mean
+        name = ", ".join(filter(None, (line.value, line.also)))
+        if not name or len(plot.measures) > 1:
+            name = ", ".join(filter(None, (name, axis_label(line.measure, cells, most=1))))
+        for other, names in seen:
+            if other.size == curve.size and np.allclose(other, curve, rtol=0.0, atol=_SEEN * span, equal_nan=True):
+                names.append(name)
+                break
+        else:
+            seen.append((curve, [name]))
+    return [tuple(names) for _, names in seen if len(names) > 1]
+
+
+def _coincidences(alike: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[str]) -> list[str]:
+    """Sentences on the lines that coincide, in all panels or in some."""
+    where: dict[tuple[str, ...], list[str]] = {}
+    for names, panel in ((n, panel) for found, panel in zip(alike, panels, strict=True) for n in found):
+        where.setdefault(names, []).append(panel)
+    return [
+        f"These coincide: {', '.join(names)}" + ("" if len(found) == len(panels) else f" ({', '.join(found)})")
+        for names, found in where.items()
+    ]
 
 
 def _shown(rows: pd.DataFrame, cells: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
@@ -148,8 +258,13 @@ def _is_number(axis: Axis) -> bool:
     return all(isinstance(label, int | float) and not isinstance(label, bool) for label in axis.labels)
 
 
-def _lines(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[Line]:
-    """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures."""
+def _lines(
+    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, told: Sequence[Mapping[str, Label]] = ({},)
+) -> list[Line]:
+    """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures.
+
+    Markers tell apart what is `told`, where it is more than one combination.
+    """
     values, coloured = _values(axes, plot.lines, rows), plot.lines is not None
     found = []
     for m, measure in enumerate(plot.measures):
@@ -160,7 +275,11 @@ def _lines(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[Lin
             again, colour = hue // len(SERIES_COLOURS), SERIES_COLOURS[hue % len(SERIES_COLOURS)]
             marker = MARKERS[(hue + again) % len(MARKERS)]
             dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
-            found.append(Line(words_of(value) if coloured else "", measure, where, colour, marker, dash, fill))
+            name = words_of(value) if coloured else ""
+            for t, labels in enumerate(told):
+                also = ", ".join(f"{metric_stem(axis)} {words_of(label)}" for axis, label in labels.items())
+                shape = marker if len(told) == 1 else MARKERS[t]
+                found.append(Line(name, measure, where | dict(labels), colour, shape, dash, fill, also))
     return found
 
 
@@ -191,6 +310,8 @@ def _panel(
     shown = _shown(rows, cells, list(axes))
     categories = _values(axes, plot.x, shown) if plot.x in axes and not _is_number(axes[plot.x]) else None
     span = np.ptp(shown[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
+    # Points of numbers stay at theirs where no bars would hide each other.
+    barred = _are_barred(plot, rows)
     for k, line in enumerate(lines):
         # Side by side, so that the bars of one value do not hide each other.
         aside = (k + 0.5) / len(lines) - 0.5
@@ -199,7 +320,7 @@ def _panel(
             x = _positions(plot, axes, part, found, categories)
             if categories is not None:
                 return x + 0.5 * aside
-            if plot.x not in axes:
+            if plot.x not in axes or not barred:
                 return x
             return x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * span
 

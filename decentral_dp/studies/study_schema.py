@@ -38,7 +38,9 @@ class Plot(Table):
         default="round", description='What is on the horizontal axis: an axis of the grid, "round", or a measured name.'
     )
     y: str | list[str] = Field(description="Measured name on the vertical axis, or several.")
-    lines: str | None = optional("Axis whose values are lines of their own.")
+    lines: str | None = optional(
+        "Axis whose values are lines of their own. Where x is measured, what else varies at one x has own markers."
+    )
     panels: str | None = optional("Axis whose values are panels of their own.")
     points: str | None = optional("Axis whose values are points along a line.")
     log: Literal["", "x", "y", "xy"] = Field(
@@ -103,6 +105,17 @@ class Gain(Table):
     pairs: Annotated[list[Pair], Field(min_length=1)] = Field(description="What is compared: one panel, or line, each.")
 
 
+class Layout(Table):
+    """How `table.md` and `table.tex` are laid out; the page has every column."""
+
+    columns: list[str] = Field(
+        default=[], description="Measured names that are columns, of those that are measured; all of them if left out."
+    )
+    pivot: str | None = optional(
+        "Axis whose values stand side by side, once for each measured name, instead of below each other."
+    )
+
+
 class Study(Table):
     """A study, complete; see the package's description."""
 
@@ -140,10 +153,18 @@ class Study(Table):
         "Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs "
         "it if left out."
     )
+    height: Annotated[float, Field(ge=0.5, le=20.0)] | None = optional(
+        "Height of each panel of the pictures in inches, between its axes; as its width asks for if left out."
+    )
+    foot: bool = Field(
+        default=True,
+        description="Whether pictures say at their foot what their points and intervals are; a paper has its caption.",
+    )
     interactive: bool = Field(
         default=False,
         description="Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.",
     )
+    table: Layout = Field(default_factory=Layout, description="How the tables for a README and a paper are laid out.")
     gains: list[Gain] = Field(default=[], description="Paired differences between variants, with phase diagrams.")
     claims: list[Claim] = Field(default=[], description="Claims to check, each with a verdict.")
     versions: dict[str, str] = Field(

@@ -79,8 +79,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         Columns: the axes, round, last, name, n (cells that the mean is over), cells (of the combination), failed (of
         these), mean, low, high, interval. Where all cells failed, a name that others have measured has n = 0.
     """
-    ended = set(cells.loc[cells["status"].isin(GOOD), "cell"])
-    counted = frame[frame["cell"].isin(ended) | frame["name"].isin(OF_EVERY_CELL)]
+    counted = counted_rows(frame, cells)
     counts = counts_of(cells, axes)
     rows: list[dict[str, Any]] = []
     for last in (True, False):
@@ -102,6 +101,17 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         rows += [{**at, **nothing, "name": name} for name in missing]
     columns = [*axes, "round", "last", "name", "n", "cells", "failed", "mean", "low", "high", "interval"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def counted_rows(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Select the values that means are over: scores of the cells that ended ok, prices and facts of all.
+
+    Args:
+        frame: of `results`.
+        cells: of `cell_table`.
+    """
+    ended = set(cells.loc[cells["status"].isin(GOOD), "cell"])
+    return frame[frame["cell"].isin(ended) | frame["name"].isin(OF_EVERY_CELL)]
 
 
 def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.text import power_text
-from decentral_dp.studies.axis_labels import own_name
+from decentral_dp.studies.axis_labels import metric_stem, own_name, words_of
 from decentral_dp.studies.epsilons import BUDGETS, CLAIMS, deltas, described, guarantees
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import described_intervals, is_lopsided, spread_text
@@ -36,6 +36,7 @@ class StudyTable(NamedTuple):
         rows: text of each cell.
         sorted_by: what a column is sorted by, row by row; the text where that is None.
         note: what the means and intervals are.
+        groups: words above several columns, and how many these are, from left to right; none by default.
     """
 
     heads: Sequence[tuple[str, str]]
@@ -43,46 +44,71 @@ class StudyTable(NamedTuple):
     rows: Sequence[Sequence[str]]
     sorted_by: Sequence[Sequence[float | None]]
     note: str
+    groups: Sequence[tuple[str, int]] = ()
 
 
 def study_table(
-    study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, most: int | None = None
+    study: Study,
+    axes: Sequence[Axis],
+    summary: pd.DataFrame,
+    cells: pd.DataFrame,
+    columns: Sequence[str] | None = None,
+    worded: bool = False,
 ) -> StudyTable:
     """Put the means at the end in words, combination by combination.
 
     Args:
-        study: names the measures that are shown, at most `most`.
+        study: names the measures that are shown.
         axes: what varied.
         summary: means with intervals.
         cells: status of each.
-        most: measures that are shown; all by default.
+        columns: measures that are shown instead.
+        worded: whether columns and values are named as in pictures, "accuracy on held-out records", not by their
+            names in files; default no.
+
+    Returns:
+        With a column on how many cells ended ok only where some did not: else the note says that all did.
     """
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
-    columns = columns_of(study, summary)[:most]
+    columns = columns_of(study, summary) if columns is None else columns
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    short = [own_name(name) for name in names]
-    heads = [
-        (part if short.count(part) == 1 else name, described(name, cells))
-        for name, part in zip(names, short, strict=True)
-    ]
+    heads = _named(names, columns, cells, worded)
     parts = _combinations(cells, names)
     stated = _stated(cells, parts, columns)
-    heads += [*((name, "") for name in stated), ("ended ok", ""), *((c, described(c, cells)) for c in columns)]
+    lost = bool(_lost(cells))
+    between = [*((name, "") for name in stated), *([("ended ok", "")] if lost else [])]
+    heads = [*heads[: len(names)], *between, *heads[len(names) :]]
     # A column that has one interval in brackets has all of them so.
     ends = {row["name"] for row in known.values() if row["n"] and is_lopsided(row["mean"], row["low"], row["high"])}
     rows, keys = [], []
     for labels, part in parts.items():
         found = [known.get((*labels, column)) for column in columns]
-        given = [*map(str, labels), *(stated[name][labels] for name in stated), ended_text(part)]
+        given = [*map(words_of if worded else str, labels), *(stated[name][labels] for name in stated)]
+        given += [ended_text(part)] if lost else []
         rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
         means = [math.nan if row is None else float(row["mean"]) for row in found]
-        keys.append([*by, *(None for _ in stated), ok, *means])
-    words = len(names) + len(stated) + 1
+        keys.append([*by, *(None for _ in stated), *([ok] if lost else []), *means])
+    words = len(names) + len(between)
     kinds = last.loc[last["name"].isin(columns), "interval"]
     return StudyTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
+
+
+def _named(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, worded: bool) -> list[tuple[str, str]]:
+    """Heads of the axes, then of the measures, no two alike: an axis by its last part, where that is its alone."""
+    short = [metric_stem(name) if worded else own_name(name) for name in names]
+    measured = [metric_stem(name) if worded else name for name in columns]
+    if len(set(measured)) < len(measured):
+        measured = list(columns)
+    taken = [*short, *measured]
+    whole = [name.replace(".", " ").replace("_", " ") if worded else name for name in names]
+    own = [part if taken.count(part) == 1 else name for part, name in zip(short, whole, strict=True)]
+    below = [described(name, cells) for name in (*names, *columns)]
+    # "target ε" says already what its words would.
+    below = [words.removeprefix("target").removeprefix(", ") if worded else words for words in below]
+    return list(zip([*own, *measured], below, strict=True))
 
 
 def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
@@ -96,6 +122,9 @@ def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
     """Say what means and intervals are over: the cells that ended ok, and how many of all did not."""
     said = "Means over the cells that ended ok"
+    if not _lost(cells):
+        n = len(study.seed_list)
+        said = "Of one cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
         said += "; prices and facts also over those that diverged"
     intervals = described_intervals(kinds, study.confidence)
@@ -195,9 +224,52 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
     return f"{mean}{spread}{fewer}"
 
 
+def pivoted(table: StudyTable, axes: Sequence[Axis], axis: str) -> StudyTable:
+    """Set the values of an axis side by side, once for each measured name.
+
+    Args:
+        table: of `study_table`.
+        axes: what varied, in the order of its first columns.
+        axis: one of them.
+
+    Returns:
+        A mean over fewer cells than there are has "2/3" behind it, in place of the column that says so.
+    """
+    place = [a.name for a in axes].index(axis)
+    words = sum(not number for number in table.numbers)
+    ended = next((k for k in range(len(axes), words) if table.heads[k][0] == "ended ok"), None)
+    left = [k for k in range(words) if k not in (place, ended)]
+    values = list(dict.fromkeys(row[place] for row in table.rows))
+    found: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
+    for row in table.rows:
+        at = found.setdefault(tuple(row[k] for k in left), {})
+        # "2 of 3 (1 diverged)": some ended, and some did not.
+        share = "" if ended is None or "(" not in row[ended] else row[ended].partition(" (")[0].replace(" of ", "/")
+        for k in range(words, len(row)):
+            at[row[place], k] = row[k] if not share or row[k] == FAILED else f"{row[k]} ({share})"
+    measured = range(words, len(table.heads))
+    groups = [("", len(left)), *((_head(*table.heads[k]), len(values)) for k in measured)]
+    heads = [*(table.heads[k] for k in left), *((value, "") for _ in measured for value in values)]
+    rows = [[*keys, *(at.get((value, k), "–") for k in measured for value in values)] for keys, at in found.items()]
+    numbers = [*(False for _ in left), *(True for _ in heads[len(left) :])]
+    return StudyTable(heads, numbers, rows, [[None] * len(heads) for _ in rows], table.note, groups)
+
+
+def _head(name: str, below: str) -> str:
+    return " ".join(filter(None, (name, below and f"({below})")))
+
+
+def _above(table: StudyTable) -> list[str]:
+    """What stands above each column."""
+    return [words for words, wide in table.groups for _ in range(wide)] or [""] * len(table.heads)
+
+
 def markdown(table: StudyTable) -> str:
-    """Write a table in GitHub's Markdown, with its note below."""
-    heads = [_plain_markdown(" ".join(filter(None, (name, below and f"({below})")))) for name, below in table.heads]
+    """Write a table in GitHub's Markdown, with its note below; it has one line of heads."""
+    heads = [
+        _plain_markdown(", ".join(filter(None, (above, _head(*head)))))
+        for above, head in zip(_above(table), table.heads, strict=True)
+    ]
     rule = ["---:" if number else "---" for number in table.numbers]
     rows = [[_plain_markdown(text) for text in row] for row in table.rows]
     lines = [f"| {' | '.join(row)} |" for row in (heads, rule, *rows)]
@@ -236,14 +308,36 @@ _LATEX = {
 _POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
+# Beyond so many rows a table breaks over pages.
+_MOST_ON_A_PAGE = 40
+
+
 def latex(table: StudyTable) -> str:
-    """Write a table as a `tabular` that needs no package, with its note below as a comment: a paper has its caption."""
+    """Write a table with the rules of booktabs, with its note below as a comment: a paper has its caption.
+
+    One of many rows is a `longtable`, which breaks over pages and repeats its heads.
+    """
     columns = "".join("r" if number else "l" for number in table.numbers)
-    heads = [plain_latex(" ".join(filter(None, (name, below and f"({below})")))) for name, below in table.heads]
-    rows = [" & ".join(map(plain_latex, row)) + r" \\" for row in table.rows]
-    body = [" & ".join(heads) + r" \\", r"\hline", *rows, r"\hline", r"\end{tabular}"]
-    comment = f"% {' '.join(table.note.split())}"
-    return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", *body, "", comment, ""])
+    heads = [_latex_row([_head(*head) for head in table.heads])]
+    if table.groups:
+        above: list[str] = []
+        rules, first = [], 1
+        for words, wide in table.groups:
+            above += [rf"\multicolumn{{{wide}}}{{c}}{{{plain_latex(words)}}}"] if words else [""] * wide
+            rules += [rf"\cmidrule(lr){{{first}-{first + wide - 1}}}"] if words else []
+            first += wide
+        heads = [" & ".join(above) + r" \\", " ".join(rules), *heads]
+    rows = [_latex_row(row) for row in table.rows]
+    long = len(rows) > _MOST_ON_A_PAGE
+    kind, packages = ("longtable", "booktabs, longtable") if long else ("tabular", "booktabs")
+    top = [rf"% \usepackage{{{packages}}}", rf"\begin{{{kind}}}{{{columns}}}", r"\toprule", *heads, r"\midrule"]
+    body = [*([r"\endhead", r"\bottomrule", r"\endfoot"] if long else []), *rows]
+    end = [*([] if long else [r"\bottomrule"]), rf"\end{{{kind}}}"]
+    return "\n".join([*top, *body, *end, "", f"% {' '.join(table.note.split())}", ""])
+
+
+def _latex_row(texts: Sequence[str]) -> str:
+    return " & ".join(map(plain_latex, texts)) + r" \\"
 
 
 def plain_latex(text: str) -> str:

@@ -1,10 +1,15 @@
-"""Claims of a study, compared with what was measured."""
+"""Claims of a study, compared with what was measured.
+
+Every combination of the axes that neither side fixes is decided by itself, by differences over the seeds that both
+sides have (`differences.decide`).
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -13,15 +18,22 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import rounded_up
 from decentral_dp.reporting.text import power_text
+from decentral_dp.studies.differences import HOLDS, MISSING, REFUTED, UNDECIDED, Decision, Outcome, decide
 from decentral_dp.studies.epsilons import BUDGETS, CLAIMS
-from decentral_dp.studies.grid import Axis, Label
-from decentral_dp.studies.intervals import spread_text
+from decentral_dp.studies.grid import Axis, Cell, Label
+from decentral_dp.studies.intervals import COUNTS, spread_text
+from decentral_dp.studies.study_runs import GOOD
 from decentral_dp.studies.study_schema import Claim, Side, Study, Where
+from decentral_dp.topology import GENERATORS
 
 # Where a comparison holds, and where it does not: what is printed is true either way.
 _SIGNS = {"less": ("<", "≥"), "greater": (">", "≤"), "within": ("≈", "≉")}
 # A mean is printed in the first of so many digits that shows what holds; 17 tell every float64 from its neighbours.
 _DIGITS = (3, 6, 9, 12, 17)
+# What a run has of its plan: no noise enters. All of a plan is such.
+_PLANNED = (*BUDGETS, *CLAIMS, "spectral_gap", "neighbour_weight", "agents")
+# The least certain comparison is printed: one that fails before one that is open, and this before one that holds.
+_RANKS = {REFUTED: 0, UNDECIDED: 1, HOLDS: 2}
 
 
 class Point(NamedTuple):
@@ -33,6 +45,7 @@ class Point(NamedTuple):
         mean: over them.
         low: end of the interval, NaN for a single seed.
         high: end of the interval, NaN for a single seed.
+        values: seed → value.
         is_epsilon: whether it is a budget or a claimed one, which is never printed smaller than it is.
     """
 
@@ -41,43 +54,82 @@ class Point(NamedTuple):
     mean: float
     low: float
     high: float
+    values: Mapping[int, float] = MappingProxyType({})
     is_epsilon: bool = False
 
 
+class Comparison(NamedTuple):
+    """A left mean beside a right one, and what the seeds tell of them."""
+
+    left: Point
+    right: Point
+    decision: Decision
+    lacking: int
+
+
 class Verdict(NamedTuple):
-    """A claim compared with the numbers: of so many pairs of means some hold, and some miss a side.
+    """A claim compared with the numbers, combination by combination.
 
     Args:
         statement: the claim in words.
-        reproduced: whether all pairs hold; None where those that were measured do, but not all were.
-        pairs: how many.
+        pairs: combinations.
         held: how many hold.
-        missing: how many miss a side.
-        numbers: of the pair that holds least.
+        refuted: how many do not.
+        missing: how many have nothing measured on a side; what is left of the pairs is undecided.
+        seeds: of those that are undecided, the fewest that both sides have.
+        numbers: of the combination that holds least.
 
     Example:
-        >>> Verdict("A ring is slower", reproduced=False, pairs=3, held=2, missing=0, numbers="").words
-        'holds in 2 of 3'
+        >>> verdict = Verdict("A ring is slower", pairs=3, held=2, refuted=0, missing=0, seeds=5, numbers="")
+        >>> verdict.outcome, verdict.words
+        ('undecided', 'holds in 2 of 3, undecided in 1 (5 seeds)')
     """
 
     statement: str
-    reproduced: bool | None
     pairs: int
     held: int
+    refuted: int
     missing: int
+    seeds: int
     numbers: str
 
     @property
+    def undecided(self) -> int:
+        """How many combinations are undecided."""
+        return self.pairs - self.held - self.refuted - self.missing
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the claim holds: nowhere refuted, nowhere undecided, and measured everywhere."""
+        if self.refuted:
+            return REFUTED
+        if self.undecided:
+            return UNDECIDED
+        return HOLDS if self.pairs and not self.missing else MISSING
+
+    @property
     def words(self) -> str:
-        """The verdict: "reproduced", "not reproduced", "holds in 2 of 3" or "not measured"."""
+        """The verdict: "holds", "undecided at 3 seeds", "does not hold", "holds in 2 of 3, …" or "not measured"."""
         if self.missing == self.pairs:
-            return "not measured"
+            return MISSING
         if self.held == self.pairs:
-            return "reproduced" if self.pairs == 1 else f"reproduced in all {self.pairs}"
-        if self.held == self.missing == 0:
-            return "not reproduced" if self.pairs == 1 else f"not reproduced in any of {self.pairs}"
-        unknown = f", {self.missing} not measured" if self.missing else ""
-        return f"holds in {self.held} of {self.pairs}{unknown}"
+            return HOLDS if self.pairs == 1 else f"holds in all {self.pairs}"
+        if self.refuted == self.pairs:
+            return REFUTED if self.pairs == 1 else f"does not hold in any of {self.pairs}"
+        seeds = f"{self.seeds} {'seed' if self.seeds == 1 else 'seeds'}"
+        if self.undecided == self.pairs:
+            return f"undecided at {seeds}" if self.pairs == 1 else f"undecided in all {self.pairs} ({seeds})"
+        said = [f"holds in {self.held} of {self.pairs}"]
+        said += [f"does not hold in {self.refuted}"] if self.refuted else []
+        said += [f"undecided in {self.undecided} ({seeds})"] if self.undecided else []
+        said += [f"{self.missing} not measured"] if self.missing else []
+        return ", ".join(said)
+
+    def stated(self) -> dict[str, Any]:
+        """As `claims.json` has it; "reproduced" is what versions before 1.0 called a claim that holds."""
+        before = {HOLDS: True, REFUTED: False}.get(self.outcome)
+        told = {"verdict": self.words, "outcome": self.outcome, "undecided": self.undecided, "reproduced": before}
+        return self._asdict() | told
 
 
 def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
@@ -128,32 +180,90 @@ def selected(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def verdict(claim: Claim, summary: pd.DataFrame, axes: Sequence[Axis]) -> Verdict:
-    """Compare every left mean with every right one that agrees with it on the axes that neither side fixes.
+def planned_alike(cells: Sequence[Cell], statuses: Sequence[str]) -> set[tuple[Label, ...]]:
+    """Find the combinations whose prices no seed enters: graph and deal are none that it draws, and none diverged.
 
-    A pair of which one side was not measured, since its cells failed, say, tells nothing.
+    Args:
+        cells: of the study.
+        statuses: how each ended.
+
+    Returns:
+        Their labels. A function of one's own that deals records counts as drawing, one that makes a graph does not.
+    """
+    drawn = {
+        tuple(cell.labels.values())
+        for cell, status in zip(cells, statuses, strict=True)
+        if status not in GOOD or _is_drawn(cell.content)
+    }
+    return {tuple(cell.labels.values()) for cell in cells} - drawn
+
+
+def _is_drawn(content: Mapping[str, Any]) -> bool:
+    """Whether the seed of the run draws the graph, or how many records an agent has."""
+    topology, problem = (t if isinstance(t, Mapping) else {} for t in (content.get("topology"), content.get("problem")))
+    generator = GENERATORS.get(str(topology.get("kind")))
+    if generator is not None and generator.random and "seed" not in topology:
+        return True
+    dealt = problem.get("partition", "iid")
+    kind = dealt.get("kind") if isinstance(dealt, Mapping) else dealt
+    return kind not in ("iid", "column") and "seed" not in problem
+
+
+def verdict(
+    claim: Claim,
+    study: Study,
+    summary: pd.DataFrame,
+    counted: pd.DataFrame,
+    axes: Sequence[Axis],
+    fixed: Collection[tuple[Label, ...]] = (),
+) -> Verdict:
+    """Decide a claim for every left side and every right one that agrees with it on the axes that neither fixes.
+
+    A pair of which one side was not measured, since its cells failed, say, tells nothing. Where some seeds of a side
+    are lacking it is undecided: those that are left would flatter.
 
     Args:
         claim: of the study.
+        study: its kind, seeds and confidence.
         summary: means with intervals.
+        counted: the values that they are means of, of `study_tables.counted_rows`.
         axes: what varied.
+        fixed: combinations whose prices no seed enters, of `planned_alike`.
     """
-    fixed = {name for side in _sides(claim) for name in (*side.where, side.best)}
-    shared = [axis.name for axis in axes if axis.name not in fixed]
-    left = _points(claim.left, summary, axes)
+    sides = _sides(claim)
+    named = {name for side in sides for name in (*side.where, side.best)}
+    shared = [axis.name for axis in axes if axis.name not in named]
+    left = _points(claim.left, summary, counted, axes)
     if isinstance(claim.right, Side):
-        right = _points(claim.right, summary, axes)
+        right = _points(claim.right, summary, counted, axes)
         pairs = [(a, b) for a in left for b in right if all(a.labels[s] == b.labels[s] for s in shared)]
     else:
         pairs = [(a, Point({}, 1, claim.right, math.nan, math.nan)) for a in left]
-    known = [pair for pair in pairs if not (math.isnan(pair[0].mean) or math.isnan(pair[1].mean))]
-    held = sum(_margin(claim, pair) > 0.0 for pair in known)
-    missing = len(pairs) - len(known)
+    exact = study.kind == "plan" or all(side.measure in _PLANNED for side in sides)
+    known = [
+        _compared(claim, study, pair, exact and all(tuple(p.labels.values()) in fixed for p in pair[: len(sides)]))
+        for pair in pairs
+        if not (math.isnan(pair[0].mean) or math.isnan(pair[1].mean))
+    ]
+    count = {outcome: sum(one.decision.outcome == outcome for one in known) for outcome in _RANKS}
     numbers = _nothing(claim, left)
     if known:
-        numbers = _numbers(claim, min(known, key=lambda pair: _margin(claim, pair)), shared)
-    reproduced = False if held < len(known) else None if missing or not pairs else True
-    return Verdict(claim.statement, reproduced, len(pairs), held, missing, numbers)
+        least = min(known, key=lambda one: (_RANKS[one.decision.outcome], _margin(claim, one.left, one.right)))
+        numbers = _numbers(claim, least, shared)
+    seeds = min((one.decision.n for one in known if one.decision.outcome == UNDECIDED), default=0)
+    missing = len(pairs) - len(known)
+    return Verdict(claim.statement, len(pairs), count[HOLDS], count[REFUTED], missing, seeds, numbers)
+
+
+def _compared(claim: Claim, study: Study, pair: tuple[Point, Point], exact: bool) -> Comparison:
+    left, right = pair
+    against = right.values if isinstance(claim.right, Side) else right.mean
+    counts = not exact and all(side.measure in COUNTS for side in _sides(claim))
+    decision = decide(left.values, against, claim.compare, claim.factor, study.confidence, exact, counts)
+    lacking = len(study.seed_list) - decision.n
+    if lacking and not exact:
+        decision = decision._replace(outcome=UNDECIDED)
+    return Comparison(left, right, decision, lacking)
 
 
 def _nothing(claim: Claim, left: Sequence[Point]) -> str:
@@ -168,18 +278,26 @@ def _nothing(claim: Claim, left: Sequence[Point]) -> str:
     return f"nothing was compared: there is no {side.measure}{when}{f' of {where}' if where else ''}"
 
 
-def _points(side: Side, summary: pd.DataFrame, axes: Sequence[Axis]) -> list[Point]:
+def _points(side: Side, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequence[Axis]) -> list[Point]:
     """One for each combination of the axes' values that `where` leaves; n = 0 where nothing was measured."""
-    rows = summary[summary["name"] == side.measure]
-    rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
-    found = {tuple(row[a.name] for a in axes): row for row in selected(rows, side.where).to_dict("records")}
+    found = {tuple(row[a.name] for a in axes): row for row in _measured(side, summary).to_dict("records")}
+    values: dict[tuple[Label, ...], dict[int, float]] = {}
+    for row in _measured(side, counted).to_dict("records"):
+        values.setdefault(tuple(row[a.name] for a in axes), {})[int(row["seed"])] = float(row["value"])
     points = []
     for labels in itertools.product(*(_left(axis, side.where) for axis in axes)):
         row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
-        points.append(Point(named, int(row["n"]), mean, low, high, side.measure in (*BUDGETS, *CLAIMS)))
+        by_seed, is_epsilon = values.get(labels, {}), side.measure in (*BUDGETS, *CLAIMS)
+        points.append(Point(named, int(row["n"]), mean, low, high, by_seed, is_epsilon))
     return points if side.best is None else _best(points, side.best)
+
+
+def _measured(side: Side, frame: pd.DataFrame) -> pd.DataFrame:
+    rows = frame[frame["name"] == side.measure]
+    rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
+    return selected(rows, side.where)
 
 
 def _best(points: Sequence[Point], axis: str) -> list[Point]:
@@ -195,9 +313,9 @@ def _left(axis: Axis, where: Where) -> Sequence[Label]:
     return [label for label in axis.labels if label in (wanted if isinstance(wanted, list) else [wanted])]
 
 
-def _margin(claim: Claim, pair: tuple[Point, Point]) -> float:
-    """Above 0 where the comparison holds; the smaller, the harder."""
-    left, right = pair[0].mean, pair[1].mean
+def _margin(claim: Claim, one: Point, other: Point) -> float:
+    """Above 0 where the comparison is true of the means; the smaller, the harder."""
+    left, right = one.mean, other.mean
     if claim.compare == "within":
         low, high = sorted((right / claim.factor, right * claim.factor))
         inside = 0.0 if left == right else min(left - low, high - left) if math.isfinite(left) else -math.inf
@@ -210,18 +328,42 @@ def _margin(claim: Claim, pair: tuple[Point, Point]) -> float:
     return gap / max(abs(left), abs(bound)) if math.isfinite(gap) else gap
 
 
-def _numbers(claim: Claim, pair: tuple[Point, Point], shared: Sequence[str]) -> str:
-    """Both sides with the sign that is true of them, in as many digits as it takes to be true of what is printed."""
+def _numbers(claim: Claim, one: Comparison, shared: Sequence[str]) -> str:
+    """Both means with the sign that is true of them, in as many digits as it takes, and what was decided by."""
     scale = f"{claim.factor:.15g}"
     factor = "" if claim.factor == 1.0 or claim.compare == "within" else f"{scale} · "
     width = f" up to a factor {scale}" if claim.compare == "within" and claim.factor != 1.0 else ""
-    there = ", ".join(f"{name} {pair[0].labels[name]}" for name in shared)
-    holds = _margin(claim, pair) > 0.0
-    sign = _SIGNS[claim.compare][not holds]
-    shown = {d: (_rounded(pair[0], d), _rounded(pair[1], d)) for d in _DIGITS}
-    digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, shown[d]) > 0.0) == holds)
-    sides = f"{_mean(pair[0], digits)} {sign} {factor}{_mean(pair[1], digits)}{width}"
-    return f"{sides}{f' at {there}' if there else ''}"
+    there = ", ".join(f"{name} {one.left.labels[name]}" for name in shared)
+    above = _margin(claim, one.left, one.right) > 0.0
+    sign = _SIGNS[claim.compare][not above]
+    shown = {d: (_rounded(one.left, d), _rounded(one.right, d)) for d in _DIGITS}
+    digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, *shown[d]) > 0.0) == above)
+    sides = f"{_mean(one.left, digits)} {sign} {factor}{_mean(one.right, digits)}{width}"
+    said = [f"{sides}{f' at {there}' if there else ''}", *_reasons(claim, one)]
+    return "; ".join(said)
+
+
+def _reasons(claim: Claim, one: Comparison) -> list[str]:
+    """What a comparison was decided by, or why it was not."""
+    decision = one.decision
+    if decision.exact:
+        return ["exact"]
+    found = []
+    if not math.isnan(decision.slack.low):
+        mean, low, high = decision.slack
+        if claim.compare == "less":
+            mean, low, high = -mean, -high, -low
+        name = "difference" if claim.compare != "within" else "distance from the nearer end"
+        paired = "paired " if isinstance(claim.right, Side) else ""
+        spread = spread_text(mean, low, high) if high > low else ""
+        found.append(f"{paired}{name} " + f"{power_text(mean)}{spread}".replace("-", "−"))
+    elif decision.n == 1:
+        found.append("one seed has no interval")
+    elif decision.n:
+        found.append("infinite at some seeds")
+    if one.lacking:
+        found.append(f"{one.lacking} of {one.lacking + decision.n} seeds lack a side")
+    return found
 
 
 def _rounded(point: Point, digits: int) -> Point:

@@ -807,4 +807,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        return Secret, (self.name, *(held for held in self._held if isinstance(held, dict)))\n",
         (f"{_LEAVES}::test_no_record_and_no_root_leave_with_a_run_or_a_plan",),
     ),
+    # Studies --------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a claim decided by its mean alone",
+        "studies/differences.py",
+        "all(slack.low > 0.0 or",
+        "all(slack.mean > 0.0 or",
+        ("tests/studies/test_studies.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
+    ),
 )

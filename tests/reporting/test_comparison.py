@@ -114,7 +114,7 @@ def test_a_claim_is_not_called_certified(folders: Path, tmp_path: Path, undrawn:
     claimed = decentral_dp.run(printed, out=tmp_path / "printed")
     found = compare(folders / "a", claimed)
     assert found.budgets.loc["printed", "claimed"] == claimed.result.privacy.claimed_epsilon
-    budgets = dict(comparison_tables(found)[1].rows)
+    budgets = dict(comparison_tables(found)[0].rows)
     assert budgets["claimed by a paper, not certified"][0] == "–"
     assert budgets["guarantee"][1].startswith("provable, as printed")
     with pytest.raises(InputError, match="a run has no folder"):
@@ -160,12 +160,45 @@ def test_the_page_has_everything_and_loads_nothing(
     assert sorted(p.name for p in (tmp_path / "runs" / "compare").iterdir()) == [*("comparison.html", "comparison.png")]
 
 
+def test_ranges_of_other_records_come_last_and_folded(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five features' ranges on one side and six of another data set on the other: eleven rows that nobody compares."""
+    pair = []
+    for k, features in enumerate((["age", "pulse", "sugar", "weight", "height"], [f"pixel_{j}" for j in range(6)])):
+        copy_of = shutil.copytree(folders / "ab"[k], tmp_path / f"records_{k}")
+        file = copy_of / "scenario.toml"
+        text = re.sub(r"^scale = .*\n", "", file.read_text(), flags=re.MULTILINE)
+        ranges = "".join(f"{name} = {{ low = 0.0, high = 1.0 }}\n" for name in features)
+        file.write_text(f"{text}\n[problem.scale]\n{ranges}")
+        pair.append(copy_of)
+    found = compare(*pair)
+    tables = comparison_tables(found)
+    assert [table.title for table in tables] == [
+        "Budgets",
+        "Last metrics",
+        "What differs in the settings",
+        "Ranges that differ",
+    ]
+    settings = dict(tables[2].rows)
+    assert settings["problem.scale.…"] == ["5 ranges", "6 ranges"]
+    assert "privacy.epsilon" in settings
+    assert len(tables[3].rows) == 11
+    assert len(found.settings) == len(settings) - 1 + 11
+    carry_out(pair, tmp_path / "out", [])
+    said = capsys.readouterr().out
+    assert "pixel_3" not in said
+    assert said.index("test_accuracy") < said.index("privacy.epsilon")
+    page = (tmp_path / "out" / "comparison.html").read_text()
+    assert page.index("<summary>Ranges that differ (11)</summary>") < page.index("pixel_<wbr>")
+
+
 def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
     twin = shutil.copytree(folders / "a", tmp_path / "a")
     found = compare(folders / "a", twin)
     assert [run.name for run in found.runs] == [f"{folders.name}/a", f"{tmp_path.name}/a"]
     assert found.settings.empty
-    assert comparison_tables(found)[0].nothing == "Nothing: the settings are the same."
+    assert comparison_tables(found)[2].nothing == "Nothing: the settings are the same."
 
 
 @pytest.mark.parametrize(

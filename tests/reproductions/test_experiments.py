@@ -84,7 +84,12 @@ def test_intervals_are_students() -> None:
     found = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
     assert found.value == 3.0
     assert found.high - 3.0 == pytest.approx(2.776445 * math.sqrt(0.5), rel=1e-6)
-    assert over_seeds([4.0]) == exactly(4.0)
+    # Of one repetition nothing is known but itself, and no claim is reproduced by it.
+    alone = over_seeds([4.0])
+    assert alone.value == 4.0
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.high)
+    assert Check("x", alone, (-math.inf, math.inf)).words == "undecided"
     assert math.isnan(over_seeds([]).value)
 
 
@@ -94,8 +99,15 @@ def test_a_claim_holds_only_where_its_whole_interval_is_in_the_window() -> None:
     assert "∈" in check.numbers
     narrow = check._replace(window=(0.95, 1.3))
     assert not narrow.holds
-    assert narrow.words == "not reproduced"
-    assert "∉" in narrow.numbers
+    assert narrow.words == "undecided"
+    assert "not wholly in" in narrow.numbers
+    beside = check._replace(window=(1.3, 1.5))
+    assert (beside.words, beside.holds) == ("not reproduced", False)
+    assert "∉" in beside.numbers
+    outcomes = {(check,): "reproduced", (check, narrow): "undecided: 1 of 2 claims hold"}
+    outcomes[check, narrow, beside] = "not reproduced: 1 of 3 claims hold"
+    for checks, words in outcomes.items():
+        assert Finding("e", "t", "s", rows_of(0.0), checks, (), 0.0).words == words
     assert Check("x", exactly(2.0), (2.0, 2.0)).holds
     assert Check("x", exactly(1.0038), (0.0, 1.0)).numbers == "1.0038 ∉ [0, 1]"
     assert Check("x", exactly(-2e-7), (-math.inf, 1e-6)).numbers == "−2e−7 ∈ (−∞, 1e−6]"

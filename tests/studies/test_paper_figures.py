@@ -123,3 +123,104 @@ def test_the_label_beside_the_panels_is_at_their_middle(found: Findings, name: s
     middle = (min(p.y0 for p in panels) + max(p.y1 for p in panels)) / 2
     assert (high.y0 + high.y1) / 2 == pytest.approx(middle, abs=1.0)
     assert 0.0 <= high.y0 < high.y1 <= figure.bbox.height
+
+
+def panels_of(found: Findings, name: str, **changes: Any) -> Any:
+    study = found.study.model_copy(update={"width": None, **changes})
+    plot = next(plot for plot in study.plots if plot.name == name)
+    with package_style():
+        figure = study_plots._drawn(plot, found.axes, found.summary, found.cells, study)
+        assert figure is not None
+        figure.draw_without_rendering()
+    return figure
+
+
+def said_of(figure: Any) -> str:
+    return " ".join(" ".join(text.get_text() for text in figure.texts).split())
+
+
+MORE: dict[str, Any] = {
+    "scenario": "quadratic",
+    "kind": "plan",
+    "set": {"algorithm.rounds": 2},
+    "grid": {
+        "topology.kind": ["ring", "star"],
+        "topology.agents": [6, 12],
+        "algorithm.rounds": [2, 3],
+        "problem.seed": [1, 2],
+    },
+    "plots": [
+        {"name": "gap", "x": "spectral_gap", "y": "rounds", "lines": "topology.kind", "where": {"problem.seed": 1}},
+        {
+            "name": "same",
+            "x": "topology.agents",
+            "y": "rounds",
+            "lines": "topology.kind",
+            "panels": "algorithm.rounds",
+            "where": {"problem.seed": 1},
+        },
+        {"name": "many", "x": "spectral_gap", "y": "rounds", "lines": "topology.kind"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    content = {**MORE, "set": {}}
+    return decentral_dp.study(content, out=tmp_path_factory.mktemp("more") / "out", jobs=1)
+
+
+def test_what_a_picture_leaves_out_is_said_and_told_apart_by_markers(more: Findings) -> None:
+    """x is the same for both numbers of rounds, and differs with the number of agents."""
+    figure = panels_of(more, "gap")
+    assert said_of(figure).endswith("Also varies: agents, rounds.")
+    drawn = [line for line in figure.axes[0].lines if len(line.get_xdata())]
+    markers = {line.get_marker() for line in drawn}
+    assert len(markers) == 2
+    for line in drawn:
+        assert len(set(line.get_ydata())) == 1  # one number of rounds
+        assert len(line.get_xdata()) == 2  # both numbers of agents
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["ring", "star", "rounds 2", "rounds 3"]
+    both = said_of(panels_of(more, "many"))
+    assert both.endswith("Also varies: agents, rounds, seed.")
+    assert more.folder is not None
+    page = (more.folder / "report.html").read_text()
+    assert "<figcaption>Also varies: agents, rounds.</figcaption>" in page
+
+
+def test_lines_that_coincide_are_said_and_points_stay_at_their_numbers_without_bars(more: Findings) -> None:
+    figure = panels_of(more, "same")
+    assert said_of(figure).endswith("These coincide: ring, star.")
+    for ax in figure.axes:
+        assert [line.get_xdata().tolist() for line in ax.lines if len(line.get_xdata())] == [[6.0, 12.0]] * 2
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["rounds: 2", "rounds: 3"]
+
+
+def test_points_with_bars_stand_side_by_side_which_is_said() -> None:
+    found = decentral_dp.study(
+        {
+            "scenario": "quadratic",
+            "seeds": 2,
+            "grid": {"topology.kind": ["ring", "star"], "algorithm.rounds": [2, 4]},
+            "plots": [{"name": "loss", "x": "algorithm.rounds", "y": "upper_loss", "lines": "topology.kind"}],
+        },
+        jobs=1,
+    )
+    figure = panels_of(found, "loss")
+    assert "Points of one place stand side by side." in said_of(figure)
+    first, second = (line.get_xdata().tolist() for line in figure.axes[0].lines if line.get_linestyle() == "-")
+    assert first != second
+
+
+def test_a_foot_can_be_left_out_and_panels_have_the_height_asked_for(more: Findings) -> None:
+    assert "coincide" not in said_of(panels_of(more, "same", foot=False))
+    for width in (None, 3.3):
+        figure = panels_of(more, "same", foot=False, height=1.1, width=width)
+        for ax in figure.axes:
+            assert ax.bbox.height / figure.dpi == pytest.approx(1.1, abs=0.02)
+
+
+def test_a_variant_names_its_panel_by_itself() -> None:
+    titles = [study_plots.panel_title(axis, value) for axis, value in (("variant", "private"), ("topology", "ring"))]
+    assert titles == ["private", "topology: ring"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.page import trusted
 from decentral_dp.reporting.page.figures import figures
-from decentral_dp.reporting.page.markup import Html, join, tag
+from decentral_dp.reporting.page.markup import Html, join, tag, unbroken
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statement import AgentBudget, PrivacyStatement
 
@@ -146,9 +146,9 @@ def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column]) -> H
     groups = list(dict.fromkeys(column.group for column in columns))
     spans = [(group, [c for c in columns if c.group == group]) for group in groups]
     claimed = [c.group.startswith("Claimed") for c in columns]
-    heads = [tag("th", g, colspan=str(len(of)), scope="colgroup") for g, of in spans]
+    heads = [tag("th", unbroken(g), colspan=str(len(of)), scope="colgroup") for g, of in spans]
     first = tag("tr", tag("th", "Agent", rowspan="2", scope="col"), *heads)
-    second = tag("tr", *(tag("th", column.name, scope="col") for column in columns))
+    second = tag("tr", *(tag("th", unbroken(column.name), scope="col") for column in columns))
     rows = []
     for name, shown in body:
         cells = [tag("td", s, class_="claimed" if c else "number") for s, c in zip(shown, claimed, strict=True)]

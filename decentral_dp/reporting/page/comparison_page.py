@@ -67,4 +67,6 @@ def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
     ]
     shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="wrapped")
     shown = tag("div", shown, class_="wide")
+    if table.folded:
+        return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
     return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]

@@ -33,7 +33,19 @@ def join(parts: Iterable[Part], between: str = "") -> Html:
 
 def breakable(text: str) -> Html:
     """Text whose names may be broken after an underscore, or a dot between keys, where a column is narrow."""
-    return join(re.split(r"(?<=_)|(?<=\.)(?=[a-z])", text), "<wbr>")
+    return join((unbroken(part) for part in re.split(r"(?<=_)|(?<=\.)(?=[a-z])", text)), "<wbr>")
+
+
+# A number, and what it is the value of: "δ = 1e-5", "0.590 ± 0.02".
+_NUMBERS = re.compile(r"((?:\S+ = )?[-−]?\d[\d.]*(?:e[-+]?\d+)?(?: ± [\d.]+)?)")
+
+
+def unbroken(text: str) -> Html:
+    """Text of which no number is broken over two lines, however narrow its column is."""
+    parts = _NUMBERS.split(text)
+    return join(
+        tag("span", part, class_="unbroken") if k % 2 and len(part) > 1 else part for k, part in enumerate(parts)
+    )
 
 
 def formula(text: str) -> Html:
