@@ -5,6 +5,7 @@ While a run is under way its folder holds `scenario.toml`, `result.json` with th
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
                 on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
+                {"part": [A, B], …}: released values in a file of their own, with its digest.
                 {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
@@ -41,7 +42,7 @@ from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, TENS
 from decentral_dp.simulation.interrupted_run import Found, computed_on, given, machine
 from decentral_dp.simulation.job_summary import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.kept_releases import KeptReleases
+from decentral_dp.simulation.kept_releases import Digests, KeptReleases
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import IN_PROGRESS, plain
 from decentral_dp.simulation.run_folder import resolved_toml, versions
@@ -76,7 +77,8 @@ class RunInProgress:
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
         after = 0 if found is None or found.saved is None else found.saved[0]
-        self._releases = KeptReleases(self._place, job, after) if job.scenario.run.keep_releases else None
+        whole = {} if found is None else found.releases
+        self._releases = KeptReleases(self._place, job, after, whole) if job.scenario.run.keep_releases else None
         self._journal = (self._place / JOURNAL).open("ab")
         if found is not None:
             # A line that was cut off was never acted on, and must not run into the next one.
@@ -111,6 +113,11 @@ class RunInProgress:
         """Whether released values are written."""
         return self._releases is not None
 
+    @property
+    def parts(self) -> Digests:
+        """Digests of the parts in which released values lie; none where they are not kept."""
+        return {} if self._releases is None else self._releases.digests
+
     def passed(self, s: Snapshot, rows: Sequence[Row]) -> None:
         """Write what is due. rows: all that was measured so far."""
         self._reached = max(self._reached, s.round)
@@ -119,7 +126,8 @@ class RunInProgress:
             ending or self._releases.due(s.round) or time.monotonic() >= self._next_save
         ):
             # Before the state that goes on behind them.
-            self._releases.collect(s.round, s.drain(ending))
+            for part, told in self._releases.collect(s.round, s.drain(ending)):
+                self._write(part=part, digest=told)
         if s.divergence is not None:
             return
         if time.monotonic() >= self._next_save:

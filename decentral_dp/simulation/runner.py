@@ -26,10 +26,9 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.charged_again import all_released, charged_again
 from decentral_dp.simulation.event_writers import check_installed, logged
-from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
+from decentral_dp.simulation.interrupted_run import Found, before_damage, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build, hosted
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.kept_releases import intact
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
@@ -212,7 +211,7 @@ def resume(
 
         first = made(load(scenario_begun(folder)))
         check_installed(first.scenario.run.log or ())
-        root, found = continued(found, first, folder), intact(found, first, folder)
+        root, found = continued(found, first, folder), before_damage(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
             if states_are_elsewhere(job.scenario, job.shards):
@@ -256,7 +255,7 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
         if job.scenario.seed is None and kept.keeps_secret:
             result = RunResult(done.result.privacy, {**done.result.content, "root_was_kept": True})
             done = replace(done, result=result)
-        write_contents(done, folder)
+        write_contents(done, folder, kept.parts)
     except KeyboardInterrupt:
         if kept.discard():
             raise

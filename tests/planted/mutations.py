@@ -17,6 +17,7 @@ _CLIPS = "tests/problems/bilevel/test_problems_sensitivity.py"
 _GRANULAR = "tests/constants/test_granular.py"
 _AGAIN = "tests/simulation/test_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
 _NOISE = "tests/simulation/test_noise_and_records.py"
+_RELEASES = "tests/simulation/test_kept_releases.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 
@@ -600,6 +601,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    secret = s.seed is None\n",
         "    secret = False\n",
         ("tests/simulation/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
+    ),
+    # Files of a run under way ---------------------------------------------------------------------------------------
+    Mutation(
+        "parts of released values that are taken for whole because they are there",
+        "simulation/kept_releases.py",
+        "if first != end or intact(path, digests.get((first, after))) is None:",
+        "if first != end or not path.is_file():",
+        (f"{_RELEASES}::test_every_flipped_bit_of_a_part_is_seen",),
+    ),
+    Mutation(
+        "parts of released values that are joined unread",
+        "simulation/kept_releases.py",
+        "content = intact(part, expected)\n",
+        "content = part.read_bytes()\n",
+        (f"{_RELEASES}::test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result",),
+    ),
+    Mutation(
+        "the last release in the part before it",
+        "simulation/kept_releases.py",
+        "border = first_index(self._job, t)",
+        "border = first_index(self._job, t + 1)",
+        (f"{_RELEASES}::test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them",),
     ),
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(

@@ -380,3 +380,11 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(
         _assert_same(decentral_dp.resume(folder), whole)
     else:
         assert not folder.exists()
+
+
+def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    _cut_off(small, folder, 6)
+    path = folder / "result.json"
+    path.write_text(path.read_text().replace('"interrupted"', '"interruqted"'))
+    _assert_same(decentral_dp.resume(folder), _uninterrupted(small))
