@@ -18,6 +18,7 @@ from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.result import plain, read_result
 
@@ -96,6 +97,7 @@ def resumed(out: Path | None, expected: str) -> Played:
         if out is not None and not out.parent.is_dir():
             raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
         return Played(expected)
+    regular(out, "--out")
     try:
         content = json.loads(out.read_text(encoding="utf-8"))
         interrupted = content["status"] == "interrupted"

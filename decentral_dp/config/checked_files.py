@@ -7,6 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from decentral_dp.config.schema import Scenario
+from decentral_dp.files.regular import regular
 
 # Letters of a label.
 _LONGEST = 200
@@ -23,7 +24,7 @@ def keep_label(path: Path, label: str) -> Path:
 def label_of(path: Path) -> str | None:
     """What was said of the file as it is now; None where it was not checked, or has changed since."""
     try:
-        content = json.loads(_beside(path).read_text(encoding="utf-8"))
+        content = json.loads(regular(_beside(path), "scenario").read_text(encoding="utf-8"))
         label, digest = content["label"], content["digest"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

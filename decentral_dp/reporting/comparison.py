@@ -337,11 +337,18 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 def _rows(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(regular(path, "compare"))
+        if not set(_NOTHING) <= set(frame):
+            return _NOTHING
+        kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
+        if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty")]:
+            raise ValueError(f"its column {wrong[0]} has other values than text")
+        return frame.astype({"round": "int64", "value": "float64"})
+    except InputError:
+        raise
     except FileNotFoundError:
         return _NOTHING
-    except (ValueError, OSError) as error:  # Arrow's errors are among these.
+    except (ValueError, TypeError, RuntimeError, OSError) as error:  # Arrow's errors are among these.
         raise broken(path, error) from None
-    return frame if set(_NOTHING) <= set(frame) else _NOTHING
 
 
 def _sentence(reason: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
+import os
 import platform
 import shutil
 import tempfile
@@ -75,7 +76,7 @@ def _made(folder: Path) -> Path | None:
 def check_writable(folder: Path) -> None:
     """Refuse before the run what could not be written after it; leaves nothing behind."""
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(
                 f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder."
             )
