@@ -340,7 +340,7 @@ def _rows(path: Path) -> pd.DataFrame:
         if not set(_NOTHING) <= set(frame):
             return _NOTHING
         kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
-        if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty")]:
+        if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty") or frame[n].isna().any()]:
             raise ValueError(f"its column {wrong[0]} has other values than text")
         return frame.astype({"round": "int64", "value": "float64"})
     except InputError:

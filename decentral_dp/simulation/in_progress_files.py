@@ -18,7 +18,10 @@ TENSORBOARD = "tensorboard"
 
 
 def locked(folder: Path) -> IO[bytes]:
-    lock = regular(folder / IN_PROGRESS / LOCK, str(folder)).open("ab")
+    path = regular(folder / IN_PROGRESS / LOCK, str(folder))
+    if path.is_dir():
+        raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")
+    lock = path.open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

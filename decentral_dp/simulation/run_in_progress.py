@@ -22,6 +22,7 @@ nothing is released twice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -217,7 +218,9 @@ class RunInProgress:
         shutil.rmtree(self._place)
 
     def close(self) -> None:
-        self._journal.close()
+        # On a full disk what a failed write has left is written once more here, and must not hide why the run ended.
+        with contextlib.suppress(OSError):
+            self._journal.close()
         self._lock.close()
 
 
@@ -243,11 +246,31 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
     try:
         _begin(folder, job, keep_secret)
         return RunInProgress(folder, job, lock)
-    except BaseException:
+    except BaseException as error:
         # Nothing was released, and nothing stays.
         lock.close()
         _remove(folder)
+        if isinstance(error, OSError):
+            raise not_begun(folder, error) from error
         raise
+
+
+def not_begun(folder: Path, error: OSError) -> OSError:
+    """What is said where a folder cannot be written before anything is released."""
+    return OSError(
+        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {mended(error)}, "
+        "then run it again."
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether there is no room for what was to be written."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def mended(error: OSError) -> str:
+    """What to do about a file that could not be written."""
+    return "Make room" if is_full(error) else "Mend that"
 
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:

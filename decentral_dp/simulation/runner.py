@@ -34,7 +34,7 @@ from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.run_extension import lengthened
 from decentral_dp.simulation.run_folder import check_writable, write_contents
-from decentral_dp.simulation.run_in_progress import RunInProgress, begin
+from decentral_dp.simulation.run_in_progress import RunInProgress, begin, is_full, mended, not_begun
 from decentral_dp.simulation.run_numbers import result_of
 from decentral_dp.simulation.spending_curve import SPENT, evaluated_rounds, priced, spent_after
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
@@ -270,13 +270,15 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
             if isinstance(error, OSError):
                 raise OSError(
                     f"{folder} could not be written ({error}). Up to round {kept.released} of {job.rounds} may have "
-                    f'been released. Make room, then "decentral-dp resume {folder}" goes on.'
+                    f'been released. {mended(error)}, then "decentral-dp resume {folder}" goes on.'
                 ) from error
             if isinstance(error, UserCodeError):
                 raise UserCodeError(
                     f"{error} Up to round {kept.released} of {job.rounds} may have been released, and is on record in "
                     f"{folder}."
                 ) from error
+        elif isinstance(error, OSError) and is_full(error):
+            raise not_begun(folder, error) from error
         raise
     kept.complete()
     _draw(folder)
