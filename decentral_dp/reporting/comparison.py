@@ -342,6 +342,8 @@ def _rows(path: Path) -> pd.DataFrame:
         kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
         if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty") or frame[n].isna().any()]:
             raise ValueError(f"its column {wrong[0]} has other values than text")
+        if wrong := [n for n in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[n])]:
+            raise ValueError(f"its column {wrong[0]} has other values than numbers")
         return frame.astype({"round": "int64", "value": "float64"})
     except InputError:
         raise

@@ -213,6 +213,7 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
 
 def test_what_show_prints_of_a_scenario_is_one(command: Command, tmp_path: Path) -> None:
     """Kept in a file elsewhere it runs: shipped files by their whole paths, other things of that name as comments."""
+    pytest.importorskip("torch")
     for name in ("own_csv", "own_losses", "quadratic", "hyper_cleaning", "biased_regularisation"):
         shown = command("show", name).out
         (tmp_path / "mine.toml").write_text(shown, encoding="utf-8")

@@ -624,6 +624,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "border = first_index(self._job, t + 1)",
         (f"{_RELEASES}::test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them",),
     ),
+    Mutation(
+        "a run under way whose status is damaged, taken for complete and removed",
+        "simulation/result.py",
+        'return status in ("ok", "diverged", "budget_reached") if begun else status not in _INCOMPLETE',
+        "return status not in _INCOMPLETE",
+        ("tests/simulation/test_resume.py::test_a_damaged_status_is_no_complete_run",),
+    ),
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(
         "solutions of a path that nothing certifies",
