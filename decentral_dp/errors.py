@@ -41,14 +41,19 @@ def _written_out(c: str) -> str:
     return c.encode("unicode_escape").decode("ascii") if obeyed else c
 
 
-def readable(message: str) -> str:
-    """A message that a terminal may print, and that quotes no more of what was given than one can read."""
+def readable(message: str, lines: bool = True) -> str:
+    """A message that a terminal may print, and that quotes no more of what was given than one can read.
+
+    Args:
+        message: a sentence.
+        lines: whether ends of lines and tabulators stay.
+    """
 
     def cut(word: re.Match[str]) -> str:
         most = _PATH if "/" in word[0] else _WORD
         return word[0] if len(word[0]) <= most else f"{word[0][:76]} …"
 
-    short = re.sub(rf"\S{{{_WORD},}}", cut, printable(message))
+    short = re.sub(rf"\S{{{_WORD},}}", cut, printable(message, lines))
     return short if len(short) <= _LONGEST else f"{short[: _LONGEST - 2]} …"
 
 
@@ -67,7 +72,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(readable(str(message)))
+        super().__init__(readable(str(message), lines=False))
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error

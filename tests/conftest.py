@@ -40,8 +40,8 @@ BASE: dict[str, Any] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-on-ray", action="store_true", help="run every golden scenario on Ray, not one of each kind")
-    choices = ["all", "record", *map(str, range(slow_tests.PARTS))]
-    parser.addoption("--slow", choices=choices, help="which slow tests to run: all, or one of 24 parts, from 0")
+    choices = ["all", "none", "record", *map(str, range(slow_tests.PARTS))]
+    parser.addoption("--slow", choices=choices, help="which slow tests to run: all, none, or one of 24 parts, from 0")
 
 
 def pytest_configure(config: pytest.Config) -> None:

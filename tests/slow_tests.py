@@ -1,7 +1,8 @@
 """Tests that take long: the whole suite runs one in twenty-four of them, another one every day; `--slow all` runs all.
 
 Which they are stands in `slow_tests.txt`. A test that is not listed runs every time, and so does one whose file, name
-or folder is given on the command line. `--slow record` runs all and writes the list anew.
+or folder is given on the command line. `--slow none` runs none of them; `--slow record` runs all and writes the list
+anew.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class SlowTests:
     """A plugin of pytest that leaves slow tests out, or finds out which they are.
 
     Args:
-        chosen: the part that runs, "all", or "record".
+        chosen: the part that runs, "all", "none", or "record".
     """
 
     def __init__(self, chosen: str) -> None:
@@ -44,14 +45,14 @@ class SlowTests:
         self._seconds: Counter[str] = Counter()
 
     def pytest_report_header(self) -> str:
-        whole = self._chosen in ("all", "record")
-        which = "all" if whole else f"part {int(self._chosen) + 1} of {PARTS}; --slow all runs all"
+        whole, part = self._chosen in ("all", "record"), _number(self._chosen)
+        which = "all" if whole else "none" if part < 0 else f"part {part + 1} of {PARTS}; --slow all runs all"
         return f"slow tests: {which}"
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if self._chosen in ("all", "record"):
             return
-        part, here = parts(), int(self._chosen)
+        part, here = parts(), _number(self._chosen)
         left_out = [i for i in items if part.get(i.nodeid, here) != here]
         config.hook.pytest_deselected(items=left_out)
         out = {i.nodeid for i in left_out}
@@ -65,6 +66,11 @@ class SlowTests:
             return
         slow = sorted(n for n, s in self._seconds.items() if s >= LONG and not n.startswith(ALWAYS))
         LIST.write_text("\n".join(slow) + "\n", encoding="utf-8")
+
+
+def _number(chosen: str) -> int:
+    """The part that runs, which no test is in where none is to run."""
+    return int(chosen) if chosen.isdecimal() else -1
 
 
 def configure(config: pytest.Config) -> None:

@@ -18,6 +18,7 @@ from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.regular import regular
 from decentral_dp.files.salt import new_salt
 
 INTERRUPTED = "interrupted"
@@ -84,6 +85,7 @@ def found_so_far(out: Path, mark: Callable[[bytes], str]) -> tuple[list[Attacked
         raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
     if not out.exists():
         return [], new_salt()
+    regular(out, "--out")
     try:
         content = json.loads(out.read_text(encoding="utf-8"))
         cut_off, attacked = content["status"] == INTERRUPTED, content["fingerprint"]

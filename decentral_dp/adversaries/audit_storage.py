@@ -19,6 +19,7 @@ from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.regular import regular
 from decentral_dp.files.salt import new_salt
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.result import plain, read_result
@@ -102,6 +103,7 @@ def resumed(out: Path | None, mark: Callable[[bytes], str]) -> Played:
             raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
         salt = new_salt()
         return Played(mark(salt), salt.hex())
+    regular(out, "--out")
     try:
         content = json.loads(out.read_text(encoding="utf-8"))
         # One of an earlier version has no salt, and is of another state of the package.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -131,7 +132,9 @@ def _key(system: System) -> str:
 
 def can_go_on(folder: Path) -> bool:
     """Say whether a folder is new or empty, or holds a table that was begun."""
-    return not folder.exists() or (folder.is_dir() and (not any(folder.iterdir()) or (folder / TABLE).is_file()))
+    return not os.path.lexists(folder) or (
+        folder.is_dir() and (not any(folder.iterdir()) or (folder / TABLE).is_file())
+    )
 
 
 def _kept(folder: Path, settings: Sequence[Any]) -> dict[str, Row]:
@@ -140,7 +143,7 @@ def _kept(folder: Path, settings: Sequence[Any]) -> dict[str, Row]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(regular(path, "--out").read_text(encoding="utf-8"))
         rows, theirs = dict(content["rows"]), content["settings"]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"--out: {path} cannot be read; give another folder.") from None

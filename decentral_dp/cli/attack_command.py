@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rich.table import Table
@@ -15,7 +16,7 @@ from decentral_dp.simulation.plan_text import console
 
 def require_new(out: Path) -> None:
     """Refuse, before anything is run, a file that is there or has no folder to go to."""
-    if out.exists():
+    if os.path.lexists(out):
         raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
     if not out.parent.is_dir():
         raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")

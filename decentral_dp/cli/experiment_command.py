@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,8 +80,8 @@ def write_finding(finding: Finding, folder: Path) -> list[Path]:
 
 def require_free(names: Sequence[str], folder: Path) -> None:
     """Refuse a folder in which something would be written over."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out: {folder} is a file; give a folder, which is made where there is none.")
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise InputError(f"--out: {folder} is no folder; give one, which is made where there is none.")
     for path in (folder / f"{name}.{ending}" for name in names for ending in ("parquet", "png")):
         if path.exists():
             raise InputError(f"--out: {path} exists already, and nothing is written over; give another folder.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def _cells(certified: Array, exact: Array) -> list[str]:
 
 def require_new(folder: Path) -> None:
     """Refuse a folder that holds something."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
 
 

@@ -23,7 +23,9 @@ class LiveBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        # Early versions of rich end a line even where there is no bar.
+        if not self._bar.disable:
+            self._bar.stop()
 
 
 # Seconds that are measured before the rest is told, and seconds below which nobody needs to be told.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from decentral_dp.errors import InputError, Stopped, quoted
+from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_events import RunEvent
@@ -67,7 +67,13 @@ def opened(log: str | None) -> Iterator[list[RunLog]]:
         if log == ON_STDERR:
             written = RunLog(sys.stderr)
         else:
-            written = RunLog(stack.enter_context(regular(Path(log), "--log").open("a", encoding="utf-8")))
+            try:
+                file = regular(Path(log), "--log").open("a", encoding="utf-8")
+            except OSError as error:
+                raise InputError(
+                    f"--log: {quoted_path(log)} cannot be written ({error.strerror}). Give another file."
+                ) from None
+            written = RunLog(stack.enter_context(file))
         try:
             yield [written]
         except BaseException as error:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from decentral_dp.config.schema import Scenario
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of_file
 
 # Letters of a label.
@@ -30,7 +31,7 @@ def keep_label(path: Path, label: str) -> Path:
 def label_of(path: Path) -> str | None:
     """What was said of the file as it is now; None where it, or what it imports, was not checked or has changed."""
     try:
-        content = json.loads(_beside(path).read_text(encoding="utf-8"))
+        content = json.loads(regular(_beside(path), "scenario").read_text(encoding="utf-8"))
         label, digest, form = content["label"], content["digest"], content.get("form")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -58,7 +58,7 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     dtypes: dict[str, Any] = dict.fromkeys(names, np.float64) | dict.fromkeys(text, str)
     try:
         with warnings.catch_warnings():
-            # pandas only warns when every row is longer than the header.
+            # pandas at most warns when every row is longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 path,
@@ -72,6 +72,8 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
             )
     except (ValueError, MemoryError, pd.errors.ParserWarning) as error:
         _explain(path, header, names, error)
+    if _is_too_long(path, len(header)):
+        _explain(path, header, names)
     if frame.empty:
         raise InputError(f"{where} has a header but no records.")
     features = np.ascontiguousarray(frame[list(names)].to_numpy(dtype=np.float64))
@@ -140,6 +142,17 @@ def read_header(path: Path, where: str) -> list[str]:
             f"{where} has the column name {twice!r} more than once or empty; give every column its own name."
         )
     return names
+
+
+def _is_too_long(path: Path, columns: int) -> bool:
+    """Whether the first record has more cells than there are columns."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = (row for row in csv.reader(file, skipinitialspace=True) if any(row))
+        try:
+            next(rows)
+            return len(next(rows, [])) > columns
+        except (UnicodeDecodeError, csv.Error):
+            return False
 
 
 def _explain(path: Path, header: list[str], names: tuple[str, ...], cause: Exception | None = None) -> NoReturn:

@@ -32,7 +32,7 @@ from decentral_dp.engines.protocol import (
     Snapshot,
     last_common,
 )
-from decentral_dp.engines.ray_cluster import cluster, started, wanted
+from decentral_dp.engines.ray_cluster import cluster, shows_token, started, wanted
 from decentral_dp.engines.recovery import Recovery
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -155,7 +155,7 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        kept = _Kept(control.saved, -1, self.recovery)
+        kept = _Kept(control.saved, -1, self.recovery, joined=self.address is not None)
         places, cut = [wanted(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
@@ -187,7 +187,7 @@ class RayEngine:
         with cluster(self.address), _actors(ClientActor, arguments, places) as actors:
 
             def everywhere(method: str, *given: Any) -> list[Any]:
-                kept = _Kept(None, -1, self.recovery)
+                kept = _Kept(None, -1, self.recovery, joined=self.address is not None)
                 while True:
                     # Once into the object store, not once for every actor.
                     shared = [ray.put(a) for a in given]
@@ -225,13 +225,17 @@ def _whose(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: Sequen
 
 @dataclass
 class _Kept:
-    """What a driver keeps for the case that an actor is lost. observed: the last round that was."""
+    """What a driver keeps for the case that an actor is lost. observed: the last round that was.
+
+    joined: whether the Ray is somebody else's.
+    """
 
     saved: Saved | None
     observed: int
     recovery: Recovery
     restarts: int = 0
     at: float = field(default_factory=time.monotonic)
+    joined: bool = False
 
     def keep(self, saved: Saved) -> None:
         self.saved, self.restarts, self.at = saved, 0, time.monotonic()
@@ -241,6 +245,11 @@ class _Kept:
         self.restarts += 1
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+            if self.joined and self.saved is None and shows_token():
+                reason = (
+                    f'{reason.rstrip(". ")}. This process shows a token (RAY_AUTH_MODE is "token"), and actors of a '
+                    "Ray that asks for none end at once: set RAY_AUTH_MODE=disabled here where it asks for none"
+                )
             raise ActorLostError(
                 f"{whose} was lost, and actors ended {self.restarts} times "
                 f"{at or f'after round {self.saved.round if self.saved else 0}, without a round more done'}: {reason}"

@@ -28,7 +28,7 @@ def cluster(address: str | None) -> Iterator[None]:
         address: "auto" or "host:port"; None starts a Ray.
 
     Raises:
-        InputError: no Ray is reachable there.
+        InputError: no Ray is reachable there, or none starts.
 
     Limits:
         An already connected driver is used as it is, and left so.
@@ -47,8 +47,9 @@ def cluster(address: str | None) -> Iterator[None]:
         options["address"] = address
     try:
         ray.init(**options)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        raise _unreachable(address, str(error).strip().partition("\n")[0] or type(error).__name__) from error
+    except Exception as error:  # Ray says so of a node that does not start in time.
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise (_not_started(reason) if address is None else _unreachable(address, reason)) from error
     try:
         yield
     finally:
@@ -133,6 +134,18 @@ def _unreachable(address: str | None, reason: str) -> InputError:
         'Start one with "ray start --head", or leave the address out to start one for this run. Where it asks for a '
         "token, set RAY_AUTH_TOKEN to that of its machine, which ~/.ray/auth_token there holds."
     )
+
+
+def _not_started(reason: str) -> InputError:
+    return InputError(
+        f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, join a "
+        "Ray that runs with run.address, or use --engine local, which releases the same values."
+    )
+
+
+def shows_token() -> bool:
+    """Whether this process shows a token to the Ray that it joins."""
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
 def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:

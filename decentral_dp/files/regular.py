@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from decentral_dp.errors import InputError, quoted, quoted_path
@@ -65,6 +67,26 @@ def regular(path: Path, where: str) -> Path:
         raise InputError(f"{where}: {quoted_path(path)} is {kind}; give a regular file.")
     refuse_above(found.st_size, f"{where}: {quoted_path(path)} has", stat.S_ISREG(found.st_mode))
     return path
+
+
+@contextmanager
+def permitted(where: str) -> Iterator[None]:
+    """Say of a file that may not be read that it may not: it is whole, and nothing has to be made again.
+
+    Args:
+        where: begins a refusal.
+
+    Raises:
+        InputError: there is no permission.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        path = quoted_path(error.filename)
+        raise InputError(
+            f"{where}: there is no permission to read and write {path}; give it, for example by "
+            f"chmod u+rwX {path} as its owner, and then the same again."
+        ) from error
 
 
 def is_there(path: Path) -> bool:

@@ -339,11 +339,20 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 def _rows(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_parquet(regular(path, "compare"))
+        if not set(_NOTHING) <= set(frame):
+            return _NOTHING
+        kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
+        if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty") or frame[n].isna().any()]:
+            raise ValueError(f"its column {wrong[0]} has other values than text")
+        if wrong := [n for n in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[n])]:
+            raise ValueError(f"its column {wrong[0]} has other values than numbers")
+        return frame.astype({"round": "int64", "value": "float64"})
+    except InputError:
+        raise
     except FileNotFoundError:
         return _NOTHING
-    except (ValueError, OSError) as error:  # Arrow's errors are among these.
+    except (ValueError, TypeError, RuntimeError, OSError) as error:  # Arrow's errors are among these.
         raise broken(path, error) from None
-    return frame if set(_NOTHING) <= set(frame) else _NOTHING
 
 
 def _sentence(reason: str | None) -> str:

@@ -11,11 +11,12 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
+from decentral_dp.files.regular import regular
 
 
 def scenario_text(folder: Path) -> str:
     path = folder / "scenario.toml"
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    return regular(path, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def read_scenario(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.begun_names import CELLS, STUDY, TABLE
+from decentral_dp.files.regular import regular
 from decentral_dp.simulation.result import IN_PROGRESS
 
 
@@ -87,6 +88,6 @@ def _cell(path: Path) -> InputError:
 
 def _is_interrupted(audit: Path) -> bool:
     try:
-        return bool(json.loads(audit.read_text(encoding="utf-8"))["status"] == "interrupted")
+        return bool(json.loads(regular(audit, "resume").read_text(encoding="utf-8"))["status"] == "interrupted")
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.engines.protocol import Receipts
-from decentral_dp.simulation.in_progress_files import digest, write_synced
+from decentral_dp.simulation.in_progress_files import digest, intact, write_synced
 from decentral_dp.simulation.saved_values import Home, UnreadableError, from_bytes, to_bytes
 
 STATES = "states"
@@ -87,8 +87,8 @@ class AgentStates:
     def _read(self, t: int) -> Any:
         """What lies in a file; None where it is not what was written."""
         try:
-            content = self._path(t).read_bytes()
-            return from_bytes(content, self.home) if digest(content) == dict(self.receipts)[t] else None
+            content = intact(self._path(t), dict(self.receipts)[t])
+            return None if content is None else from_bytes(content, self.home)
         except (OSError, UnreadableError):
             return None
 

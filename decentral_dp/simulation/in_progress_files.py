@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import regular
 from decentral_dp.simulation.result import IN_PROGRESS
 
 JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
@@ -19,7 +20,10 @@ OWNERS, OWNERS_FOLDER = 0o600, 0o700
 
 
 def locked(folder: Path) -> IO[bytes]:
-    lock = (folder / IN_PROGRESS / LOCK).open("ab")
+    path = regular(folder / IN_PROGRESS / LOCK, str(folder))
+    if path.is_dir():
+        raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")
+    lock = path.open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -47,3 +51,9 @@ def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 def digest(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
+
+
+def intact(path: Path, expected: str | None) -> bytes | None:
+    """What a file holds; None where that is not what has this digest, or it is no regular file."""
+    content = path.read_bytes() if path.is_file() else b""
+    return content if digest(content) == expected else None

@@ -8,18 +8,20 @@ import json
 import platform
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
+from decentral_dp.files.regular import permitted, regular
 from decentral_dp.models.devices import described
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.agent_records import states_are_elsewhere
-from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked
+from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, intact, locked
 from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.kept_releases import Digests, first_index, whole_until
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.noise_root import noise_root
 from decentral_dp.simulation.result import IN_PROGRESS, is_complete
@@ -42,6 +44,8 @@ class Found:
         rows: what was measured up to there.
         extended: rounds of the run, where they are more than it was begun with.
         windows: rounds that are charged once more, because their root was not kept.
+        states: of the journal, those of this course of the run.
+        releases: digests of the parts of what it released, as they were written.
     """
 
     root: bytes | None
@@ -54,6 +58,8 @@ class Found:
     rows: list[Row]
     extended: int | None = None
     windows: tuple[Window, ...] = ()
+    states: Sequence[dict[str, Any]] = ()
+    releases: Digests = field(default_factory=dict)
 
     def state(self, job: Job) -> Saved | None:
         """Where the run goes on; None where it starts anew, with the same draws.
@@ -84,38 +90,53 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
     """Read the folder of a run that is not complete, and take its lock.
 
     Raises:
-        InputError: there is none, it is under way, or its files are damaged.
+        InputError: there is none, it is under way, or its files are damaged or may not be read.
     """
     place = folder / IN_PROGRESS
-    if not place.is_dir():
-        state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
-        raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
-    lock = locked(folder)
-    if is_complete(folder):
-        # It was killed between its result and the end of its tidying up.
-        lock.close()
-        shutil.rmtree(place)
-        raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
+    with permitted("resume"):
+        if not place.is_dir():
+            state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
+            raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
+        lock = locked(folder)
+        try:
+            if is_complete(folder):
+                # It was killed between its result and the end of its tidying up.
+                shutil.rmtree(place)
+                raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
+            return _read(folder), lock
+        except BaseException:
+            lock.close()
+            raise
+
+
+def _read(folder: Path) -> Found:
+    place = folder / IN_PROGRESS
     try:
-        kept = json.loads((place / ROOT).read_text())
+        kept = json.loads(regular(place / ROOT, "resume").read_text())
         if kept["check"] != digest(str(kept["root"]).encode()):
             raise ValueError(f"{ROOT} is not what was written")
         root = None if kept["root"] is None else bytes.fromhex(kept["root"])
-        if not scenario_begun(folder).read_text(encoding="utf-8").endswith(str(kept.get("ends", ""))):
+        scenario = regular(scenario_begun(folder), "resume").read_text(encoding="utf-8")
+        if not scenario.endswith(str(kept.get("ends", ""))):
             raise ValueError(f"the last line of {BEGUN} is missing")
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
         entries = _entries(place / JOURNAL)
         leased = max((int(e["leased"]) for e in entries if "leased" in e), default=0)
         windows, in_flight = _charged_again(entries)
         extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
-        saved, number, rows = _last_state(place, _states(entries))
+        states = _states(entries)
+        saved, number, rows = _last_state(place, states)
+        # A part that was made once more has the name of the one before.
+        releases = {(int(e["part"][0]), int(e["part"][1])): str(e["digest"]) for e in entries if "part" in e}
+    except (InputError, PermissionError):
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        lock.close()
         raise InputError(
             f"resume: {place} is damaged ({error}), and the run cannot go on. What it may have released is in the "
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
-    return Found(root, drawn_for, computed_by, leased, in_flight, saved, number, rows, extended, windows), lock
+    of_course = (saved, number, rows, extended, windows, states, releases)
+    return Found(root, drawn_for, computed_by, leased, in_flight, *of_course)
 
 
 def scenario_begun(folder: Path) -> Path:
@@ -148,9 +169,25 @@ def continued(found: Found, job: Job, folder: Path) -> bytes | None:
     return found.root
 
 
+def before_damage(found: Found, job: Job, folder: Path) -> Found:
+    """What a folder says of a run, up to the last state before the first value that is not on disk as it was released.
+
+    From there the same draws give the same values.
+    """
+    if not job.scenario.run.keep_releases or found.saved is None:
+        return found
+    place = folder / IN_PROGRESS
+    with permitted("resume"):
+        end = whole_until(place, job, found.releases)
+    if end >= first_index(job, found.saved[0]):
+        return found
+    saved, number, rows = _last_state(place, [e for e in found.states if first_index(job, int(e["round"])) <= end])
+    return replace(found, saved=saved, kept=number, rows=rows)
+
+
 def _entries(path: Path) -> list[dict[str, Any]]:
     """The lines of a journal; a last line that was cut off was never acted on."""
-    lines = path.read_bytes().split(b"\n")
+    lines = regular(path, "resume").read_bytes().split(b"\n")
     entries = [json.loads(line) for line in lines[:-1]]
     if not all(isinstance(e, dict) for e in entries):
         raise ValueError(f"{path.name} has a line that is no object")
@@ -191,21 +228,16 @@ def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[i
 
     parts: list[list[Row]] = []
     for entry in entries:
-        content = _intact(place / f"metrics-{int(entry['saved'])}.parquet", entry["metrics"])
+        content = intact(place / f"metrics-{int(entry['saved'])}.parquet", entry["metrics"])
         if content is None:
             break
         parts.append(list(pd.read_parquet(io.BytesIO(content)).itertuples(index=False, name=None)))
     for n in range(len(parts), 0, -1):
         number = int(entries[n - 1]["saved"])
-        content = _intact(place / f"saved-{number}.npz", entries[n - 1]["digest"])
+        content = intact(place / f"saved-{number}.npz", entries[n - 1]["digest"])
         if content is not None:
             return (int(entries[n - 1]["round"]), content), number, [row for part in parts[:n] for row in part]
     return None, 0, []
-
-
-def _intact(path: Path, expected: str) -> bytes | None:
-    content = path.read_bytes() if path.is_file() else b""
-    return content if digest(content) == expected else None
 
 
 def given(job: Job) -> str:

@@ -7,30 +7,27 @@ release   its index, as in the ledger; 0 is the data-independent start
 values    the coordinates that were released
 
 Rows are in the order of the releases. While the run is under way they lie in parts, `in_progress/releases-A-B.parquet`,
-which hold the indices from A up to, but below, B. The end joins them, in row groups that do not depend on the parts. So
-a run that was cut off and went on leaves the same file as one that was not.
+which hold the indices from A up to, but below, B. The journal has a digest of each. The end joins them, in row groups
+that do not depend on the parts. So a run that was cut off and went on leaves the same file as one that was not.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from decentral_dp.engines.protocol import ReleasedValues
-from decentral_dp.simulation.in_progress_files import OWNERS, write_synced
+from decentral_dp.simulation.in_progress_files import OWNERS, digest, intact, write_synced
 from decentral_dp.simulation.jobs import GossipJob, Job
-from decentral_dp.simulation.result import IN_PROGRESS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from decentral_dp.simulation.interrupted_run import Found
 
 NAME = "releases.parquet"
 # Bytes that are held before they are written, those of a row beside its values, and numbers of a row group at most.
@@ -40,6 +37,10 @@ _ROWS = 2**17
 _PART = re.compile(r"releases-(\d+)-(\d+)\.parquet")
 
 
+# First index and end of a part → digest of its file.
+Digests = Mapping[tuple[int, int], str]
+
+
 class KeptReleases:
     """Writes what is released into the folder of a run.
 
@@ -47,14 +48,20 @@ class KeptReleases:
         place: the folder `in_progress`.
         job: what is run.
         after: the round that the run goes on from; 0 where it starts.
+        digests: of the parts that are there.
     """
 
-    def __init__(self, place: Path, job: Job, after: int) -> None:
-        self._place, self._per_round = place, job.ledger.releases_per_round
+    def __init__(self, place: Path, job: Job, after: int, digests: Digests) -> None:
+        self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
         self._is_shared = not isinstance(job, GossipJob)
-        self._next = _first_index(job, after)
+        self._next = first_index(job, after)
+        self.digests: dict[tuple[int, int], str] = {}
         for first, end, path in _parts(place):
-            if end > self._next or first >= self._next:
+            if end <= self._next and (first, end) in digests:
+                self.digests[first, end] = digests[first, end]
+            elif path.is_dir():
+                shutil.rmtree(path)
+            else:
                 path.unlink()
         agents = 1 if self._is_shared else job.n_agents
         size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * agents * self._per_round
@@ -65,18 +72,25 @@ class KeptReleases:
         """Whether as much is held by now as should be."""
         return t - self._collected >= self._stride
 
-    def collect(self, t: int, values: Sequence[ReleasedValues]) -> None:
-        """Write what was released since the last time. t: rounds that are done."""
+    def collect(self, t: int, values: Sequence[ReleasedValues]) -> Iterator[tuple[list[int], str]]:
+        """Write what was released since the last time. t: rounds that are done.
+
+        Returns:
+            The first index and the end of each part that was written, and the digest of its file.
+        """
         self._collected = t
+        # A run that goes on from here makes the last release of all again, which is therefore in a part of its own.
+        border = first_index(self._job, t)
         # Where a lost actor was started again, it releases once more what is written already, with the same draws.
         fresh = [v for v in values if v.at >= self._next]
-        if not fresh:
-            return
-        first, end = fresh[0].at, fresh[-1].at + 1
-        content = io.BytesIO()
-        self._table(fresh, content)
-        write_synced(self._place / f"releases-{first}-{end}.parquet", content.getvalue(), OWNERS)
-        self._next = end
+        for part in ([v for v in fresh if v.at < border], [v for v in fresh if v.at >= border]):
+            if part:
+                first, end = part[0].at, part[-1].at + 1
+                content = io.BytesIO()
+                self._table(part, content)
+                write_synced(_path(self._place, first, end), content.getvalue(), OWNERS)
+                self._next, self.digests[first, end] = end, digest(content.getvalue())
+                yield [first, end], self.digests[first, end]
 
     def _table(self, fresh: Sequence[ReleasedValues], content: io.BytesIO) -> None:
         import pyarrow as pa
@@ -107,48 +121,71 @@ class KeptReleases:
         pq.write_table(pa.table(columns), content, compression="zstd")
 
 
-def intact(found: Found, job: Job, folder: Path) -> Found:
-    """What a folder says of a run, from its start where values that it has released are missing on disk.
-
-    From there the same draws give the same values.
-    """
-    if not job.scenario.run.keep_releases or found.saved is None:
-        return found
-    end = _first_index(job, 0)
-    for first, after, path in _parts(folder / IN_PROGRESS):
-        if first != end or not _is_whole(path):
-            break
-        end = after
-    whole = end >= _first_index(job, found.saved[0])
-    return found if whole else replace(found, saved=None, kept=0, rows=[])
-
-
-def join(place: Path, path: Path) -> None:
-    """Put the parts together, without ever holding more than a row group.
+def whole_until(place: Path, job: Job, digests: Digests) -> int:
+    """The index before which every released value is on disk as it was written.
 
     Args:
         place: the folder `in_progress`.
+        job: what was run.
+        digests: of the parts, as they were written.
+    """
+    end = first_index(job, 0)
+    for first, after, path in _parts(place):
+        if first != end or intact(path, digests.get((first, after))) is None:
+            break
+        end = after
+    return end
+
+
+def join(place: Path, digests: Digests, path: Path) -> None:
+    """Put the parts together, without ever holding more than one of them and a row group.
+
+    Args:
+        place: the folder `in_progress`.
+        digests: of the parts, as they were written.
         path: of the file to write.
+
+    Raises:
+        RuntimeError: a part is not what was written.
     """
     import pyarrow.parquet as pq
 
-    parts = [part for _, _, part in _parts(place)]
     widest = 1
-    for batch in _batches(parts, ["values"]):
+    for batch in _batches(place, digests, ["values"]):
         widest = max(widest, int(batch.column("values").value_lengths().to_numpy().max(initial=1)))
     rows = max(1, min(_ROWS, _GROUP // widest))
-    schema = pq.read_schema(parts[0])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for table in _regrouped(_batches(parts, None), rows):
+    with pq.ParquetWriter(path, _schema(), compression="zstd") as writer:
+        for table in _regrouped(_batches(place, digests, None), rows):
             writer.write_table(table, row_group_size=rows)
 
 
-def _batches(parts: Sequence[Path], columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    columns = {"agent": pa.int64(), "channel": pa.string(), "round": pa.int64(), "release": pa.int64()}
+    # As Parquet names what is in a list.
+    return pa.schema([*columns.items(), ("values", pa.large_list(pa.field("element", pa.float64())))])
+
+
+def _batches(place: Path, digests: Digests, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """The rows of all parts in their order; what is checked is what is read."""
     import pyarrow.parquet as pq
 
-    for part in parts:
-        with pq.ParquetFile(part) as file:
-            yield from file.iter_batches(batch_size=2**14, columns=columns)
+    for (first, end), expected in sorted(digests.items()):
+        part = _path(place, first, end)
+        content = intact(part, expected)
+        try:
+            if content is None:
+                raise ValueError("another digest than when it was written")
+            with pq.ParquetFile(io.BytesIO(content)) as file:
+                if file.schema_arrow != _schema():
+                    raise ValueError("other columns")
+                yield from file.iter_batches(batch_size=2**14, columns=columns)
+        except (ValueError, OSError) as error:
+            raise RuntimeError(
+                f'{part} is damaged ({error}); remove it, and "decentral-dp resume {place.parent}" makes its values '
+                "again."
+            ) from error
 
 
 def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
@@ -170,7 +207,7 @@ def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def _first_index(job: Job, after: int) -> int:
+def first_index(job: Job, after: int) -> int:
     """The first release of a run that goes on after a round: agents send once more what that round ended with."""
     return after * job.ledger.releases_per_round + (0 if isinstance(job, GossipJob) else 1)
 
@@ -181,12 +218,5 @@ def _parts(place: Path) -> list[tuple[int, int, Path]]:
     return sorted((int(match[1]), int(match[2]), path) for match, path in found)
 
 
-def _is_whole(path: Path) -> bool:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid):
-        return False
-    return True
+def _path(place: Path, first: int, end: int) -> Path:
+    return place / f"releases-{first}-{end}.parquet"

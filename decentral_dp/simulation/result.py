@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # What a run folder holds while its run is not complete.
 IN_PROGRESS = "in_progress"
+_INCOMPLETE = ("running", "interrupted", "failed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,11 +229,13 @@ class RunResult(Mapping[str, Any]):
 
 def is_complete(folder: Path) -> bool:
     """Whether a run folder has its result. One that was killed while it tidied up has, too."""
+    begun = (folder / IN_PROGRESS).is_dir()
     try:
-        status = json.loads((folder / "result.json").read_text(encoding="utf-8"))["status"]
+        status = json.loads(regular(folder / "result.json", str(folder)).read_text(encoding="utf-8"))["status"]
     except (OSError, ValueError, KeyError, TypeError):
-        return not (folder / IN_PROGRESS).is_dir()
-    return status not in ("running", "interrupted", "failed")
+        return not begun
+    # Beside what a run goes on from, a status that no run ends with is a damaged one.
+    return status in ("ok", "diverged", "budget_reached") if begun else status not in _INCOMPLETE
 
 
 def require_complete(folder: Path) -> None:

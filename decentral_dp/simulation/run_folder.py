@@ -79,7 +79,7 @@ def _made(folder: Path) -> Path | None:
 def check_writable(folder: Path) -> None:
     """Refuse before the run what could not be written after it; leaves nothing behind."""
     try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(
                 f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder."
             )
@@ -89,10 +89,11 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"--out: {folder} cannot be written ({error.strerror}). Give another folder.") from None
 
 
-def write_contents(done: Run, folder: Path) -> None:
+def write_contents(done: Run, folder: Path, parts: kept_releases.Digests) -> None:
     """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
 
-    What is small and dear comes first, so that a full disk takes what can be computed again.
+    What is small and dear comes first, so that a full disk takes what can be computed again. parts: of what it
+    released, where that is kept.
     """
     # Where it is removed with the rest if the run is killed here.
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
@@ -111,7 +112,7 @@ def write_contents(done: Run, folder: Path) -> None:
         done.records.to_parquet(partial / "ledger.parquet")
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            kept_releases.join(folder / IN_PROGRESS, partial / kept_releases.NAME)
+            kept_releases.join(folder / IN_PROGRESS, parts, partial / kept_releases.NAME)
             names.append(kept_releases.NAME)
         for name in [*names, "result.json"]:
             (partial / name).replace(folder / name)

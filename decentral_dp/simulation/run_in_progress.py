@@ -6,6 +6,7 @@ which its owner alone may read:
 journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from now on everything up to round L may be
                 released. {"saved": K, "round": t, …}: the state after round t, in files K. {"resumed": K}: the run goes
                 on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
+                {"part": [A, B], …}: released values in a file of their own, with its digest.
                 {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
 noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
@@ -22,6 +23,7 @@ nothing is released twice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -52,7 +54,7 @@ from decentral_dp.simulation.in_progress_files import (
 from decentral_dp.simulation.interrupted_run import Found, computed_on, given, machine
 from decentral_dp.simulation.job_summary import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.kept_releases import KeptReleases
+from decentral_dp.simulation.kept_releases import Digests, KeptReleases
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.result import IN_PROGRESS, plain
 from decentral_dp.simulation.run_folder import resolved_toml, versions
@@ -88,7 +90,8 @@ class RunInProgress:
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
         after = 0 if found is None or found.saved is None else found.saved[0]
-        self._releases = KeptReleases(self._place, job, after) if job.scenario.run.keep_releases else None
+        whole = {} if found is None else found.releases
+        self._releases = KeptReleases(self._place, job, after, whole) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
         self._place.chmod(OWNERS_FOLDER)
         self._journal = (self._place / JOURNAL).open("ab")
@@ -125,6 +128,11 @@ class RunInProgress:
         """Whether released values are written."""
         return self._releases is not None
 
+    @property
+    def parts(self) -> Digests:
+        """Digests of the parts in which released values lie; none where they are not kept."""
+        return {} if self._releases is None else self._releases.digests
+
     def passed(self, s: Snapshot, rows: Sequence[Row]) -> None:
         """Write what is due. rows: all that was measured so far."""
         self._reached = max(self._reached, s.round)
@@ -133,7 +141,8 @@ class RunInProgress:
             ending or self._releases.due(s.round) or time.monotonic() >= self._next_save
         ):
             # Before the state that goes on behind them.
-            self._releases.collect(s.round, s.drain(ending))
+            for part, told in self._releases.collect(s.round, s.drain(ending)):
+                self._write(part=part, digest=told)
         if s.divergence is not None:
             return
         if time.monotonic() >= self._next_save:
@@ -223,7 +232,9 @@ class RunInProgress:
         shutil.rmtree(self._place)
 
     def close(self) -> None:
-        self._journal.close()
+        # On a full disk what a failed write has left is written once more here, and must not hide why the run ended.
+        with contextlib.suppress(OSError):
+            self._journal.close()
         self._lock.close()
 
 
@@ -249,11 +260,31 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
     try:
         _begin(folder, job, keep_secret)
         return RunInProgress(folder, job, lock)
-    except BaseException:
+    except BaseException as error:
         # Nothing was released, and nothing stays.
         lock.close()
         _remove(folder)
+        if isinstance(error, OSError):
+            raise not_begun(folder, error) from error
         raise
+
+
+def not_begun(folder: Path, error: OSError) -> OSError:
+    """What is said where a folder cannot be written before anything is released."""
+    return OSError(
+        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {mended(error)}, "
+        "then run it again."
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether there is no room for what was to be written."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def mended(error: OSError) -> str:
+    """What to do about a file that could not be written."""
+    return "Make room" if is_full(error) else "Mend that"
 
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:

@@ -27,16 +27,15 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.charged_again import all_released, charged_again
 from decentral_dp.simulation.event_writers import check_installed, logged
-from decentral_dp.simulation.interrupted_run import Found, continued, find, scenario_begun
+from decentral_dp.simulation.interrupted_run import Found, before_damage, continued, find, scenario_begun
 from decentral_dp.simulation.job_builder import build, hosted
 from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.kept_releases import intact
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plans import Plan
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.run_extension import lengthened
 from decentral_dp.simulation.run_folder import check_writable, write_contents
-from decentral_dp.simulation.run_in_progress import RunInProgress, begin
+from decentral_dp.simulation.run_in_progress import RunInProgress, begin, is_full, mended, not_begun
 from decentral_dp.simulation.run_numbers import result_of
 from decentral_dp.simulation.spending_curve import SPENT, evaluated_rounds, priced, spent_after
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
@@ -226,7 +225,7 @@ def resume(
         # Wherever the text lies, it names files from the folder of the run.
         first = made(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
         check_installed(first.scenario.run.log or ())
-        root, found = continued(found, first, folder), intact(found, first, folder)
+        root, found = continued(found, first, folder), before_damage(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
             if states_are_elsewhere(job.scenario, job.shards):
@@ -280,7 +279,7 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
         if job.scenario.seed is None and kept.keeps_secret:
             result = RunResult(done.result.privacy, {**done.result.content, "root_was_kept": True})
             done = replace(done, result=result)
-        write_contents(done, folder)
+        write_contents(done, folder, kept.parts)
     except KeyboardInterrupt:
         if kept.discard():
             raise
@@ -295,13 +294,15 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
             if isinstance(error, OSError):
                 raise OSError(
                     f"{folder} could not be written ({error}). Up to round {kept.released} of {job.rounds} may have "
-                    f'been released. Make room, then "decentral-dp resume {folder}" goes on.'
+                    f'been released. {mended(error)}, then "decentral-dp resume {folder}" goes on.'
                 ) from error
             if isinstance(error, UserCodeError):
                 raise UserCodeError(
                     f"{error} Up to round {kept.released} of {job.rounds} may have been released, and is on record in "
                     f"{folder}."
                 ) from error
+        elif isinstance(error, OSError) and is_full(error):
+            raise not_begun(folder, error) from error
         raise
     kept.complete()
     _draw(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -204,7 +205,7 @@ def _folder(out: Path, held: ExitStack) -> Path:
     """out/cells, made if need be, and held for this process. Refuses a folder that holds anything but a study."""
     kept = out / CELLS
     try:
-        if out.exists() and not out.is_dir():
+        if os.path.lexists(out) and not out.is_dir():
             raise InputError(f"--out: {out} is a file. Give a folder.")
         if out.is_dir() and any(out.iterdir()) and not kept.is_dir():
             raise InputError(f"--out: {out} holds something else than a study. Give a new folder, or that of a study.")

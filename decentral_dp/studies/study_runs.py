@@ -24,6 +24,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
@@ -257,8 +258,8 @@ def read(folder: Path, key: str) -> Record | None:
         ('The process was killed.', None)
     """
     try:
-        head, _, rest = (folder / f"{key}.json").read_text(encoding="utf-8").partition("\n")
-    except (OSError, UnicodeDecodeError):
+        head, _, rest = regular(folder / f"{key}.json", "study").read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError):
         return None
     text = rest.removesuffix("\n")
     if head != _digest(text):

@@ -29,6 +29,7 @@ def test_every_slow_test_is_in_one_part_and_others_in_all() -> None:
     assert sorted(n for names, _ in kept for n in names if n in LISTED) == sorted(LISTED)
     assert all(names[-1] == nodes[-1] for names, _ in kept)
     assert all(sorted(names + out) == sorted(nodes) for names, out in kept)
+    assert left("none", nodes) == ([nodes[-1]], nodes[:-1])
     assert left("all", nodes) == left("record", nodes) == (nodes, [])
     assert set(parts().values()) == set(range(PARTS))
 

@@ -213,6 +213,7 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
 
 def test_what_show_prints_of_a_scenario_is_one(command: Command, tmp_path: Path) -> None:
     """Kept in a file elsewhere it runs: shipped files by their whole paths, other things of that name as comments."""
+    pytest.importorskip("torch")
     for name in ("own_csv", "own_losses", "quadratic", "hyper_cleaning", "biased_regularisation"):
         shown = command("show", name).out
         (tmp_path / "mine.toml").write_text(shown, encoding="utf-8")
@@ -612,6 +613,44 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
     again = command("resume", "deep/a")
     assert (again.code, again.err.count("\n")) == (2, 1)
     assert "is complete" in again.err
+
+
+@pytest.mark.parametrize("where", ["loop", "nowhere"])
+def test_a_link_to_nothing_is_no_folder_to_write(command: Command, tmp_path: Path, where: str) -> None:
+    (tmp_path / "link").symlink_to(where if where == "nowhere" else "link")
+    for arguments in (["run", MAIN], ["shards", MAIN]):
+        said = command(*arguments, "--out", "link")
+        assert (said.code, said.err.count("\n")) == (2, 1)
+        assert "--out: link exists already" in said.err
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "no folder"])
+def test_a_log_that_cannot_be_written_is_refused(command: Command, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.jsonl" if kind != "no folder" else tmp_path / "none" / "a.jsonl"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    said = command("run", MAIN, "--log", str(path), "--out", "a", *SMALL)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert 'a.jsonl" cannot be written (' in said.err
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_name_of_two_lines_is_refused_in_one(command: Command) -> None:
+    said = command("plan", "a\nb.toml")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "a\\nb.toml" in said.err
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_an_audit_reads_no_pipe_and_no_device_as_its_file(command: Command, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "out.json"
+    os.mkfifo(path) if kind == "a pipe" else path.symlink_to("/dev/zero")
+    said = command("audit", "quadratic", "--runs", "20", "--out", "out.json")
+    assert said.code == 2
+    assert f'--out: "out.json" is {kind}' in said.err
 
 
 def test_a_full_disk_while_drawing_keeps_the_run(

@@ -21,6 +21,7 @@ _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
+_RELEASES = "tests/simulation/test_kept_releases.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _CHECK = "tests/adversaries/test_check.py"
@@ -699,6 +700,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    secret = s.seed is None\n",
         "    secret = False\n",
         ("tests/simulation/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
+    ),
+    # Files of a run under way ---------------------------------------------------------------------------------------
+    Mutation(
+        "parts of released values that are taken for whole because they are there",
+        "simulation/kept_releases.py",
+        "if first != end or intact(path, digests.get((first, after))) is None:",
+        "if first != end or not path.is_file():",
+        (f"{_RELEASES}::test_every_flipped_bit_of_a_part_is_seen",),
+    ),
+    Mutation(
+        "parts of released values that are joined unread",
+        "simulation/kept_releases.py",
+        "content = intact(part, expected)\n",
+        "content = part.read_bytes()\n",
+        (f"{_RELEASES}::test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result",),
+    ),
+    Mutation(
+        "the last release in the part before it",
+        "simulation/kept_releases.py",
+        "border = first_index(self._job, t)",
+        "border = first_index(self._job, t + 1)",
+        (f"{_RELEASES}::test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them",),
+    ),
+    Mutation(
+        "a run under way whose status is damaged, taken for complete and removed",
+        "simulation/result.py",
+        'return status in ("ok", "diverged", "budget_reached") if begun else status not in _INCOMPLETE',
+        "return status not in _INCOMPLETE",
+        ("tests/simulation/test_resume.py::test_a_damaged_status_is_no_complete_run",),
     ),
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(

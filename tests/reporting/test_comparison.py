@@ -219,6 +219,24 @@ def test_what_is_no_run_is_refused_in_a_sentence(folders: Path, given: list[str]
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("value", [[1.0], [2.0]]),
+        ("round", [1, None]),
+        ("agent", ["mean", None]),
+        ("name", [["loss"], ["loss"]]),
+        ("value", ["a", "b"]),
+    ],
+)
+def test_a_table_that_no_run_wrote_is_refused(folders: Path, tmp_path: Path, column: str, values: list[Any]) -> None:
+    shutil.copytree(folders / "b", tmp_path / "b")
+    frame = {"round": [1, 2], "agent": ["mean", "mean"], "name": ["loss", "loss"], "value": [1.0, 2.0]}
+    pd.DataFrame({**frame, column: values}).to_parquet(tmp_path / "b" / "metrics.parquet")
+    with pytest.raises(InputError, match=r"metrics\.parquet: cannot be read \("):
+        compare(folders / "a", tmp_path / "b")
+
+
 def test_runs_are_named_by_what_differs_where_that_is_little(folders: Path) -> None:
     assert compare(folders / "a", folders / "b").labels == [
         f"rounds = {rounds}, epsilon = {epsilon}"

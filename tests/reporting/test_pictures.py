@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from PIL import Image
 from decentral_dp.reporting.plots.axes import log_axis, title
 from decentral_dp.reporting.plots.margins import RIM, in_a_row
 from decentral_dp.reporting.plots.minor_ticks import draw_minor_ticks_at_once
-from decentral_dp.reporting.plots.style import new_figure, package_style, save_png
+from decentral_dp.reporting.plots.style import Format, new_figure, package_style, save_figure, save_png
 
 INCHES = (5.6, 3.5)
 
@@ -34,6 +35,16 @@ def test_a_picture_is_what_the_canvas_holds() -> None:
         canvas: Any = figure.canvas
         assert np.array_equal(found, np.asarray(canvas.buffer_rgba()))
     assert (found != 255).any()
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_control_characters_are_written_out(tmp_path: Path, ending: Format) -> None:
+    """A font has none of them, and matplotlib's warning would bring them to the terminal."""
+    with package_style():
+        figure = new_figure(*INCHES)
+        figure.subplots().set_xlabel("a ring\x1b[2J\nof two lines")
+        save_figure(figure, tmp_path / "a", [ending])
+        assert figure.axes[0].get_xlabel() == "a ring\\x1b[2J\nof two lines"
 
 
 def test_labels_stand_clear_of_ticks_and_axes_of_each_other() -> None:

@@ -150,6 +150,8 @@ def test_nothing_is_released_before_every_file_is_the_manifests(
     ],
 )
 def test_what_needs_more_than_sums_is_refused(name: str, override: str, said: str, tmp_path: Path) -> None:
+    if name == "auc_digits":
+        pytest.importorskip("torch")
     write_shards(name, tmp_path / "shards")
     free = ["privacy.guarantee='none'"] if "empirical" in override else []
     with pytest.raises(InputError) as refused:

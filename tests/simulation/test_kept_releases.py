@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import decentral_dp
 from decentral_dp.errors import Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.simulation import kept_releases, run_in_progress, runner
+from decentral_dp.simulation import in_progress_files, interrupted_run, kept_releases, run_in_progress, runner
 
 Make = Callable[..., dict[str, Any]]
 ROUNDS = 12
@@ -128,3 +131,151 @@ def test_without_being_asked_nothing_is_kept(scenario: Make, tmp_path: Path) -> 
 
 def _bytes(folder: Path) -> bytes:
     return (folder / kept_releases.NAME).read_bytes()
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def _quick() -> Any:
+    """A run without records, which nothing has to be tried out for."""
+    return decentral_dp.load(
+        "quadratic", [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=5", "run.keep_releases=true", "seed=3"]
+    )
+
+
+def _cut_off_once(folder: Path) -> bytes:
+    """A run that was cut off after round 10, and the file of one that was not."""
+    given = _quick()
+    decentral_dp.run(given, out=folder / "whole")
+    _cut_off(given, folder / "run", 10)
+    return _bytes(folder / "whole")
+
+
+def _copied(folder: Path, name: str) -> tuple[Path, list[Path]]:
+    copy = folder / name
+    shutil.copytree(folder / "run", copy)
+    return copy, sorted((copy / "in_progress").glob("releases-*.parquet"))
+
+
+def _flipped(part: Path, draw: random.Random) -> None:
+    content = bytearray(part.read_bytes())
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    part.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_part_is_seen(tmp_path: Path) -> None:
+    given = _quick()
+    _cut_off(given, tmp_path / "run", 10)
+    found, lock = interrupted_run.find(tmp_path / "run")
+    job, draw, parts = decentral_dp.build(given), random.Random(12), (tmp_path / "run" / "in_progress").glob("rel*")
+    assert interrupted_run.before_damage(found, job, tmp_path / "run") is found
+    for part in sorted(parts):
+        content, first = part.read_bytes(), int(part.stem.split("-")[1])
+        for _ in range(30):
+            _flipped(part, draw)
+            saved = interrupted_run.before_damage(found, job, tmp_path / "run").saved
+            assert saved is None or saved[0] <= first
+            part.write_bytes(content)
+    lock.close()
+
+
+@pytest.mark.parametrize("times", [4, 60])
+def test_no_flipped_bit_of_a_part_reaches_the_file(tmp_path: Path, times: int) -> None:
+    whole, draw = _cut_off_once(tmp_path), random.Random(11)
+    for _ in range(times):
+        folder, parts = _copied(tmp_path, "flipped")
+        _flipped(draw.choice(parts), draw)
+        decentral_dp.resume(folder)
+        assert _bytes(folder) == whole
+        shutil.rmtree(folder)
+
+
+def test_a_part_with_other_values_columns_or_of_no_file_is_made_again(tmp_path: Path) -> None:
+    whole = _cut_off_once(tmp_path)
+
+    def more(path: Path) -> None:
+        frame = pd.read_parquet(path)
+        frame["values"] += 1.0
+        frame.to_parquet(path)
+
+    def other(path: Path) -> None:
+        pd.DataFrame({"values": [1, 2]}).to_parquet(path)
+
+    def pipe(path: Path) -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    def directory(path: Path) -> None:
+        path.unlink()
+        (path / "inside").mkdir(parents=True)
+
+    for which, damage in enumerate((more, other, pipe, directory)):
+        folder, parts = _copied(tmp_path, damage.__name__)
+        damage(parts[which])
+        decentral_dp.resume(folder)
+        assert _bytes(folder) == whole
+
+
+def test_what_is_before_the_damage_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state before the last one is still there: one round is made once more, not ten."""
+    whole = _cut_off_once(tmp_path)
+    folder, _ = _copied(tmp_path, "run-2")
+    parts = [(int(p.stem.split("-")[1]), p) for p in (folder / "in_progress").glob("releases-*.parquet")]
+    max(parts)[1].unlink()
+    seen = []
+    release = ScheduledReleaser.release
+
+    def watched(self: ScheduledReleaser, index: int, values: Any) -> Bundle:
+        seen.append(index)
+        return release(self, index, values)
+
+    monkeypatch.setattr(ScheduledReleaser, "release", watched)
+    decentral_dp.resume(folder)
+    assert _bytes(folder) == whole
+    assert min(seen) == max(parts)[0]
+
+
+def test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result(tmp_path: Path) -> None:
+    given, folder = _quick(), tmp_path / "run"
+    decentral_dp.run(given, out=tmp_path / "whole")
+
+    def damage(done: int, *_: Any) -> None:
+        if done == ROUNDS:
+            part = min((folder / "in_progress").glob("releases-*.parquet"))
+            part.write_bytes(part.read_bytes()[:-1] + b"\0")
+
+    with pytest.raises(RuntimeError, match=r"is damaged \(another digest .* resume"):
+        decentral_dp.run(given, out=folder, progress=damage)
+    decentral_dp.resume(folder)
+    assert _bytes(folder) == _bytes(tmp_path / "whole")
+
+
+def test_a_part_whose_digest_was_written_anew_has_the_columns_of_releases(tmp_path: Path) -> None:
+    _cut_off_once(tmp_path)
+    part = min((tmp_path / "run" / "in_progress").glob("releases-0-*.parquet"))
+    before = in_progress_files.digest(part.read_bytes())
+    pd.DataFrame({"values": [1, 2]}).to_parquet(part)
+    journal = part.with_name("journal.jsonl")
+    journal.write_text(journal.read_text().replace(before, in_progress_files.digest(part.read_bytes())))
+    with pytest.raises(RuntimeError, match=r"is damaged \(other columns\); remove it"):
+        decentral_dp.resume(tmp_path / "run")
+    part.unlink()
+    decentral_dp.resume(tmp_path / "run")
+    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")
+
+
+def test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = _quick()
+    decentral_dp.run(given, out=tmp_path / "whole")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as here:
+        here.setattr(kept_releases, "join", full)
+        with pytest.raises(OSError, match="No space left"):
+            decentral_dp.run(given, out=tmp_path / "run")
+    decentral_dp.resume(tmp_path / "run")
+    assert _bytes(tmp_path / "run") == _bytes(tmp_path / "whole")

@@ -122,7 +122,7 @@ def test_killed_while_its_files_are_put_in_place_it_still_goes_on(
 ) -> None:
     _cut_off(_given(scenario), tmp_path / "run")
 
-    def write(done: Any, folder: Path) -> None:
+    def write(done: Any, folder: Path, parts: Any) -> None:
         (folder / "scenario.toml").write_text(run_folder.resolved_toml(done.scenario))
         shutil.copytree(folder, tmp_path / "killed")
         raise OSError("killed here")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import decentral_dp
 from decentral_dp.config.loading import load
@@ -17,6 +16,7 @@ from decentral_dp.data import scaling
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.run_folder import resolved_toml
 
+torch = pytest.importorskip("torch")
 MAIN = "ring_breast_cancer"
 SCENARIOS = Path(decentral_dp.__file__).parents[1] / "scenarios"
 

@@ -24,7 +24,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.reporting.page import write_report
 from decentral_dp.simulation import interrupted_run, run_in_progress, runner
-from decentral_dp.simulation.result import read_result
+from decentral_dp.simulation.result import is_complete, read_result
 
 Make = Callable[..., dict[str, Any]]
 FILES = ["ledger.parquet", "metrics.parquet", "plots", "report.html", "result.json", "scenario.toml", "state.npz"]
@@ -415,3 +415,12 @@ def test_a_disk_that_is_full_at_any_write_loses_nothing(
         _assert_same(decentral_dp.resume(folder), whole)
     else:
         assert not folder.exists()
+
+
+def test_a_damaged_status_is_no_complete_run(small: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    _cut_off(small, folder, 6)
+    path = folder / "result.json"
+    path.write_text(path.read_text().replace('"interrupted"', '"interruqted"'))
+    assert not is_complete(folder)
+    _assert_same(decentral_dp.resume(folder), _uninterrupted(small))

@@ -191,7 +191,9 @@ def likely(parts: Sequence[Drawn], delta: float, ratio: Array) -> Slack:
         far_p, far_q = _far(part, table)
         exponent = exponent + table.exponent * part.coordinates
         out_p, out_q, randomised = out_p + far_p, out_q + far_q, randomised + _COIN * part.randomised
-    exponent = exponent - np.log(_MIDDLE * delta)
+    # Of the least δ there is no share in float64: then no exponent is enough.
+    with np.errstate(divide="ignore"):
+        exponent = exponent - np.log(_MIDDLE * delta)
     under_p = np.where(out_p <= _OUT_P * delta, exponent, np.inf)
     under_q = np.where(out_q <= _OUT_Q * delta, exponent, np.inf)
     still = sum(part.coordinates for part in parts) == 0.0

@@ -120,7 +120,9 @@ def layout(m: int, edges: NDArray[np.int64]) -> Array:
     if m < 4 or len(edges) >= m * (m - 1) // 2:
         return circle
     ones = np.ones(len(edges))
-    graph = csr_array((ones, (edges[:, 0], edges[:, 1])), shape=(m, m))
+    # Early versions of scipy find paths only where links are numbered in 32 bits.
+    near = edges.astype(np.int32)
+    graph = csr_array((ones, (near[:, 0], near[:, 1])), shape=(m, m))
     hops = shortest_path(graph, directed=False, unweighted=True)
     hops = np.where(np.isfinite(hops), hops, hops[np.isfinite(hops)].max() + 1)
     square = hops**2

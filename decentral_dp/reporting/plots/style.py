@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
+from decentral_dp.errors import printable
 from decentral_dp.reporting.plots.margins import RIM, fill, in_a_row
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def save_png(figure: Figure, path: Path | BinaryIO) -> None:
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
+    _write_out(figure)
     figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
     canvas: Any = figure.canvas
     if in_a_row(figure):
@@ -179,11 +181,22 @@ def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",
         if ending == "png" and ending in formats:
             save_png(figure, file)
         elif ending in formats:
+            _write_out(figure)
             figure.savefig(file, metadata=dict(_UNSAID[ending]))
         else:
             continue
         written.append(file)
     return written
+
+
+def _write_out(figure: Figure) -> None:
+    """Write control characters of a figure's texts out: a font has none, and the warning would hold them."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        said = text.get_text()
+        if not said.isprintable():
+            text.set_text(printable(said))
 
 
 def remove_figure(path: Path) -> None:

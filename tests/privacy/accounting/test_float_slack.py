@@ -14,7 +14,9 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
+import decentral_dp
 from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import float_slack
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
 from decentral_dp.privacy.accounting.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
@@ -334,3 +336,9 @@ def test_a_coordinator_tosses_too_and_spends_what_was_planned() -> None:
     assert (np.mod(base, 1.0) == 0.0).all()
     assert abs(float((sensitivity - base).mean()) - 0.25) < 0.01
     assert (base * cell - 0.3).std() == pytest.approx(scale, rel=0.02)
+
+
+def test_the_least_delta_is_refused_without_a_warning() -> None:
+    """Half of it is nothing in float64, whose logarithm is no number that a warning has to be printed for."""
+    with pytest.raises(InputError, match=r"^privacy\.delta: got 4\.94066e-324, which is less than what sampling"):
+        decentral_dp.plan("recursive_spider", ["privacy.delta=5e-324"])

@@ -1,0 +1,42 @@
+"""A Ray that does not start, and one that loses whoever shows a token: a sentence. No Ray is started here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import ray
+
+import decentral_dp
+from decentral_dp.engines import ray as engine
+from decentral_dp.engines.recovery import Recovery
+from decentral_dp.errors import InputError
+
+
+def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(**_: Any) -> None:
+        raise Exception(
+            "The current node timed out during startup. This could happen because some of the raylet\nfailed."
+        )
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", late)
+    # As one who has decided of tokens, so that this process is left as it was.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(
+        InputError, match=r"^run\.engine: no Ray starts .*timed out during startup.*--engine local"
+    ) as said:
+        decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("mode", ["token", "disabled"])
+def test_actors_that_end_at_once_where_a_token_is_shown_name_it(
+    joined: bool, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    kept = engine._Kept(None, -1, Recovery(restarts=0), joined=joined)
+    with pytest.raises(engine.ActorLostError, match="was lost, and actors ended 1 times") as said:
+        kept.lost(ray.exceptions.RayActorError(), "The actor of agent 0")
+    assert ("set RAY_AUTH_MODE=disabled" in str(said.value)) == (joined and mode == "token")

@@ -1,0 +1,143 @@
+"""Folders of runs under way whose files are none, or may not be read: a sentence at once, and nothing made again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import decentral_dp
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.simulation import run_in_progress, runner
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What waits for a pipe would wait for ever."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        pytest.fail("it waits")
+
+    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _given(**more: Any) -> Any:
+    asked = ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true", "seed=3"]
+    return decentral_dp.load("quadratic", asked)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    def cut(done: int, *_: Any) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(_given(), out=tmp_path / "run", progress=cut)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    "name", ["in_progress/journal.jsonl", "in_progress/noise_root.json", "in_progress/lock", "scenario.toml"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_the_lock_is_free(folder: Path, name: str) -> None:
+    (folder / name).rename(folder / "kept")
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=rf"{Path(name).name}\" is a pipe; give a regular file"):
+        decentral_dp.resume(folder)
+    (folder / name).unlink()
+    (folder / "kept").rename(folder / name)
+    assert decentral_dp.resume(folder).result.status == "ok"
+
+
+def test_a_device_or_a_folder_of_that_name_is_refused_too(folder: Path) -> None:
+    journal = folder / "in_progress" / "journal.jsonl"
+    journal.unlink()
+    journal.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="is a device; give a regular file"):
+        decentral_dp.resume(folder)
+    lock = folder / "in_progress" / "lock"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(InputError, match="lock is a folder; remove it"):
+        decentral_dp.resume(folder)
+
+
+@pytest.mark.parametrize("name", ["in_progress/saved-3.npz", "in_progress/metrics-2.parquet", "result.json"])
+def test_what_can_be_done_without_is(folder: Path, name: str) -> None:
+    assert (folder / name).is_file()
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert decentral_dp.resume(folder).result.status == "ok"
+    assert (folder / "result.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "saved-4.npz", "releases-2-3.parquet", "noise_root.json"])
+def test_what_may_not_be_read_is_not_called_damaged(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running the scenario again in another folder would be a second release."""
+    assert (folder / "in_progress" / name).is_file()
+    opened = Path.open
+
+    def forbidden(self: Path, *mode: Any, **options: Any) -> Any:
+        if self.name == name:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *mode, **options)
+
+    with monkeypatch.context() as here:
+        here.setattr(Path, "open", forbidden)
+        with pytest.raises(InputError, match=rf"no permission .*{name}.*chmod u\+rw") as said:
+            decentral_dp.resume(folder)
+    assert "another folder" not in str(said.value)
+    assert decentral_dp.resume(folder).result.status == "ok"
+
+
+def test_a_disk_that_is_full_before_the_first_round_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as here:
+        here.setattr(run_in_progress.os, "fsync", full)
+        with pytest.raises(OSError, match=r"run could not be written .* Nothing was released.* Make room, then run it"):
+            decentral_dp.run(_given(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_line_that_a_full_disk_holds_back_hides_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be written is tried once more when the journal is closed."""
+    write = run_in_progress.RunInProgress._write
+
+    class Full:
+        def write(self, line: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+        def close(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    def full(self: run_in_progress.RunInProgress, **entry: Any) -> None:
+        if entry.get("leased", 0) > 1:
+            self._journal.close()
+            self._journal = Full()  # type: ignore[assignment]
+            raise OSError(28, "No space left on device")
+        write(self, **entry)
+
+    with monkeypatch.context() as here:
+        here.setattr(run_in_progress.RunInProgress, "_write", full)
+        with pytest.raises(OSError, match=r'Make room, then "decentral-dp resume .*run" goes on'):
+            decentral_dp.run(_given(), out=tmp_path / "run")
+    assert decentral_dp.resume(tmp_path / "run").result.status == "ok"
+    shutil.rmtree(tmp_path / "run")
