@@ -16,6 +16,7 @@ from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
 from decentral_dp.models.devices import described
+from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, key_of, root_of
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, locked
@@ -44,7 +45,7 @@ class Found:
         windows: rounds that are charged once more, because their root was not kept.
     """
 
-    root: bytes | None
+    root: Root | None
     given: str
     versions: dict[str, str]
     leased: int
@@ -98,9 +99,7 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         raise InputError(f"resume: {folder} is complete; give the folder of a run that was interrupted.")
     try:
         kept = json.loads((place / ROOT).read_text())
-        if kept["check"] != digest(str(kept["root"]).encode()):
-            raise ValueError(f"{ROOT} is not what was written")
-        root = None if kept["root"] is None else bytes.fromhex(kept["root"])
+        root = _read_root(kept, folder)
         if not scenario_begun(folder).read_text(encoding="utf-8").endswith(str(kept.get("ends", ""))):
             raise ValueError(f"the last line of {BEGUN} is missing")
         drawn_for, computed_by = str(kept["given"]), {str(k): str(v) for k, v in kept["versions"].items()}
@@ -109,6 +108,9 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
         windows, in_flight = _charged_again(entries)
         extended = max((int(e["extended"]) for e in entries if "extended" in e), default=None)
         saved, number, rows = _last_state(place, _states(entries))
+    except InputError:
+        lock.close()
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         lock.close()
         raise InputError(
@@ -124,7 +126,7 @@ def scenario_begun(folder: Path) -> Path:
     return kept if kept.is_file() else folder / BEGUN
 
 
-def continued(found: Found, job: Job, folder: Path) -> bytes | None:
+def continued(found: Found, job: Job, folder: Path) -> Root | None:
     """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
 
     Raises:
@@ -146,6 +148,35 @@ def continued(found: Found, job: Job, folder: Path) -> bytes | None:
             "last bits, which is a second release. Go on where it was begun, or with the same versions."
         )
     return found.root
+
+
+def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
+    """What a folder says of the root of its noise.
+
+    Args:
+        key: of the root; None where it is not kept.
+        generator: that its noise comes from.
+    """
+    root = None if key is None else key.hex()
+    return {"root": root, "generator": generator, "check": _check_of(root, generator)}
+
+
+def _read_root(kept: dict[str, Any], folder: Path) -> Root | None:
+    # Folders from before secret noise had a generator of its own name none.
+    root, generator = kept["root"], kept.get("generator")
+    if kept["check"] != _check_of(root, generator):
+        raise ValueError(f"{ROOT} is not what was written")
+    known = generator or PHILOX
+    if known not in GENERATORS:
+        raise InputError(
+            f"resume: the noise of {folder} comes from the generator {known!r}, and this version has "
+            f"{' and '.join(GENERATORS)}; go on with the version of decentral_dp that the run was begun with."
+        )
+    return None if root is None else root_of(bytes.fromhex(root), known)
+
+
+def _check_of(root: str | None, generator: str | None) -> str:
+    return digest((f"{root}" if generator is None else f"{generator} {root}").encode())
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
@@ -212,9 +243,9 @@ def given(job: Job) -> str:
     """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
     if job.scenario.seed is not None:
         # The root is that digest already; files are not read a second time.
-        return digest(job.root)
+        return digest(key_of(job.root))
     seeded = job.scenario.model_copy(update={"seed": 0})
-    return noise_root(seeded, job.shards, job.mechanism).hex()
+    return key_of(noise_root(seeded, job.shards, job.mechanism)).hex()
 
 
 def computed_on(job: Job) -> dict[str, str]:
