@@ -67,8 +67,8 @@ class Keystreams:
         if tag not in self._ciphers:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-            # Counter mode is this mode over counters. One call for each draw takes half of the time of two, one of which
-            # sets the counter; and no state of a cipher can be left behind where a signal comes in between.
+            # Counter mode is this mode over counters. A call for each draw takes half of the time of two, the first of
+            # which sets the counter; and a signal in between leaves no state of a cipher behind.
             keys = (_channel_key(key, tag) for key in self._keys)
             self._ciphers[tag] = [Cipher(algorithms.AES(key), modes.ECB()).encryptor() for key in keys]
         return self._ciphers[tag]

@@ -7,7 +7,8 @@ journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from
                 on from there, and what was kept after it is void. {"extended": N}: it has N rounds from now on.
                 {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
-noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when the run is done.
+noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
+                the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
                 records are with their agents, so are the states (`agent_states`), and here are receipts.
 releases-A-B.parquet: released values, where they are kept (`kept_releases`).
