@@ -22,6 +22,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
+from decentral_dp.privacy.randomness import Root
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.simulation.jobs import GossipJob, Job
 
@@ -68,7 +69,7 @@ class Transcript(NamedTuple):
     queries: Mapping[Key, Query]
     residuals: Mapping[str, Array]
     choices: Mapping[Key, float]
-    root: bytes
+    root: Root
 
     @property
     def known(self) -> bool:

@@ -1,10 +1,17 @@
 /* Variates of many keyed streams in one call: to the bit what numpy's generators draw, one stream after another.
 
-   A stream is Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011) with the key of an agent and the counter
-   (block, 0, index, tag), blocks numbered from 1; each block is four 64-bit numbers. numpy turns a number into a normal
-   or exponential variate by a ziggurat of 256 layers (Marsaglia and Tsang, 2000): some bits choose a layer, the others
-   are multiplied by its width, and 99 % of these products are returned as they are. That is done here; for the rest
-   numpy's own function is called. Widths and limits of the layers are read off that function when the module is loaded.
+   Where the numbers come from:
+
+   Philox      Philox4x64-10 (Salmon, Moraes, Dror and Shaw, 2011) with the key of an agent and the counter
+               (block, 0, index, tag), blocks numbered from 1; each block is four 64-bit numbers. Of seeded runs.
+   Keystream   AES-256 in counter mode, by a cipher object of the package `cryptography` that has the key of an agent and
+               a tag: block k is the cipher of the 16 bytes index | k, both big-endian, k from 0; two little-endian
+               numbers each. Of secret runs.
+
+   What is made of them: numpy turns a number into a normal or exponential variate by a ziggurat of 256 layers (Marsaglia
+   and Tsang, 2000): some bits choose a layer, the others are multiplied by its width, and 99 % of these products are
+   returned as they are. That is done here; for the rest numpy's own function is called. Widths and limits of the layers
+   are read off that function when the module is loaded.
 */
 
 #define Py_LIMITED_API 0x030B0000
@@ -21,15 +28,25 @@
 #define BLOCKS 4
 #define NUMBERS (4 * BLOCKS)
 #define LAYERS 256
+/* Numbers of a keystream that are made at a time: at most, and at first where it is not known how many are wanted. */
+#define MOST 2048
+#define FIRST 32
 
 enum { EXPONENTIAL, UNIFORM, NORMAL, KINDS };
 
+/* Numbers that were made and not taken yet; `make` makes more. */
+typedef struct Stream Stream;
+struct Stream {
+    const uint64_t *next, *end;
+    void (*make)(Stream *);
+};
+
 typedef struct {
+    Stream s;
     uint64_t key[2], index, tag;
     uint64_t made; /* blocks so far */
     uint64_t numbers[NUMBERS];
-    Py_ssize_t next;
-} Stream;
+} Philox;
 
 static inline void multiply(uint64_t a, uint64_t b, uint64_t *high, uint64_t *low) {
     unsigned __int128 product = (unsigned __int128)a * b;
@@ -37,7 +54,8 @@ static inline void multiply(uint64_t a, uint64_t b, uint64_t *high, uint64_t *lo
     *low = (uint64_t)product;
 }
 
-static void make_blocks(Stream *s) {
+static void make_philox(Stream *stream) {
+    Philox *s = (Philox *)stream;
     for (int k = 0; k < BLOCKS; k++) {
         uint64_t a = ++s->made, b = 0, c = s->index, d = s->tag, key0 = s->key[0], key1 = s->key[1];
         for (int round = 0; round < 10; round++) {
@@ -57,12 +75,126 @@ static void make_blocks(Stream *s) {
         numbers[2] = c;
         numbers[3] = d;
     }
-    s->next = 0;
+    s->s.next = s->numbers;
+    s->s.end = s->numbers + NUMBERS;
+}
+
+/* So many counters, from this block of this index on. */
+typedef struct {
+    uint64_t index, block;
+    Py_ssize_t n;
+} Counters;
+
+typedef struct {
+    Stream s;
+    bitgen_t bits;
+    PyObject *cipher; /* AES-256 of single blocks */
+    uint64_t index;
+    uint64_t made; /* blocks so far */
+    Py_ssize_t step; /* numbers to be made next, even */
+    int growth; /* of that */
+    bool failed; /* and a Python exception says why */
+    Counters written;
+    PyObject *from, *to; /* views of `counters` and of `numbers`, as long as was last asked for */
+    Py_ssize_t viewed;
+    unsigned char counters[8 * MOST];
+    uint64_t numbers[MOST + 2]; /* the cipher wants room for one block more */
+} Keystream;
+
+static PyObject *update_into;
+static void make_keystream(Stream *s);
+
+static void put_big_endian(unsigned char *at, uint64_t number) {
+    for (int k = 0; k < 8; k++) at[k] = (unsigned char)(number >> (56 - 8 * k));
+}
+
+/* Read the numbers of some bytes where they are, the first byte the lowest. */
+static void read_little_endian(uint64_t *numbers, Py_ssize_t n) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    /* They are read already. */
+    (void)numbers, (void)n;
+#else
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const unsigned char *at = (const unsigned char *)(numbers + i);
+        uint64_t number = 0;
+        for (int k = 0; k < 8; k++) number |= (uint64_t)at[k] << 8 * k;
+        numbers[i] = number;
+    }
+#endif
+}
+
+/* Of the rows of one call most begin at the same counter, under other keys. */
+static void write_counters(Keystream *k) {
+    Counters now = {k->index, k->made, k->step / 2};
+    if (k->written.index == now.index && k->written.block == now.block && k->written.n == now.n) return;
+    for (Py_ssize_t i = 0; i < now.n; i++) {
+        put_big_endian(k->counters + 16 * i, now.index);
+        put_big_endian(k->counters + 16 * i + 8, now.block + (uint64_t)i);
+    }
+    k->written = now;
+}
+
+static void drop_views(Keystream *k) {
+    Py_CLEAR(k->from);
+    Py_CLEAR(k->to);
+    k->viewed = 0;
+}
+
+static Keystream *new_keystream(Py_ssize_t step, int growth) {
+    Keystream *k = PyMem_Calloc(1, sizeof *k);
+    if (!k) return (Keystream *)PyErr_NoMemory();
+    k->s.make = make_keystream;
+    k->step = step;
+    k->growth = growth;
+    return k;
+}
+
+/* Encrypt the next counters; whether it was done, else with a Python exception. */
+static bool encrypt(Keystream *k) {
+    write_counters(k);
+    if (k->viewed != k->step) {
+        drop_views(k);
+        k->from = PyMemoryView_FromMemory((char *)k->counters, 8 * k->step, PyBUF_READ);
+        k->to = PyMemoryView_FromMemory((char *)k->numbers, 8 * k->step + 16, PyBUF_WRITE);
+        if (!k->from || !k->to) return false;
+        k->viewed = k->step;
+    }
+    PyObject *written = PyObject_CallMethodObjArgs(k->cipher, update_into, k->from, k->to, NULL);
+    if (!written) return false;
+    bool done = PyLong_AsSsize_t(written) == 8 * k->step;
+    Py_DECREF(written);
+    if (!done && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the cipher wrote another number of bytes");
+    return done;
+}
+
+/* A call may fail: where a signal comes in between, or no memory is left. What is drawn then is nobody's: the exception
+   stays set, and ends whoever asked for it. Until there, numbers that differ end every rejection. */
+static void make_keystream(Stream *s) {
+    Keystream *k = (Keystream *)s;
+    PyGILState_STATE held = PyGILState_Ensure();
+    k->failed = k->failed || !encrypt(k);
+    PyGILState_Release(held);
+    if (!k->failed) read_little_endian(k->numbers, k->step);
+    else
+        for (Py_ssize_t i = 0; i < k->step; i++) k->numbers[i] = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;
+    k->made += (uint64_t)(k->step / 2);
+    k->s.next = k->numbers;
+    k->s.end = k->numbers + k->step;
+    k->step = k->step * k->growth < MOST ? k->step * k->growth : MOST;
+}
+
+/* Go to a block of the draw with this index. */
+static void position(Keystream *k, PyObject *cipher, uint64_t index, uint64_t block) {
+    k->s.next = k->s.end = NULL;
+    k->cipher = cipher;
+    k->index = index;
+    k->made = block;
+    k->failed = false;
 }
 
 static inline uint64_t next_number(Stream *s) {
-    if (s->next == NUMBERS) make_blocks(s);
-    return s->numbers[s->next++];
+    if (s->next == s->end) s->make(s);
+    return *s->next++;
 }
 
 static uint64_t stream_uint64(void *s) { return next_number(s); }
@@ -151,9 +283,9 @@ static inline Py_ssize_t normals(const uint64_t *numbers, Py_ssize_t n, double *
 static void fill_row(Stream *s, int kind, double *out, Py_ssize_t n) {
     bitgen_t bits = {s, stream_uint64, stream_uint32, stream_double, stream_uint64};
     while (n > 0) {
-        if (s->next == NUMBERS) make_blocks(s);
-        const uint64_t *numbers = s->numbers + s->next;
-        Py_ssize_t most = NUMBERS - s->next < n ? NUMBERS - s->next : n;
+        if (s->next == s->end) s->make(s);
+        const uint64_t *numbers = s->next;
+        Py_ssize_t most = s->end - s->next < n ? s->end - s->next : n;
         Py_ssize_t made = kind == UNIFORM       ? uniforms(numbers, most, out)
                           : kind == EXPONENTIAL ? exponentials(numbers, most, out)
                                                 : normals(numbers, most, out);
@@ -175,61 +307,167 @@ static int get_rows(PyObject *array, int flags, Py_ssize_t rows, Py_buffer *view
     return -1;
 }
 
+/* Arrays of a call: of each row, what its stream has given so far and what is to be filled; and keys, where asked for. */
+typedef struct {
+    Py_buffer used, out, keys;
+    bool keyed;
+} Rows;
+
+static void release_rows(Rows *rows) {
+    PyBuffer_Release(&rows->out);
+    PyBuffer_Release(&rows->used);
+    if (rows->keyed) PyBuffer_Release(&rows->keys);
+}
+
+static int get_all_rows(Rows *rows, PyObject *used, PyObject *out, PyObject *keys) {
+    if (PyObject_GetBuffer(out, &rows->out, PyBUF_WRITABLE | PyBUF_STRIDES) < 0) return -1;
+    Py_ssize_t n = rows->out.ndim == 2 ? rows->out.shape[0] : -1;
+    PyBuffer_Release(&rows->out);
+    rows->keyed = false;
+    if (get_rows(out, PyBUF_WRITABLE, n, &rows->out) < 0) return -1;
+    if (get_rows(used, PyBUF_WRITABLE, n, &rows->used) < 0) {
+        PyBuffer_Release(&rows->out);
+        return -1;
+    }
+    if (keys) {
+        if (get_rows(keys, 0, n, &rows->keys) < 0) {
+            release_rows(rows);
+            return -1;
+        }
+        rows->keyed = true;
+    }
+    if (rows->used.shape[1] == 1 && (!keys || rows->keys.shape[1] == 2)) return 0;
+    PyErr_SetString(PyExc_ValueError, "wanted two numbers of each key, and one of what is used");
+    release_rows(rows);
+    return -1;
+}
+
+static inline void *row_of(const Py_buffer *view, Py_ssize_t r) { return (char *)view->buf + r * view->strides[0]; }
+
+static bool is_kind(int kind) {
+    if (kind >= 0 && kind < KINDS) return true;
+    PyErr_Format(PyExc_ValueError, "no kind of variates has the number %d", kind);
+    return false;
+}
+
 PyDoc_STRVAR(fill_doc, "fill(keys, used, index, tag, kind, out)\n--\n\n"
-                       "Fill row after row with variates of the stream of its key.\n\n"
+                       "Fill row after row with variates of the Philox stream of its key.\n\n"
                        "keys: (b, 2) uint64. used: (b, 1) uint64, numbers taken from each stream so far; advanced. "
                        "index, tag: of the counter. kind: of the variates. out: (b, n) float64.");
 
 static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *keys_array, *used_array, *out_array, *result = NULL;
+    PyObject *keys, *used, *out;
     unsigned long long index, tag;
     int kind;
-    if (!PyArg_ParseTuple(args, "OOKKiO", &keys_array, &used_array, &index, &tag, &kind, &out_array)) return NULL;
-    if (kind < 0 || kind >= KINDS) return PyErr_Format(PyExc_ValueError, "no kind of variates has the number %d", kind);
-    Py_buffer keys, used, out;
-    if (PyObject_GetBuffer(out_array, &out, PyBUF_WRITABLE | PyBUF_STRIDES) < 0) return NULL;
-    Py_ssize_t rows = out.ndim == 2 ? out.shape[0] : -1;
-    PyBuffer_Release(&out);
-    if (get_rows(out_array, PyBUF_WRITABLE, rows, &out) < 0) return NULL;
-    if (get_rows(keys_array, 0, rows, &keys) < 0) goto release_out;
-    if (get_rows(used_array, PyBUF_WRITABLE, rows, &used) < 0) goto release_keys;
-    if (keys.shape[1] != 2 || used.shape[1] != 1) {
-        PyErr_SetString(PyExc_ValueError, "wanted two numbers of each key, and one of what is used");
-        goto release_used;
-    }
+    Rows rows;
+    if (!PyArg_ParseTuple(args, "OOKKiO", &keys, &used, &index, &tag, &kind, &out)) return NULL;
+    if (!is_kind(kind) || get_all_rows(&rows, used, out, keys) < 0) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < rows; r++) {
-        const uint64_t *key = (const uint64_t *)((char *)keys.buf + r * keys.strides[0]);
-        uint64_t *taken = (uint64_t *)((char *)used.buf + r * used.strides[0]);
-        Stream s = {{key[0], key[1]}, index, tag, *taken / 4, {0}, NUMBERS};
+    for (Py_ssize_t r = 0; r < rows.out.shape[0]; r++) {
+        const uint64_t *key = row_of(&rows.keys, r);
+        uint64_t *taken = row_of(&rows.used, r);
+        Philox p = {{NULL, NULL, make_philox}, {key[0], key[1]}, index, tag, *taken / 4, {0}};
         if (*taken % 4) {
-            make_blocks(&s);
-            s.next = (Py_ssize_t)(*taken % 4);
+            make_philox(&p.s);
+            p.s.next += *taken % 4;
         }
-        fill_row(&s, kind, (double *)((char *)out.buf + r * out.strides[0]), out.shape[1]);
-        *taken = 4 * s.made - (uint64_t)(NUMBERS - s.next);
+        fill_row(&p.s, kind, row_of(&rows.out, r), rows.out.shape[1]);
+        *taken = 4 * p.made - (uint64_t)(p.s.end - p.s.next);
     }
     Py_END_ALLOW_THREADS
-    result = Py_NewRef(Py_None);
-release_used:
-    PyBuffer_Release(&used);
-release_keys:
-    PyBuffer_Release(&keys);
-release_out:
-    PyBuffer_Release(&out);
-    return result;
+    release_rows(&rows);
+    return Py_NewRef(Py_None);
+}
+
+PyDoc_STRVAR(fill_secret_doc, "fill_secret(ciphers, used, index, kind, out)\n--\n\n"
+                              "Fill row after row with variates of the keystream of its cipher.\n\n"
+                              "ciphers: list of b, AES-256 of single blocks. used, kind, out: as of `fill`. index: of "
+                              "the draw. Raises what a cipher raises; what was filled until then is not to be used.");
+
+static PyObject *fill_secret(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *ciphers, *used, *index_object, *out;
+    int kind;
+    Rows rows;
+    if (!PyArg_ParseTuple(args, "O!OO!iO", &PyList_Type, &ciphers, &used, &PyLong_Type, &index_object, &kind, &out))
+        return NULL;
+    uint64_t index = PyLong_AsUnsignedLongLong(index_object);
+    if (PyErr_Occurred() || !is_kind(kind) || get_all_rows(&rows, used, out, NULL) < 0) return NULL;
+    Py_ssize_t n = rows.out.shape[1];
+    /* As many as a row takes, and some for its rejections: mostly one call for each row. */
+    Keystream *k = new_keystream(n < MOST - n / 16 - 10 ? (n + n / 16 + 10) / 2 * 2 : MOST, 1);
+    if (k && PyList_Size(ciphers) != rows.out.shape[0]) PyErr_SetString(PyExc_ValueError, "wanted a cipher for each row");
+    else if (k) {
+        for (Py_ssize_t r = 0; r < rows.out.shape[0] && !PyErr_Occurred(); r++) {
+            uint64_t *taken = row_of(&rows.used, r);
+            position(k, PyList_GetItem(ciphers, r), index, *taken / 2);
+            if (*taken % 2) (void)next_number(&k->s);
+            fill_row(&k->s, kind, row_of(&rows.out, r), n);
+            *taken = 2 * k->made - (uint64_t)(k->s.end - k->s.next);
+        }
+    }
+    if (k) drop_views(k);
+    PyMem_Free(k);
+    release_rows(&rows);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static const char *const CAPSULE = "BitGenerator";
+
+static void free_bits(PyObject *capsule) {
+    Keystream *k = PyCapsule_GetContext(capsule);
+    drop_views(k);
+    Py_XDECREF(k->cipher);
+    PyMem_Free(k);
+}
+
+PyDoc_STRVAR(bits_doc, "bits()\n--\n\nThe capsule of a bit generator for numpy; `at` says what it gives.");
+
+static PyObject *bits(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none)) {
+    Keystream *k = new_keystream(FIRST, 4);
+    if (!k) return NULL;
+    k->bits = (bitgen_t){k, stream_uint64, stream_uint32, stream_double, stream_uint64};
+    PyObject *capsule = PyCapsule_New(&k->bits, CAPSULE, free_bits);
+    if (!capsule || PyCapsule_SetContext(capsule, k) < 0) {
+        PyMem_Free(k);
+        return NULL;
+    }
+    return capsule;
+}
+
+PyDoc_STRVAR(at_doc, "at(bits, cipher, index)\n--\n\nPut a bit generator at the beginning of one draw of a keystream.");
+
+static PyObject *at(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *capsule, *cipher, *index_object;
+    if (!PyArg_ParseTuple(args, "OOO!", &capsule, &cipher, &PyLong_Type, &index_object)) return NULL;
+    uint64_t index = PyLong_AsUnsignedLongLong(index_object);
+    if (PyErr_Occurred() || !PyCapsule_GetPointer(capsule, CAPSULE)) return NULL;
+    Keystream *k = PyCapsule_GetContext(capsule);
+    if (!k || k->s.make != make_keystream) {
+        PyErr_SetString(PyExc_ValueError, "wanted a bit generator that `bits` has made");
+        return NULL;
+    }
+    PyObject *before = k->cipher;
+    position(k, Py_NewRef(cipher), index, 0);
+    k->step = FIRST;
+    Py_XDECREF(before);
+    return Py_NewRef(Py_None);
 }
 
 static int prepare(PyObject *module) {
     read_off(EXPONENTIAL, &exponential);
     read_off(NORMAL, &normal);
-    return PyModule_AddIntMacro(module, EXPONENTIAL) < 0 || PyModule_AddIntMacro(module, UNIFORM) < 0 ||
-                   PyModule_AddIntMacro(module, NORMAL) < 0
+    update_into = PyUnicode_InternFromString("update_into");
+    return !update_into || PyModule_AddIntMacro(module, EXPONENTIAL) < 0 ||
+                   PyModule_AddIntMacro(module, UNIFORM) < 0 || PyModule_AddIntMacro(module, NORMAL) < 0
                ? -1
                : 0;
 }
 
-static PyMethodDef methods[] = {{"fill", fill, METH_VARARGS, fill_doc}, {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"fill", fill, METH_VARARGS, fill_doc},
+                                {"fill_secret", fill_secret, METH_VARARGS, fill_secret_doc},
+                                {"bits", bits, METH_NOARGS, bits_doc},
+                                {"at", at, METH_VARARGS, at_doc},
+                                {NULL, NULL, 0, NULL}};
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_variates", "Variates of many keyed streams in one call.", 0, methods, slots, NULL, NULL, NULL};

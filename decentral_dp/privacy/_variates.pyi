@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,3 +10,8 @@ NORMAL: int
 def fill(
     keys: NDArray[np.uint64], used: NDArray[np.uint64], index: int, tag: int, kind: int, out: NDArray[np.float64], /
 ) -> None: ...
+def fill_secret(
+    ciphers: list[Any], used: NDArray[np.uint64], index: int, kind: int, out: NDArray[np.float64], /
+) -> None: ...
+def bits() -> Any: ...
+def at(bits: Any, cipher: Any, index: int, /) -> None: ...

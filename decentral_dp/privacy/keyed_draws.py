@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.randomness import Philox, Streams
 
 try:
     from decentral_dp.privacy import _variates
@@ -48,7 +48,8 @@ class Draws:
     def __init__(self, streams: Streams, index: int, tag: int, rows: slice = slice(None)) -> None:
         self._streams, self._index, self._tag = streams, index, tag
         self._rows = range(*rows.indices(len(streams)))
-        self._keys = streams.keys[rows]
+        source = streams.source
+        self._keys = source.keys[rows] if isinstance(source, Philox) else source.ciphers(tag)[rows]
         self._used = np.zeros((len(self._rows), 1), dtype=np.uint64)
         self._generators: Iterator[np.random.Generator] | None = None
 
@@ -66,7 +67,10 @@ class Draws:
         for law, array in asked:
             kind = getattr(module, law.upper())
             rows = array if array.ndim == 2 else array.reshape(len(array), -1)
-            module.fill(self._keys, self._used, self._index, self._tag, kind, rows)
+            if isinstance(self._keys, list):
+                module.fill_secret(self._keys, self._used, self._index, kind, rows)
+            else:
+                module.fill(self._keys, self._used, self._index, self._tag, kind, rows)
 
     def _fill_by_numpy(self, asked: tuple[tuple[Law, Array], ...]) -> None:
         if self._generators is None:
@@ -93,9 +97,10 @@ def _as_numpy_draws(module: ModuleType) -> bool:
     """Whether the compiled module and the numpy at hand make the same numbers, thousands of each law."""
     streams, ours, numpys = Streams(b"", "comparison", [0, 1]), np.empty((2, 2048)), np.empty((2, 2048))
     asked: tuple[Law, ...] = ("exponential", "uniform", "normal")
+    keys = Draws(streams, 1, 0)._keys
     for tag, law in enumerate(asked):
         used = np.zeros((2, 1), dtype=np.uint64)
-        module.fill(streams.keys, used, 1, tag, getattr(module, law.upper()), ours)
+        module.fill(keys, used, 1, tag, getattr(module, law.upper()), ours)
         Draws(streams, 1, tag)._fill_by_numpy(((law, numpys),))
         if not np.array_equal(ours, numpys):
             return False

@@ -1,8 +1,13 @@
 """Keyed randomness: every draw has its own key, so a retry, a restart or another placement repeats the same draw.
 
-A stream is Philox4×64 keyed by blake2b(root, purpose, agent); before each draw its 256-bit counter is set to
-(0, 0, index, tag), which leaves 2¹²⁸ outputs of room and never advances a shared stream. A fresh draw for a release
-already made would be a second release. Philox is a statistical, not a cryptographic, generator.
+A stream has a key of its root, purpose and agent, and every draw of it a counter of its index and channel, so that
+no draw advances another. A fresh draw for a release already made would be a second release. The root says where its
+numbers come from:
+
+    secret    AES-256 in counter mode under blake2b(purpose, agent), keyed by the root (`keystreams`): a cryptographic
+              generator
+    seeded    Philox4×64 keyed by blake2b(root, purpose, agent), its 256-bit counter set to (0, 0, index, tag), which
+              leaves 2¹²⁸ outputs of room: a statistical generator, of simulations
 """
 
 from __future__ import annotations
@@ -10,11 +15,55 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from decentral_dp.privacy.keystreams import Keystreams
+
+
+@final
+@dataclass(frozen=True)
+class SecretRoot:
+    """The root of draws that nobody is to guess. key: 32 bytes."""
+
+    key: bytes = field(repr=False)
+
+
+# Of bytes alone are those of seeded runs.
+Root = bytes | SecretRoot
+
+# As folders of runs name them.
+PHILOX, AES = GENERATORS = "philox-4x64", "aes-256-ctr"
+
+
+def generator_of(root: Root) -> str:
+    """Return the name of the generator that draws of this root come from.
+
+    Example:
+        >>> generator_of(secret_root()), generator_of(seeded_root(1, b"one scenario"))
+        ('aes-256-ctr', 'philox-4x64')
+    """
+    return AES if isinstance(root, SecretRoot) else PHILOX
+
+
+def key_of(root: Root) -> bytes:
+    """Return the bytes of a root."""
+    return root.key if isinstance(root, SecretRoot) else root
+
+
+def root_of(key: bytes, generator: str) -> Root:
+    """Return the root with these bytes, whose draws come from this one of `GENERATORS`.
+
+    Example:
+        >>> root = secret_root()
+        >>> root_of(key_of(root), generator_of(root)) == root
+        True
+    """
+    return SecretRoot(key) if generator == AES else key
 
 
 def seeded_root(seed: int, scenario: bytes) -> bytes:
@@ -34,14 +83,15 @@ def seeded_root(seed: int, scenario: bytes) -> bytes:
     return _digest(b"seed", seed.to_bytes(16, "little", signed=True), scenario)
 
 
-def secret_root() -> bytes:
-    """Return 256 bits from the operating system.
+def secret_root() -> SecretRoot:
+    """Return a root of 256 bits from the operating system.
 
     Example:
-        >>> len(secret_root())
-        32
+        >>> root = secret_root()
+        >>> len(root.key), root
+        (32, SecretRoot())
     """
-    return os.urandom(32)
+    return SecretRoot(os.urandom(32))
 
 
 @cache
@@ -55,8 +105,8 @@ def tag(name: str) -> int:
     return int.from_bytes(_digest(b"tag", name.encode())[:8], "little")
 
 
-def _digest(*parts: bytes) -> bytes:
-    h = hashlib.blake2b(digest_size=32)
+def _digest(*parts: bytes, key: bytes = b"") -> bytes:
+    h = hashlib.blake2b(digest_size=32, key=key)
     for part in parts:
         # Length prefixes keep different splittings of the same bytes apart.
         h.update(len(part).to_bytes(8, "little"))
@@ -72,6 +122,9 @@ class Streams:
         purpose: such as "noise"; streams of two purposes are independent.
         agents: their numbers.
 
+    Attributes:
+        source: of their numbers.
+
     Example:
         >>> noise = Streams(seeded_root(1, b"scenario"), "noise", agents=[0, 1])
         >>> first = noise.at(0, index=3, tag=tag("y")).random()
@@ -79,25 +132,16 @@ class Streams:
         (False, True)
     """
 
-    def __init__(self, root: bytes, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
-        digests = [_digest(root, purpose.encode(), int(a).to_bytes(8, "little"))[:16] for a in agents]
-        self._bind(np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2).copy())
+    def __init__(self, root: Root, purpose: str, agents: Sequence[int] | NDArray[np.int64]) -> None:
+        each = [(purpose.encode(), int(a).to_bytes(8, "little")) for a in agents]
+        if isinstance(root, SecretRoot):
+            self._bind([_digest(*of_one, key=root.key) for of_one in each], True)
+        else:
+            self._bind([_digest(root, *of_one)[:16] for of_one in each], False)
 
-    def _bind(self, keys: NDArray[np.uint64]) -> None:
+    def _bind(self, keys: list[bytes], secret: bool) -> None:
         self._keys = keys
-        self._bits = np.random.Philox(key=0)
-        # Tuples of Python's integers, which numpy reads one by one three times as fast as those of an array.
-        self._rows: list[tuple[int, ...]] = [tuple(key) for key in keys.tolist()]
-        self._state: Any = {"counter": (0, 0, 0, 0), "key": (0, 0)}
-        self._full: Any = {
-            "bit_generator": "Philox",
-            "state": self._state,
-            "buffer": (0, 0, 0, 0),
-            "buffer_pos": 4,
-            "has_uint32": 0,
-            "uinteger": 0,
-        }
-        self.generator = np.random.Generator(self._bits)
+        self.source = Keystreams(keys) if secret else Philox(np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2))
 
     def mixed(self, secrets: Sequence[bytes]) -> Streams:
         """The same streams under keys that need a secret of each agent as well as the root.
@@ -105,12 +149,13 @@ class Streams:
         Args:
             secrets: one for each agent, in order; an empty one leaves its key as it is.
         """
-        keys = self._keys.copy()
-        for row, secret in enumerate(secrets):
-            if secret:
-                keys[row] = np.frombuffer(_digest(b"agent", keys[row].tobytes(), secret)[:16], dtype=np.uint64)
+        each, secret = list(zip(self._keys, secrets, strict=True)), isinstance(self.source, Keystreams)
         other = Streams.__new__(Streams)
-        other._bind(keys)
+        if secret:
+            other._bind([_digest(b"agent", own, key=key) if own else key for key, own in each], secret)
+        else:
+            # Of a run that was begun when secret noise came from Philox.
+            other._bind([_digest(b"agent", key, own)[:16] if own else key for key, own in each], secret)
         return other
 
     def at(self, row: int, index: int, tag: int) -> np.random.Generator:
@@ -124,22 +169,41 @@ class Streams:
         Returns:
             The generator, valid until the next call.
         """
+        return self.source.at(row, index, tag)
+
+    def __getstate__(self) -> tuple[list[bytes], bool]:
+        return self._keys, isinstance(self.source, Keystreams)
+
+    def __setstate__(self, state: tuple[list[bytes], bool]) -> None:
+        # A copy must own its generator: numpy's pickles would part the generator from the bits it is positioned by.
+        self._bind(*state)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Philox:
+    """The numbers of seeded draws. keys: of the agents' streams, (b, 2)."""
+
+    def __init__(self, keys: NDArray[np.uint64]) -> None:
+        self.keys = keys
+        self._bits = np.random.Philox(key=0)
+        # Tuples of Python's integers, which numpy reads one by one three times as fast as those of an array.
+        self._rows: list[tuple[int, ...]] = [tuple(key) for key in keys.tolist()]
+        self._state: Any = {"counter": (0, 0, 0, 0), "key": (0, 0)}
+        self._full: Any = {
+            "bit_generator": "Philox",
+            "state": self._state,
+            "buffer": (0, 0, 0, 0),
+            "buffer_pos": 4,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, row: int, index: int, tag: int) -> np.random.Generator:
+        """As of `Streams`."""
         self._state["counter"] = (0, 0, index, tag)
         self._state["key"] = self._rows[row]
         self._bits.state = self._full
-        return self.generator
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        """The key of each agent, (b, 2)."""
-        return self._keys
-
-    def __getstate__(self) -> NDArray[np.uint64]:
-        return self._keys
-
-    def __setstate__(self, keys: NDArray[np.uint64]) -> None:
-        # A copy must own its generator: numpy's pickles would part the generator from the bits it is positioned by.
-        self._bind(keys)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        return self._generator

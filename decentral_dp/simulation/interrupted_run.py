@@ -17,6 +17,7 @@ from decentral_dp.engines.protocol import Saved
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import permitted, regular
 from decentral_dp.models.devices import described
+from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, key_of, root_of
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.agent_records import states_are_elsewhere
 from decentral_dp.simulation.in_progress_files import BEGUN, JOURNAL, ROOT, digest, intact, locked
@@ -48,7 +49,7 @@ class Found:
         releases: digests of the parts of what it released, as they were written.
     """
 
-    root: bytes | None
+    root: Root | None
     given: str
     versions: dict[str, str]
     leased: int
@@ -113,9 +114,7 @@ def _read(folder: Path) -> Found:
     place = folder / IN_PROGRESS
     try:
         kept = json.loads(regular(place / ROOT, "resume").read_text())
-        if kept["check"] != digest(str(kept["root"]).encode()):
-            raise ValueError(f"{ROOT} is not what was written")
-        root = None if kept["root"] is None else bytes.fromhex(kept["root"])
+        root = _read_root(kept, folder)
         scenario = regular(scenario_begun(folder), "resume").read_text(encoding="utf-8")
         if not scenario.endswith(str(kept.get("ends", ""))):
             raise ValueError(f"the last line of {BEGUN} is missing")
@@ -145,7 +144,7 @@ def scenario_begun(folder: Path) -> Path:
     return kept if kept.is_file() else folder / BEGUN
 
 
-def continued(found: Found, job: Job, folder: Path) -> bytes | None:
+def continued(found: Found, job: Job, folder: Path) -> Root | None:
     """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
 
     Raises:
@@ -183,6 +182,35 @@ def before_damage(found: Found, job: Job, folder: Path) -> Found:
         return found
     saved, number, rows = _last_state(place, [e for e in found.states if first_index(job, int(e["round"])) <= end])
     return replace(found, saved=saved, kept=number, rows=rows)
+
+
+def written_root(key: bytes | None, generator: str) -> dict[str, Any]:
+    """What a folder says of the root of its noise.
+
+    Args:
+        key: of the root; None where it is not kept.
+        generator: that its noise comes from.
+    """
+    root = None if key is None else key.hex()
+    return {"root": root, "generator": generator, "check": _check_of(root, generator)}
+
+
+def _read_root(kept: dict[str, Any], folder: Path) -> Root | None:
+    # Folders from before secret noise had a generator of its own name none.
+    root, generator = kept["root"], kept.get("generator")
+    if kept["check"] != _check_of(root, generator):
+        raise ValueError(f"{ROOT} is not what was written")
+    known = generator or PHILOX
+    if known not in GENERATORS:
+        raise InputError(
+            f"resume: the noise of {folder} comes from the generator {known!r}, and this version has "
+            f"{' and '.join(GENERATORS)}; go on with the version of decentral_dp that the run was begun with."
+        )
+    return None if root is None else root_of(bytes.fromhex(root), known)
+
+
+def _check_of(root: str | None, generator: str | None) -> str:
+    return digest((f"{root}" if generator is None else f"{generator} {root}").encode())
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
@@ -244,9 +272,9 @@ def given(job: Job) -> str:
     """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
     if job.scenario.seed is not None:
         # The root is that digest already; files are not read a second time.
-        return digest(job.root)
+        return digest(key_of(job.root))
     seeded = job.scenario.model_copy(update={"seed": 0})
-    return noise_root(seeded, job.shards, job.mechanism).hex()
+    return key_of(noise_root(seeded, job.shards, job.mechanism)).hex()
 
 
 def computed_on(job: Job) -> dict[str, str]:

@@ -44,7 +44,7 @@ from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
-from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
@@ -89,7 +89,7 @@ class Job(Protocol):
     budget: Budget
     status: str = "ok"
     reason: str | None = None
-    root: bytes = field(default=b"", repr=False)
+    root: Root = field(default=b"", repr=False)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scenario.title!r}: {self.n_agents} agents, {self.rounds} rounds>"
@@ -125,7 +125,7 @@ class Job(Protocol):
     @property
     def central(self) -> bool: ...  # whether a server asks, so that nobody talks to a neighbour
 
-    def keyed(self, root: bytes) -> Self:
+    def keyed(self, root: Root) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""
         return replace(self, root=root)
 

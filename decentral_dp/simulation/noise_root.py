@@ -14,13 +14,13 @@ from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.randomness import secret_root, seeded_root
+from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 
 # Another version redraws every seeded run: folders say which one theirs was.
 VERSION = 2
 
 
-def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
+def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> Root:
     """The root of every keyed draw of a job.
 
     Equal noise on other records or at other scales would cancel in a difference, so it depends on all that decides
@@ -34,7 +34,7 @@ def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> bytes:
         mechanism: the law of noise.
 
     Returns:
-        32 bytes; from the operating system where the scenario has no seed.
+        32 bytes; secret ones of the operating system where the scenario has no seed.
     """
     if s.seed is None:
         return secret_root()

@@ -9,7 +9,8 @@ journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from
                 {"part": [A, B], …}: released values in a file of their own, with its digest.
                 {"charged_again": [S, L]}: with another root, rounds S to L are released and charged once more.
                 {"unkept": REASON}: no state can be kept. {"ended": STATUS, …}.
-noise_root.json the root of all noise and what it was drawn for, readable by its owner only; gone when the run is done.
+noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
+                the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
                 records are with their agents, so are the states (`agent_states`), and here are receipts.
 releases-A-B.parquet: released values, where they are kept (`kept_releases`).
@@ -38,6 +39,7 @@ from typing import IO, Any
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.randomness import generator_of, key_of
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.in_progress_files import (
@@ -51,7 +53,7 @@ from decentral_dp.simulation.in_progress_files import (
     locked,
     write_synced,
 )
-from decentral_dp.simulation.interrupted_run import Found, computed_on, given, machine
+from decentral_dp.simulation.interrupted_run import Found, computed_on, given, machine, written_root
 from decentral_dp.simulation.job_summary import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.kept_releases import Digests, KeptReleases
@@ -289,8 +291,7 @@ def mended(error: OSError) -> str:
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
-    root = None if secret else job.root.hex()
-    about: dict[str, Any] = {"root": root, "check": digest(str(root).encode()), "given": given(job)}
+    about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": given(job)}
     about["versions"] = machine() | computed_on(job)
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)

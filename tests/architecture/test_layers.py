@@ -79,6 +79,7 @@ ONLY_IN = {
         "studies/study_legend.py",
         "studies/study_plots.py",
     ],
+    "cryptography": ["privacy/keystreams.py"],
     "torch": ["problems", "models"],
 }
 

@@ -17,6 +17,7 @@ import decentral_dp
 from decentral_dp import InputError, build, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import scenario_names
+from decentral_dp.privacy.randomness import SecretRoot
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]
@@ -241,7 +242,9 @@ def test_without_a_seed_noise_is_secret_and_written_nowhere(scenario: Make, tmp_
     assert not np.array_equal(done.released["y"], other.released["y"])
     assert done.result["privacy"]["noise"] == "secret"
     assert "seed" not in tomllib.loads((tmp_path / "a" / "scenario.toml").read_text())
-    root = done.simulation().root
+    drawn = done.simulation().root
+    assert isinstance(drawn, SecretRoot)
+    root = drawn.key
     assert len(root) >= 16
     assert root.hex() not in repr(done.simulation())
     for path in (tmp_path / "a").rglob("*"):

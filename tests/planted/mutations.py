@@ -20,6 +20,8 @@ _AGAIN = "tests/simulation/test_charged_again.py::test_every_release_of_every_pr
 _GUARDS = "tests/audits/test_guards.py"
 _SALT = "tests/files/test_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
+_SECRET = "tests/simulation/test_secret_noise.py"
+_KEYSTREAMS = "tests/privacy/test_keystreams.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/test_kept_releases.py"
 
@@ -159,8 +161,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "batches drawn from the bits of the noise",
         "privacy/randomness.py",
-        "_digest(root, purpose.encode(), ",
-        "_digest(root, ",
+        "(purpose.encode(), int(a)",
+        '(b"", int(a)',
         (f"{_MECHANISMS}::test_purposes_have_streams_of_their_own",),
     ),
     Mutation(
@@ -169,6 +171,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         'if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:',
         "if s.run_graph is not None:",
         ("tests/simulation/test_run_inputs.py::test_another_graph_in_the_file_is_another_to_the_noise",),
+    ),
+    Mutation(
+        "secret noise of the generator of simulations",
+        "privacy/randomness.py",
+        "    return SecretRoot(os.urandom(32))\n",
+        "    return os.urandom(32)  # type: ignore[return-value]\n",
+        (f"{_SECRET}::test_a_run_without_a_seed_draws_from_keystreams_alone",),
+    ),
+    Mutation(
+        "one keystream for all channels",
+        "privacy/keystreams.py",
+        'b"channel" + tag.to_bytes(8, "little")',
+        'b"channel"',
+        (f"{_KEYSTREAMS}::test_no_block_serves_two_draws",),
+    ),
+    Mutation(
+        "one keystream for all rounds",
+        "privacy/keystreams.py",
+        'index.to_bytes(8, "big") + bytes(8)',
+        "bytes(16)",
+        (f"{_KEYSTREAMS}::test_no_block_serves_two_draws",),
+    ),
+    Mutation(
+        "rounds that are a block apart",
+        "privacy/keystreams.py",
+        'index.to_bytes(8, "big") + bytes(8)',
+        'index.to_bytes(16, "big")',
+        (f"{_KEYSTREAMS}::test_no_block_serves_two_draws",),
+    ),
+    Mutation(
+        "a keystream that begins again when more of it is asked for",
+        "privacy/keystreams.py",
+        "encrypted = map(cipher.update, repeat(bytes(8 * _NUMBERS)))",
+        "encrypted = repeat(cipher.update(bytes(8 * _NUMBERS)))",
+        (f"{_KEYSTREAMS}::test_numbers_of_every_width_come_in_order",),
+    ),
+    Mutation(
+        "secret noise of an older run drawn anew when it goes on",
+        "simulation/interrupted_run.py",
+        "known = generator or PHILOX",
+        "known = generator or GENERATORS[1]",
+        ("tests/simulation/test_resume.py::test_secret_noise_of_an_older_version_is_gone_on_with",),
     ),
     Mutation(
         "noise that does not depend on the records",

@@ -30,7 +30,7 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def _numpys(streams: Streams, row: int, index: int, name: str) -> np.random.Generator:
     counter = np.array([0, 0, index, tag(name)], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=streams.keys[row], counter=counter))
+    return np.random.Generator(np.random.Philox(key=streams.source.keys[row], counter=counter))
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the compiled module needs a C compiler")

@@ -21,6 +21,7 @@ from decentral_dp.data.shard_manifest import read_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped
+from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.shard_folder import write_shards
@@ -219,7 +220,7 @@ def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
 def test_secret_noise_takes_the_secret_beside_the_records(shards: Path, tmp_path: Path) -> None:
     content = load(shards / "scenario.toml").model_dump(exclude_unset=True)
     del content["seed"]
-    root = b"r" * 32
+    root = SecretRoot(b"r" * 32)
     one = build(load(content, folder=shards)).keyed(root)
     # The root alone, as a driver has it, does not draw the noise of the run; the same files draw it again.
     assert not same(played(one), played(build(load(*WHOLE)).keyed(root)))

@@ -22,8 +22,10 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation import interrupted_run, run_in_progress, runner
+from decentral_dp.simulation import interrupted_run, noise_root, run_in_progress, runner
+from decentral_dp.simulation.in_progress_files import digest
 from decentral_dp.simulation.result import is_complete, read_result
 
 Make = Callable[..., dict[str, Any]]
@@ -244,7 +246,9 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     _cut_off(small, folder, 6)
     kept = folder / "in_progress" / "noise_root.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    root = bytes.fromhex(json.loads(kept.read_text())["root"])
+    told = json.loads(kept.read_text())
+    root = SecretRoot(bytes.fromhex(told["root"]))
+    assert told["generator"] == "aes-256-ctr"
     done = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
     assert done.simulation().root == root
@@ -253,11 +257,51 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     for channel, value in outcome.last.released.items():
         np.testing.assert_array_equal(done.released[channel], value)
     assert len(rows) == len(done.metrics)
-    assert not any(root.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())
+    assert not any(root.key.hex() in p.read_bytes().decode("latin-1") for p in folder.rglob("*") if p.is_file())
     assert not (folder / "in_progress").exists()
     assert "until the run was complete" in _page(folder)
     decentral_dp.run(small, out=tmp_path / "forgotten", keep_secret=False)
     assert "was written nowhere" in _page(tmp_path / "forgotten")
+
+
+def _generator_recorded(folder: Path, generator: str | None) -> None:
+    """As if the run had been begun with another generator; None by a version that named none."""
+    path = folder / "in_progress" / "noise_root.json"
+    told = json.loads(path.read_text())
+    del told["generator"]
+    named = f"{told['root']}" if generator is None else f"{generator} {told['root']}"
+    told |= {"check": digest(named.encode())} | ({} if generator is None else {"generator": generator})
+    path.write_text(json.dumps(told))
+
+
+def test_secret_noise_of_an_older_version_is_gone_on_with(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its root is one of Philox, and the rounds under way are released again with the same draws."""
+    del small["seed"]
+    root = bytes(range(32))
+    monkeypatch.setattr(noise_root, "secret_root", lambda: root)
+    whole = decentral_dp.run(small)
+    _cut_off(small, tmp_path / "run", 6)
+    monkeypatch.undo()
+    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    _generator_recorded(tmp_path / "run", None)
+    done = decentral_dp.resume(tmp_path / "run")
+    assert done.job.root == root
+    _assert_same(done, whole)
+
+
+def test_a_generator_that_is_not_here_is_refused(small: dict[str, Any], tmp_path: Path) -> None:
+    del small["seed"]
+    _cut_off(small, tmp_path / "run", 6)
+    _generator_recorded(tmp_path / "run", "another-one")
+    with pytest.raises(InputError, match=r"generator 'another-one', and this version has .*; go on with the version"):
+        decentral_dp.resume(tmp_path / "run")
+    # A name that was changed alone is damage.
+    path = tmp_path / "run" / "in_progress" / "noise_root.json"
+    path.write_text(path.read_text().replace("another-one", "philox-4x64"))
+    with pytest.raises(InputError, match="not what was written"):
+        decentral_dp.resume(tmp_path / "run")
 
 
 def _page(folder: Path) -> str:

@@ -20,7 +20,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
-from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder, assemble
 
 # Room for the float64 arithmetic of a scale.
@@ -38,7 +38,7 @@ class PlannedReleaser:
     fixed: whether the plan's scales are those of the noise (a published calibration), instead of prices at scale 1.
     """
 
-    def __init__(self, plan: Ledger, root: bytes, fixed: bool = False) -> None:
+    def __init__(self, plan: Ledger, root: Root, fixed: bool = False) -> None:
         self.plan = plan
         self.recorder = Recorder(1)
         self._fixed = fixed
