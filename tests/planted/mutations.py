@@ -601,6 +601,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    secret = False\n",
         ("tests/simulation/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
     ),
+    # Graphs ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "nodes numbered as they were inserted",
+        "topology/links.py",
+        "    if not are_numbers(names):\n",
+        "    if names:\n",
+        (
+            "tests/topology/test_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
+            "tests/topology/test_numbering.py::test_the_epsilon_of_the_hub_stands_at_its_number",
+        ),
+    ),
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(
         "solutions of a path that nothing certifies",
