@@ -21,6 +21,7 @@ from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.config.shard_components import place_of
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import agent_names
 from decentral_dp.simulation import kept_releases
 from decentral_dp.simulation.result import IN_PROGRESS
 
@@ -100,7 +101,7 @@ def write_contents(done: Run, folder: Path) -> None:
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
-        done.records.to_parquet(partial / "ledger.parquet")
+        done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.job.topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
             kept_releases.join(folder / IN_PROGRESS, partial / kept_releases.NAME)
