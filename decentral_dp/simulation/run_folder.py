@@ -8,7 +8,9 @@ import itertools
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tomli_w
 
+from decentral_dp.bounded import Array
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario, put
@@ -27,6 +30,9 @@ from decentral_dp.simulation.result import IN_PROGRESS
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.runner import Run
+
+# An array is compressed where so many of its numbers shrink to less than this part.
+_SAMPLED, _WORTH = 8192, 0.9
 
 
 def versions() -> dict[str, str]:
@@ -99,7 +105,7 @@ def write_contents(done: Run, folder: Path) -> None:
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
-        np.savez_compressed(partial / "state.npz", allow_pickle=False, **arrays)
+        _write_arrays(partial / "state.npz", arrays)
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.job.topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
@@ -110,6 +116,20 @@ def write_contents(done: Run, folder: Path) -> None:
             (partial / name).replace(folder / name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an .npz, which `numpy.load` reads; each array is compressed only where that is worth its time.
+
+    The state is noise in its last bits: to make it 4 % smaller took two fifths of the run of ten thousand agents.
+    """
+    with zipfile.ZipFile(path, "w", compresslevel=1) as archive:
+        for name, values in arrays.items():
+            middle = values.reshape(-1)[values.size // 2 :][:_SAMPLED].tobytes()
+            smaller = len(zlib.compress(middle, 1)) < _WORTH * len(middle)
+            archive.compression = zipfile.ZIP_DEFLATED if smaller else zipfile.ZIP_STORED
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
 
 
 def resolved_toml(scenario: Scenario) -> str:

@@ -20,7 +20,7 @@ _OTHERS: Mapping[str, str] = MappingProxyType(
         "gradient_norm": "norm of the gradient of the value that is minimised",
         "hypergradient_gap": "‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; of trusted coordinators",
         "loss": "mean loss on train records",
-        "network_epsilon_distance_1": "largest certified ε towards a neighbour; …_2, …_3: towards agents that far apart",
+        "network_epsilon_distance_1": "largest certified ε towards a neighbour; …_2, …_3: that far away",
         "network_epsilon_max": "certified ε of one record towards one other agent, the largest of all pairs",
         "network_epsilon_mean": "certified ε of one record towards one other agent, the mean over all pairs",
         "objective": "F at the published x and y",

@@ -19,6 +19,7 @@ GRAPHS = [{"kind": "ring", "agents": 6}, {"kind": "star", "agents": 6}]
 
 def _study(**keys: Any) -> dict[str, Any]:
     measured = ["network_epsilon_max", "network_epsilon_mean", "network_epsilon_distance_2"]
+    measured += ["network_epsilon_distance_3"]
     return {"scenario": "network_view", "kind": "plan", "measure": measured, "set": {"algorithm.rounds": 5}} | keys
 
 
