@@ -39,8 +39,9 @@ def network(
     """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
     from decentral_dp.cli import network_command as inside
 
-    chosen = [f.value for f in formats or []]
-    inside.carry_out(scenario, override or [], out, coalition or [], beside or [], chosen, width)
+    inside.carry_out(
+        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
+    )
 
 
 def attack(
