@@ -14,6 +14,30 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGE = 1e4
 
 
+def agent_names(labels: Sequence[Any] | None) -> tuple[str, ...]:
+    """The names of agents as their graph calls them; none where these are their numbers.
+
+    Args:
+        labels: of agents 0, 1, …, as in `result.json`.
+
+    Example:
+        >>> agent_names(["Bern", "Zug"]), agent_names(["0", "1"]), agent_names(None)
+        (('Bern', 'Zug'), (), ())
+    """
+    names = tuple(map(str, labels or ()))
+    return () if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)) else names
+
+
+def cut_name(name: str, most: int = 18) -> str:
+    """The name, cut off where it is longer than so many letters.
+
+    Example:
+        >>> cut_name("Zurich"), cut_name("Zurich", 4)
+        ('Zurich', 'Zur…')
+    """
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 def epsilon_text(value: float | None) -> str:
     """Round a budget up: two decimals, or three digits where that would say too little.
 

@@ -17,10 +17,10 @@ _DOUBT = 0.05
 def sentences(found: Inference) -> list[str]:
     """What the numbers say, and do not."""
     out = [_verdict(found)]
-    scored, there = found.each[0], found.job.shards
-    if scored.members + scored.others < (n := int(there.train_counts.sum()) + int(there.test.size)):
+    scored = found.each[0]
+    if scored.members + scored.others < found.eligible:
         out.append(
-            f"Of {n} records {scored.members + scored.others} are scored, drawn at random by a public key: an AUC is "
+            f"Of {found.eligible} records {scored.members + scored.others} are scored, drawn at random by a public key: an AUC is "
             "an estimate of that of all."
         )
     if found.claimed is not None:

@@ -21,10 +21,10 @@ from scipy.sparse.csgraph import shortest_path
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.printed_single_level import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.config.loading import load
+from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.network_accounting import (
     NetworkBudget,
@@ -36,8 +36,10 @@ from decentral_dp.privacy.accounting.network_accounting import (
 from decentral_dp.privacy.accounting.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import GossipJob, Job
+from decentral_dp.topology.graph import few
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,11 +82,6 @@ class NetworkView:
     name: str
     labels: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        worst = epsilon_text(float(np.nanmax(self.certified, initial=0.0)))
-        seen = f"{len(self.pairs.observers)} observers of {len(self.labels)} agents"
-        return f"<NetworkView {self.name!r}: {seen}, ε ≤ {worst} at δ = {delta_text(self.delta)}>"
-
     @property
     def alone(self) -> bool:
         """Whether the observers are all agents, each on its own."""
@@ -102,12 +99,29 @@ class NetworkView:
             return f"{len(named)} agents ({named[0]}, …, {named[-1]})"
         return ("agents " if len(named) > 1 else "agent ") + ", ".join(named)
 
+    def __repr__(self) -> str:
+        observers, most = len(self.pairs.observers), epsilon_text(float(np.nanmax(self.certified)))
+        every = epsilon_text(float(self.certified_total.max()))
+        seen = f"{observers} observer{'s' if observers > 1 else ''} of {len(self.labels)} agents"
+        return f"<NetworkView {self.name!r}: {seen}, ε at most {most} (of every message {every})>"
+
+    def at_distance(self) -> dict[int, float]:
+        """Links between observer and victim → the largest certified ε of the pairs that far apart."""
+        known = ~np.isnan(self.certified)
+        apart, certified = self.distance[known], self.certified[known]
+        return {int(links): float(certified[apart == links].max()) for links in np.unique(apart)}
+
     def to_frame(self) -> pd.DataFrame:
-        """One row for each observer and each victim outside it: the columns of `network.parquet`."""
+        """One row for each observer and each victim outside it: the columns of `network.parquet`.
+
+        observer is text, such as "0+3", and victim a number; observer_name and victim_name are both text, as the graph
+        calls its agents.
+        """
         import pandas as pd
 
         row, victim = np.nonzero(~np.isnan(self.certified))
         names = np.array(["+".join(map(str, members)) for members in self.pairs.observers])
+        called = np.array(["+".join(self.labels[i] for i in members) for members in self.pairs.observers], dtype=object)
         return pd.DataFrame(
             {
                 "observer": names[row],
@@ -119,6 +133,8 @@ class NetworkView:
                 "epsilon_total": self.epsilon_total[victim],
                 "certified_total": self.certified_total[victim],
                 "delta": self.delta,
+                "observer_name": called[row],
+                "victim_name": np.array(self.labels, dtype=object)[victim],
             }
         )
 
@@ -174,17 +190,22 @@ class Unpriced:
 
 def network_view(
     scenario: str | Path | Mapping[str, Any] | Scenario,
-    coalitions: Sequence[Sequence[int]] | None = None,
+    coalitions: Sequence[Sequence[int | str]] | None = None,
     overrides: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
+    problem: Problem | None = None,
+    topology: Any = None,
+    data: Any = None,
 ) -> NetworkView:
     """Price what curious agents learn of the others' records from their neighbours' messages.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        coalitions: sets of agents that pool what they see; by default every agent observes alone.
+        coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
+            observes alone.
         overrides: "table.key=value" with a TOML value.
         progress: called with how many observers are done, and of how many.
+        problem, topology, data: objects that are used instead of those that the scenario names; as in `build`.
 
     Returns:
         The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
@@ -198,13 +219,40 @@ def network_view(
         >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
         ((1, 5), True)
     """
-    return prepare(build(load(scenario, overrides)), coalitions).view(progress)
+    loaded = load_with_records(scenario, overrides, data, topology)
+    return prepare(build(loaded, problem, topology=topology, data=data), coalitions).view(progress)
 
 
-def prepare(planned: Job, coalitions: Sequence[Sequence[int]] | None = None) -> Unpriced:
+def numbered(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:
+    """Sets of agents' numbers, of sets of numbers, or of names as text.
+
+    Raises:
+        InputError: a name that no agent has.
+
+    Example:
+        >>> numbered([["ben", 0], [1]], ["anna", "ben"]), numbered([["1"]], ["0", "1"])
+        ([[1, 0], [1]], [[1]])
+    """
+    number = {label: agent for agent, label in enumerate(labels)}
+    out = []
+    for members in coalitions:
+        if isinstance(members, str):
+            raise InputError(f"network: got the coalition {quoted(members)}; wanted a list of agents. Put it in one.")
+        for agent in members:
+            if isinstance(agent, str) and agent not in number:
+                raise InputError(
+                    f"network: no agent {quoted(agent)}; this graph has {few(list(labels), 'agent')}; name some of "
+                    "them."
+                )
+        out.append([number[agent] if isinstance(agent, str) else agent for agent in members])
+    return out
+
+
+def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
     job, algorithm, problem = _priceable(planned)
-    observers = observer_sets(coalitions, job.n_agents)
+    sets = None if coalitions is None else numbered(coalitions, job.topology.labels)
+    observers = observer_sets(sets, job.n_agents)
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged(rounds[:, None], counts)

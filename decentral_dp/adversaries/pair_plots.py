@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import cut_name, delta_text, epsilon_text
 from decentral_dp.reporting.plots.axes import log_axis
 from decentral_dp.reporting.plots.style import (
     BLUE,
@@ -24,9 +24,11 @@ from decentral_dp.reporting.plots.style import (
     ORANGE,
     PINK,
     VERMILLION,
+    Format,
+    letter_size,
     new_figure,
     package_style,
-    save_png,
+    write_figure,
 )
 from decentral_dp.reporting.text import capitalised, power_text, topology_name
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
     from decentral_dp.adversaries.curious_neighbours import NetworkView
 
+# Of a figure, in inches, where none is asked for.
+_WIDTH = 5.6
 # More agents, or observers, than this are not named beside the map; longer names are cut off.
 NAMED = 40
 LONGEST_NAME = 18
@@ -45,24 +49,42 @@ COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK)
 MARKERS = "os^Dv"
 
 
-def write_pairs(view: NetworkView, folder: Path, others: Mapping[str, NetworkView]) -> list[Path]:
-    """Draw pairs.png and distance.png into `folder`, and topologies.png where there are other graphs to compare."""
-    figures: dict[str, tuple[tuple[float, float], Callable[[Figure], None]]] = {
-        "pairs": ((5.6, 4.6 if len(view.pairs.observers) > 6 else 3.4), lambda f: heat_map(f, view)),
-        "distance": ((5.6, 3.5), lambda f: by_distance(f, view)),
+def write_pairs(
+    view: NetworkView,
+    folder: Path,
+    others: Mapping[str, NetworkView],
+    formats: Sequence[Format] = ("png",),
+    width: float | None = None,
+) -> list[Path]:
+    """Draw "pairs" and "distance" into `folder`, and "topologies" where there are other graphs to compare.
+
+    Args:
+        view: what is drawn.
+        folder: that there is.
+        others: name → the view of another graph.
+        formats: of the files.
+        width: of each figure in inches, in the letters of a paper; by default that of a page of this package.
+
+    Returns:
+        The paths that were written.
+    """
+    figures: dict[str, tuple[float, Callable[[Figure], None]]] = {
+        "pairs": (0.82 if len(view.pairs.observers) > 6 else 0.61, lambda f: heat_map(f, view)),
+        "distance": (0.63, lambda f: by_distance(f, view)),
     }
     if others:
         every = {_graph(view): view, **others}
-        figures["topologies"] = ((5.6, 3.5), lambda f: by_topology(f, every))
+        figures["topologies"] = (0.63, lambda f: by_topology(f, every))
     written = []
-    with package_style(), warnings.catch_warnings():
+    with package_style(paper=width is not None), warnings.catch_warnings():
         # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
         warnings.simplefilter("ignore", UserWarning)
-        for name, (size, draw) in figures.items():
-            figure = new_figure(*size)
+        for name, (height, draw) in figures.items():
+            across = _WIDTH if width is None else width
+            # A narrow figure keeps room for its legend.
+            figure = new_figure(across, max(height * across, 2.4))
             draw(figure)
-            save_png(figure, folder / f"{name}.png")
-            written.append(folder / f"{name}.png")
+            written += write_figure(figure, folder / name, formats)
     return written
 
 
@@ -144,9 +166,8 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     ax.set_ylabel(f"largest certified ε, δ = {delta}")
     curves = [_largest(view.certified, view.distance) for view in views.values()]
     two = [float(largest[links == 2][0]) for links, largest in curves if (links == 2).any()]
-    who = "what one agent learns" if all_alone else "what observers learn"
-    found = f"at two links, certified ε is at most {_between(two)}, by graph" if two else "certified ε by graph"
-    _title(ax, f"{capitalised(who)}: {found}")
+    who = "One agent" if all_alone else "Observers"
+    _title(ax, f"{who}: ε at two links at most {_between(two)}" if two else f"{who}: ε by graph")
 
 
 def _finish(ax: Any, views: Sequence[NetworkView]) -> None:
@@ -158,7 +179,7 @@ def _finish(ax: Any, views: Sequence[NetworkView]) -> None:
     log_axis(ax, "y", values[np.nan_to_num(values) >= floor])
     ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
-    ax.legend(loc="best", fontsize=8)
+    ax.legend(loc="best", fontsize=min(8.0, letter_size("font") - 1.0))
 
 
 def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
@@ -191,18 +212,17 @@ def _observer(view: NetworkView, row: int, between: str) -> str:
 
 
 def _short(name: str, most: int = LONGEST_NAME) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+    return cut_name(name, most)
 
 
 def _story(view: NetworkView) -> str:
     """Whose view, and the largest certified ε next door and far away."""
-    plural = len(view.pairs.observers) == 1 and len(view.pairs.observers[0]) > 1
-    who = f"What {_who(view)} {'learn' if plural else 'learns'}"
+    who = capitalised(_who(view))
     links, largest = _largest(view.certified, view.distance)
     if links.size == 0:
         return f"{who}: nothing"
     places = [f"at {k} {'link' if k == 1 else 'links'}" for k in links]
-    first = f"{who}: certified ε at most {epsilon_text(float(largest[0]))} {places[0]}"
+    first = f"{who}: ε at most {epsilon_text(float(largest[0]))} {places[0]}"
     return first if links.size == 1 else f"{first}, {epsilon_text(float(largest[-1]))} {places[-1]}"
 
 
@@ -213,9 +233,12 @@ def _between(values: Sequence[float]) -> str:
 
 def _title(ax: Any, text: str) -> None:
     # Across the figure: above the axes alone it would run into the colour bar.
-    ax.figure.suptitle(textwrap.fill(text, 58), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
+    size = letter_size("axes.title")
+    # A letter is about half as wide as it is high, and 72 points are an inch.
+    letters = int(ax.figure.get_figwidth() * 72 / (0.55 * size))
+    ax.figure.suptitle(textwrap.fill(text, letters), x=0.02, ha="left", fontsize=size)
 
 
 def _name_ticks(axis: Any, names: Sequence[str]) -> None:
     if len(names) <= NAMED:
-        axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else 8.5)
+        axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else min(8.5, letter_size("font")))

@@ -63,6 +63,7 @@ def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
 class Inference:
     """What an attack on runs of one scenario found. each: run by run, those given first; given: how many those are.
 
+    eligible: how many records could be scored in a run, its train and test records.
     ceiling: what the certified budget allows; claimed: (ε, δ, ceiling) of what a paper says of its own noise, where
     it says something. verdicts, against_claim: attack → verdict.
     """
@@ -70,6 +71,7 @@ class Inference:
     scenario: Scenario
     each: tuple[Attacked, ...]
     given: int
+    eligible: int
     epsilon: float
     delta: float
     ceiling: float
@@ -79,7 +81,7 @@ class Inference:
 
     def __repr__(self) -> str:
         found = "above what is certified" if self.broken else "within what is certified"
-        return f"<Inference {self.job.scenario.title!r}: {len(self.each)} runs, {found}>"
+        return f"<Inference {self.scenario.title!r}: {len(self.each)} runs, {found}>"
 
     @property
     def broken(self) -> bool:
@@ -211,7 +213,7 @@ def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
         said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
         scores = said, at, within_run(said, at)
     return Inference(
-        job.scenario, tuple(each), given, epsilon, delta, ceiling, scores,
+        job.scenario, tuple(each), given, int(job.shards.train_counts.sum() + job.shards.test.size), epsilon, delta, ceiling, scores,
         {name: judge(values, ceiling) for name, values in aucs.items()},
         {} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.cli.arguments import Name, Set
+from decentral_dp.cli.arguments import Name, PictureFormat, Set
 from decentral_dp.errors import InputError, printable
 
 
@@ -24,12 +24,24 @@ def network(
             help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
         ),
     ] = None,
+    formats: Annotated[
+        list[PictureFormat] | None,
+        typer.Option("--format", help="Also as svg or pdf, beside png; repeatable."),
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."
+        ),
+    ] = None,
     override: Set = None,
 ) -> None:
     """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
     from decentral_dp.cli import network_command as inside
 
-    inside.carry_out(scenario, override or [], out, coalition or [], beside or [])
+    inside.carry_out(
+        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
+    )
 
 
 def attack(

@@ -19,6 +19,7 @@ from decentral_dp.config.loading import assign, load, parsed
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.plots.style import Format
 from decentral_dp.simulation.job_builder import build
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.plan_text import console
@@ -27,7 +28,13 @@ from decentral_dp.topology.graph import few
 
 
 def carry_out(
-    scenario: str, overrides: Sequence[str], out: Path | None, coalitions: Sequence[str], graphs: Sequence[str]
+    scenario: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    coalitions: Sequence[str],
+    graphs: Sequence[str],
+    formats: Sequence[Format] = (),
+    width: float | None = None,
 ) -> None:
     """Price what curious agents learn, print it, and write it where there is a folder for it.
 
@@ -37,6 +44,8 @@ def carry_out(
         out: the folder.
         coalitions: agents that pool what they see, as "0,3"; by default every agent observes alone.
         graphs: others to draw beside it, see `comparisons`.
+        formats: of the figures, beside png.
+        width: of each figure in inches, in the letters of a paper.
 
     Raises:
         InputError: one sentence about whatever does not fit.
@@ -48,12 +57,14 @@ def carry_out(
     others = comparisons(loaded, graphs, job.n_agents)
     if graphs and out is None:
         raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
+    if (formats or width is not None) and out is None:
+        raise InputError("--format, --width: figures are drawn into a folder; give --out DIR as well.")
     if out is not None:
         require_new(out)
     with ProgressBar("observers") as progress:
         view = asked.view(progress)
         views = {name: graph.view(progress) for name, graph in others.items()}
-    written = write_view(view, out, views) if out is not None else []
+    written = write_view(view, out, views, ("png", *formats), width) if out is not None else []
     print_view(view, loaded.title)
     for path in written:
         typer.echo(printable(str(path)))
@@ -136,11 +147,17 @@ def require_new(folder: Path) -> None:
         raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
 
 
-def write_view(view: NetworkView, folder: Path, others: Mapping[str, NetworkView]) -> list[Path]:
+def write_view(
+    view: NetworkView,
+    folder: Path,
+    others: Mapping[str, NetworkView],
+    formats: Sequence[Format] = ("png",),
+    width: float | None = None,
+) -> list[Path]:
     """network.parquet and the figures; `others`: the same scenario on other graphs, for one more figure."""
     from decentral_dp.adversaries.pair_plots import write_pairs
 
     require_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
     view.to_frame().to_parquet(folder / "network.parquet", index=False)
-    return [folder / "network.parquet", *write_pairs(view, folder, others)]
+    return [folder / "network.parquet", *write_pairs(view, folder, others, formats, width)]

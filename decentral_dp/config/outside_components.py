@@ -39,6 +39,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "data": ("problem", "data"),
     "partition": ("problem", "partition"),
 }
+_LONGEST_NAME = 60
 GROUPS_OF: Mapping[str, tuple[str, ...]] = {"problem": ("problem", "objective")}
 
 
@@ -151,6 +152,10 @@ def name_of(s: Scenario, what: str) -> str:
     """What messages call it: as the scenario writes it, without folders; of an object its name, or that of its type."""
     if is_given(s, what):
         given = s._components()[what]
+        # A graph of networkx may have a name of its own; a column of a table has one, too, which says nothing.
+        own = getattr(given, "name", None) if what == "topology" else None
+        if isinstance(own, str) and own.strip():
+            return printable(own.strip())[:_LONGEST_NAME]
         return str(getattr(given, "__name__", type(given).__name__))
     place = KEYS[what]
     return own_name(str(getattr(getattr(s, place[0]), place[1])))

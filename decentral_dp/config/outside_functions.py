@@ -19,7 +19,7 @@ from decentral_dp.data.dataset import as_agents, as_split, encode_labels, neares
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import line_at_top
-from decentral_dp.topology import Topology, from_edges, from_networkx
+from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx
 from decentral_dp.topology.parameters import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blamed, call, in_file, reason
 
@@ -87,21 +87,16 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
         numbers = np.asarray(_listed(graph), dtype=np.float64)
     except USER_ERRORS as error:
         raise InputError(refused) from error
-    square = numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2
-    if square and (not np.isin(numbers, (0.0, 1.0)).all() or np.any(numbers != numbers.T) or numbers.trace()):
-        raise InputError(
-            f"topology.kind: {name} gives a {len(numbers)} × {len(numbers)} array, which is no matrix of links: wanted "
-            f"{wanted}. Weights are chosen by topology.weights."
-        )
-    if square and agents is not None and len(numbers) != agents:
-        raise InputError(
-            f"topology.kind: {name} gives a matrix of {len(numbers)} agents, and {agents} were asked for. Mend the "
-            "function, or set topology.agents."
-        )
-    pairs = np.argwhere(np.triu(numbers)) if square else numbers
-    if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2 or np.any(pairs != np.floor(pairs))):
+    if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
+        if agents is not None and len(numbers) != agents:
+            raise InputError(
+                f"topology.kind: {name} gives a matrix of {len(numbers)} agents, and {agents} were asked for. Mend the "
+                "function, or set topology.agents."
+            )
+        return from_matrix(numbers, weights, name, "topology.kind")
+    if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
         raise InputError(refused)
-    return from_edges(pairs.astype(np.int64).reshape(-1, 2), len(numbers) if square else agents, weights, name)
+    return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name)
 
 
 # Data sets.

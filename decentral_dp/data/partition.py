@@ -144,7 +144,11 @@ def deal(
         _check_agents(n_agents, n)
         everyone = np.sort(np.concatenate(roles))
         shards = _by_function(spec, dataset, n_agents, seed, everyone)
-        parts = [[shard[np.isin(shard, role)] for shard in shards] for role in roles]
+        parts = []
+        for role in roles:
+            has_role = np.zeros(dataset.n, dtype=np.bool_)
+            has_role[role] = True
+            parts.append([shard[has_role[shard]] for shard in shards])
     else:
         kind, options = _rule(dataset, spec)
         _check_agents(n_agents, n)
@@ -226,7 +230,13 @@ def _by_function(
             f"problem.partition: {name} gives a record to an agent that there is not; there are agents 0 to "
             f"{n_agents - 1}. Mend it."
         )
-    return [np.sort(index[owner == i]) for i in range(n_agents)]
+    return _shards(index, owner, n_agents)
+
+
+def _shards(index: IntArray, owner: IntArray, n_agents: int) -> list[IntArray]:
+    """Per agent, the indices that it owns, in file order, in one sort: a look at all owners for every agent is m²."""
+    order = np.lexsort((index, owner))
+    return np.split(index[order], np.cumsum(np.bincount(owner, minlength=n_agents))[:-1])
 
 
 def _by_owner(dataset: Dataset, n_agents: int, index: IntArray) -> list[IntArray]:
@@ -242,8 +252,7 @@ def _by_owner(dataset: Dataset, n_agents: int, index: IntArray) -> list[IntArray
             f"topology has agents 0..{n_agents - 1}; renumber the column or set topology.agents = "
             f"{int(dataset.agent.max()) + 1}."
         )
-    owner = dataset.agent[index]
-    return [np.sort(index[owner == i]) for i in range(n_agents)]
+    return _shards(index, dataset.agent[index], n_agents)
 
 
 def _home_shares(k: int, classes: int, n_agents: int, share: float) -> FloatArray:

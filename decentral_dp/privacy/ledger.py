@@ -8,7 +8,7 @@ from the scenario and what the mechanisms recorded; `same_releases` compares the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,22 +189,24 @@ class Ledger:
         markup: str = self.summary().to_html(index=False, float_format="{:.4g}".format)
         return markup
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self, names: Sequence[str] = ()) -> pd.DataFrame:
         """Convert to one row per agent, channel, release and record kind: the columns of `ledger.parquet`.
 
-        `round` is that by whose end the release is out, `release` its index.
+        `round` is that by whose end the release is out, `release` its index. names: of the agents, for a column
+        `agent_name`, where they have others than their numbers.
         """
         import pandas as pd
 
-        parts = list(self._frames(None))
+        parts = list(self._frames(None, names))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
-    def to_parquet(self, path: Path, rows: int = 2**17) -> None:
+    def to_parquet(self, path: Path, rows: int = 2**17, names: Sequence[str] = ()) -> None:
         """Write what `to_frame` converts to, without ever holding more than about so many rows of it.
 
         Args:
             path: of the file.
             rows: of a row group, at most.
+            names: as of `to_frame`.
         """
         import pandas as pd
         import pyarrow as pa
@@ -221,7 +223,7 @@ class Ledger:
             {*splits},
         )
         strings = {name: str for name, values in zip(_NAMES, named, strict=True) if len(values) > 1}
-        tables = (pa.Table.from_pandas(f.astype(strings), preserve_index=False) for f in self._frames(rows))
+        tables = (pa.Table.from_pandas(f.astype(strings), preserve_index=False) for f in self._frames(rows, names))
         first = next(tables)
         # Rounds count up and agents repeat: differences and planes of bytes take a fifth of the room.
         encodings = {
@@ -235,7 +237,7 @@ class Ledger:
             for table in itertools.chain([first], tables):
                 writer.write_table(table)
 
-    def _frames(self, rows: int | None) -> Iterator[pd.DataFrame]:
+    def _frames(self, rows: int | None, names: Sequence[str]) -> Iterator[pd.DataFrame]:
         for c in self.channels:
             # Of few agents whole, or parts of one.
             height = max(1, c.rounds.size if rows is None else min(rows, c.rounds.size))
@@ -245,7 +247,11 @@ class Ledger:
                 for first in range(0, c.group.size, step):
                     agents = np.arange(first, min(first + step, c.group.size))
                     for start in range(0, max(1, c.rounds.size), height):
-                        yield _frame(c, self.releases_per_round, split, agents, slice(start, start + height))
+                        part = slice(start, start + height)
+                        frame = _frame(c, self.releases_per_round, split, agents, part)
+                        if names:
+                            frame["agent_name"] = [names[agent] for agent in frame["agent"]]
+                        yield frame
 
 
 def _row(c: ChannelLedger) -> dict[str, object]:

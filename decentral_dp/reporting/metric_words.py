@@ -19,6 +19,8 @@ METRIC_WORDS: Mapping[str, str] = MappingProxyType(
         "epsilon_spent": "ε spent by the worst agent",
         "finite_data": "ε of the worst agent for T → ∞ on these data",
         "hypergradient_norm": "‖∇F‖₂ at the average x",
+        "network_epsilon_max": "largest ε towards one other agent",
+        "network_epsilon_mean": "mean ε towards one other agent",
         "neighbour_weight": "smallest total weight of an agent's neighbours",
         "spectral_gap": "spectral gap 1 − ρ",
         "test_accuracy": "accuracy on held-out records",
@@ -46,8 +48,13 @@ def metric_words(name: str) -> str | None:
     Example:
         >>> metric_words("upper_loss"), metric_words("test_loss_max"), metric_words("mine")
         ('upper loss (validation)', 'loss on held-out records, highest agent', None)
+        >>> metric_words("network_epsilon_distance_2")
+        'largest ε towards an agent 2 links away'
     """
     if name in METRIC_WORDS:
         return METRIC_WORDS[name]
+    links = name.removeprefix("network_epsilon_distance_")
+    if links != name and links.isdecimal():
+        return f"largest ε towards an agent {links} {'link' if links == '1' else 'links'} away"
     stem, ending = next(((name.removesuffix(e), words) for e, words in _ENDINGS.items() if name.endswith(e)), ("", ""))
     return METRIC_WORDS[stem] + ending if stem in METRIC_WORDS else None

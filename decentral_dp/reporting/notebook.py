@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from decentral_dp.formatting import graph_text
+from decentral_dp.formatting import agent_names, graph_text
 from decentral_dp.reporting.page.budgets import budget_table
 from decentral_dp.reporting.page.figures import image
 from decentral_dp.reporting.page.guarantee import verdict
@@ -30,13 +30,20 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
         parts.append(tag("p", tag("b", result.status.replace("_", " ")), f": {result.reason or ''}"))
     guess = guess_text(result)
     beside = [*([tag("p", guess)] if guess else []), *change_advice(result)]
-    return tag("div", *parts, *_budgets(result.privacy), *([] if scores is None else [scores]), *beside, *images).markup
+    return tag(
+        "div",
+        *parts,
+        *_budgets(result.privacy, result.topology),
+        *([] if scores is None else [scores]),
+        *beside,
+        *images,
+    ).markup
 
 
 def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -> str:
     """Markup of a plan; graph: as in `result.json`."""
     notes = [tag("li", note) for note in privacy.notes]
-    parts = [tag("h4", title or "Plan"), verdict(privacy), *_graph(privacy, graph), *_budgets(privacy)]
+    parts = [tag("h4", title or "Plan"), verdict(privacy), *_graph(privacy, graph), *_budgets(privacy, graph)]
     return tag("div", *parts, *([tag("ul", join(notes))] if notes else [])).markup
 
 
@@ -56,5 +63,5 @@ def _notes(graph: Mapping[str, Any]) -> list[str]:
     return [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
 
 
-def _budgets(privacy: PrivacyStatement) -> list[Html]:
-    return [budget_table(privacy)] if privacy.is_noisy and privacy.agents else []
+def _budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
+    return [budget_table(privacy, agent_names(graph.get("labels")))] if privacy.is_noisy and privacy.agents else []

@@ -264,6 +264,21 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["round", "agent", "name", "value"])
 
 
+def named(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Add a column `agent_name`, where agents have other names than their numbers; means keep theirs.
+
+    Example:
+        >>> named(frame([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)]), ["Bern", "Zug"])["agent_name"]
+        0    mean
+        1     Zug
+        Name: agent_name, dtype: object
+    """
+    if not names:
+        return metrics
+    known = {str(agent): name for agent, name in enumerate(names)}
+    return metrics.assign(agent_name=[known.get(agent, agent) for agent in metrics["agent"]])
+
+
 def final(metrics: pd.DataFrame) -> dict[str, float]:
     """Return means over agents at the last evaluated round, by name.
 

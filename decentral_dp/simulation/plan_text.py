@@ -16,7 +16,7 @@ from rich.text import Text
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.errors import printable
-from decentral_dp.formatting import delta_text, epsilon_text, graph_text, price_text
+from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.simulation.statement import Horizon, PrivacyStatement, ReleasePrice
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 _GAP = 2
 # Above so many different lines a table lists only the dearest agents.
 _MOST_ROWS = 12
+# Letters that the names of the agents of a line take at most.
+_WIDEST_NAMES = 30
 
 
 class PlainConsole(Console):
@@ -70,7 +72,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
-        for table in _budgets(privacy, out.width):
+        for table in _budgets(privacy, out.width, agent_names(plan.topology["labels"])):
             out.print(table, soft_wrap=True)
         if privacy.is_trusted:
             out.print()
@@ -144,8 +146,11 @@ def _agents(count: int) -> str:
     return "one agent" if count == 1 else f"{count} agents"
 
 
-def _budgets(privacy: PrivacyStatement, width: int) -> list[Table]:
-    """One line per different budget; agents that pay the same share a line. As many tables as fit the width."""
+def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -> list[Table]:
+    """One line per different budget; agents that pay the same share a line. As many tables as fit the width.
+
+    names: of the agents, where they have others than their numbers.
+    """
     agents, claimed, limit = privacy.agents, privacy.claimed, privacy.at_infinity
     channels = list(agents[0].channels)
     kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents)] or list(SPLITS)
@@ -162,7 +167,7 @@ def _budgets(privacy: PrivacyStatement, width: int) -> list[Table]:
         lines.setdefault(tuple(shown), []).append(row.agent)
     by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
     chosen = sorted(by_cost[:_MOST_ROWS], key=lambda line: line[1][0])
-    first = ("agents", *(_spans(members) for _, members in chosen))
+    first = ("agents", *(_named(members, names) if names else _spans(members) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
     tables = [_table(first, part) for part in _fitting(first, columns, width)]
     if len(lines) > _MOST_ROWS:
@@ -214,6 +219,15 @@ def _spans(numbers: Sequence[int]) -> str:
             runs.append([n, n])
     words = [str(a) if a == b else f"{a}–{b}" for a, b in runs]
     return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(numbers)} agents)"
+
+
+def _named(members: Sequence[int], names: Sequence[str]) -> str:
+    """carl, ben; all 5; carl, … (4 agents): by name, in a column that leaves room for numbers."""
+    if len(members) == len(names) > 1:
+        return f"all {len(names)}"
+    words = [cut_name(names[agent]) for agent in members]
+    text = ", ".join(words)
+    return text if len(text) <= _WIDEST_NAMES else f"{words[0]}, … ({len(members)} agents)"
 
 
 def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.schema import Scenario
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import agent_names, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.job_builder import build
@@ -93,7 +93,7 @@ class Plan:
     @property
     def ledger(self) -> pd.DataFrame:
         """One row for each planned release of an agent, as in `ledger.parquet`."""
-        return self.records.to_frame()
+        return self.records.to_frame(agent_names(self.topology["labels"]))
 
     def __repr__(self) -> str:
         spent = epsilon_text(self.privacy.epsilon_max)

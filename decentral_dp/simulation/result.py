@@ -21,6 +21,8 @@ from decentral_dp.user_code import USER_ERRORS, reason
 if TYPE_CHECKING:
     pass
 
+# A result of so many agents at most is indented.
+_READABLE = 1000
 # What a run folder holds while its run is not complete.
 IN_PROGRESS = "in_progress"
 _INCOMPLETE = ("running", "interrupted", "failed")
@@ -60,7 +62,7 @@ class RunResult(Mapping[str, Any]):
 
     def to_json(self) -> str:
         """The text of `result.json`; infinities are "inf" and "-inf", NaN is null."""
-        return json.dumps(plain(self.content), indent=2, allow_nan=False) + "\n"
+        return text_of(self.content)
 
     @classmethod
     def from_json(cls, text: str) -> RunResult:
@@ -287,9 +289,21 @@ def read_result(folder: Path) -> RunResult:
         raise InputError(f"{path}: {error}; run the scenario again.") from None
 
 
+def text_of(content: Mapping[str, Any]) -> str:
+    """The text of `result.json` with these keys and values, indented unless agents are many."""
+    agents = (content.get("privacy") or {}).get("agents") or ()
+    # Indented text is written by Python and not by C: of many agents nobody reads it, and it takes far longer.
+    return json.dumps(plain(content), indent=2 if len(agents) <= _READABLE else None, allow_nan=False) + "\n"
+
+
 def plain(value: Any) -> Any:
     """A JSON value: numpy numbers as Python's, infinities as "inf" or "-inf", NaN as None."""
-    if isinstance(value, Mapping):
+    # Most values are one of these, and a look whether something is a mapping is slow.
+    if value is None or (isinstance(value, str | int) and not isinstance(value, np.generic)):
+        return value
+    if type(value) is float and math.isfinite(value):
+        return value
+    if isinstance(value, dict | Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]

@@ -9,7 +9,9 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tomli_w
 
+from decentral_dp.bounded import Array
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import agent_names
 from decentral_dp.simulation import kept_releases
 from decentral_dp.simulation.in_progress_files import OWNERS
 from decentral_dp.simulation.job_summary import title_here
@@ -30,6 +34,9 @@ from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.runner import Run
+
+# An array is compressed where so many of its numbers shrink to less than this part.
+_SAMPLED, _WORTH = 8192, 0.9
 
 
 def versions() -> dict[str, str]:
@@ -105,11 +112,9 @@ def write_contents(done: Run, folder: Path, parts: kept_releases.Digests) -> Non
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
         arrays |= {f"published_{c}": v for c, v in done.published.items()}
         # Un-noised values are their owner's alone.
-        mode = OWNERS if done.state else 0o666
-        with open(os.open(partial / "state.npz", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
+        _write_arrays(partial / "state.npz", arrays, OWNERS if done.state else 0o666)
         done.metrics.to_parquet(partial / "metrics.parquet", index=False)
-        done.records.to_parquet(partial / "ledger.parquet")
+        done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
             kept_releases.join(folder / IN_PROGRESS, parts, partial / kept_releases.NAME)
@@ -118,6 +123,21 @@ def write_contents(done: Run, folder: Path, parts: kept_releases.Digests) -> Non
             (partial / name).replace(folder / name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Array], mode: int) -> None:
+    """Write an .npz, which `numpy.load` reads; each array is compressed only where that is worth its time.
+
+    The state is noise in its last bits: to make it 4 % smaller took two fifths of the run of ten thousand agents.
+    """
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(opened, "wb") as whole, zipfile.ZipFile(whole, "w", compresslevel=1) as archive:
+        for name, values in arrays.items():
+            middle = values.reshape(-1)[values.size // 2 :][:_SAMPLED].tobytes()
+            smaller = len(zlib.compress(middle, 1)) < _WORTH * len(middle)
+            archive.compression = zipfile.ZIP_DEFLATED if smaller else zipfile.ZIP_STORED
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, values, allow_pickle=False)
 
 
 def resolved_toml(scenario: Scenario, topology: Topology | None = None, folder: Path | None = None) -> str:

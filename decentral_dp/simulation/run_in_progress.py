@@ -58,7 +58,7 @@ from decentral_dp.simulation.job_summary import problem_summary, title_of, topol
 from decentral_dp.simulation.jobs import Job
 from decentral_dp.simulation.kept_releases import Digests, KeptReleases
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.result import IN_PROGRESS, plain
+from decentral_dp.simulation.result import IN_PROGRESS, text_of
 from decentral_dp.simulation.run_folder import resolved_toml, versions
 from decentral_dp.simulation.run_inputs import copy_inputs, remove_inputs, write_graph
 from decentral_dp.simulation.saved_values import home_of, to_bytes
@@ -350,4 +350,4 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         "problem": problem_summary(job),
         "versions": versions(),
     }
-    return (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode()
+    return text_of(content).encode()

@@ -18,7 +18,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import Stopped
-from decentral_dp.formatting import epsilon_text
+from decentral_dp.formatting import agent_names, epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.protocol import Problem
@@ -64,7 +64,8 @@ class Run:
 
     Args:
         simulation: `run.simulation()` is the job, with all records and the root of the noise: the simulator's view.
-        metrics: rows (round, agent, name, value). records: what was released; `ledger` is the same as a table.
+        metrics: rows (round, agent, name, value), and agent_name where agents have other names than their numbers.
+        records: what was released; `ledger` is the same as a table.
         released: channel → (m, ·) last released values.
         published: the average of the last ones (`run.average`).
         unnoised: `state` is what it holds.
@@ -95,7 +96,7 @@ class Run:
 
     @property
     def ledger(self) -> pd.DataFrame:
-        return self.records.to_frame()
+        return self.records.to_frame(agent_names(self.result.topology.get("labels")))
 
     @property
     def plot(self) -> RunPlots:
@@ -255,7 +256,7 @@ def _finished(
         rows, outcome = _perform(job, told, kept, found)
     ledger = all_released(job, outcome.ledger)
     seconds = time.perf_counter() - started
-    metrics = measuring.frame(rows)
+    metrics = measuring.named(measuring.frame(rows), agent_names(job.topology.labels))
     result = result_of(job, outcome, metrics, seconds)
     last, folder = outcome.last, None if kept is None else kept.folder
     return Run(

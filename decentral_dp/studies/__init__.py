@@ -81,8 +81,11 @@ Measured at the end of a run: its final metrics (upper_loss, test_accuracy, cons
 epsilon_max, epsilon_pure_max, claimed, rounds, spectral_gap, neighbour_weight (least |w_ii|), agents, seconds, and
 diverged (0 or 1). Over rounds: all metrics. Of a plan, over rounds and at the end: epsilon_max, epsilon_pure_max and
 claimed; at the end also finite_data (ε for T → ∞ on these data), endless_stream (if the stream of records never ended),
-claimed_endless, rounds, spectral_gap, neighbour_weight and agents. Of every cell, failed ones too: ok (0 or 1). A name
-that no cell can measure is refused; one that none has measured is warned of at the end.
+claimed_endless, rounds, spectral_gap, neighbour_weight and agents. Of both, computed for studies that ask for it alone:
+network_epsilon_max, network_epsilon_mean and network_epsilon_distance_1, _2, …: the certified ε of a record towards one
+other agent (`network`), of all pairs or of those so many links apart; a cell that `network` refuses is refused. Of
+every cell, failed ones too: ok (0 or 1). A name that no cell can measure is refused; one that none has measured is
+warned of at the end.
 
 A claim is decided for each combination by the difference of its sides, seed by seed, with Student's interval: it
 "holds" where the whole interval lies on its side, it "does not hold" where it lies on the other, and else it is

@@ -25,7 +25,7 @@ from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.gains import check_gains, gain_table
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
-from decentral_dp.studies.measures import check_names, unmeasured
+from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
 from decentral_dp.studies.pool import perform
 from decentral_dp.studies.stale import discard, find_stale, why
 from decentral_dp.studies.study_begun import Begun, alone, digest_of_cells, ended, require_unchanged, write_begun
@@ -155,7 +155,8 @@ def _conduct(
         )
     knew = has_salt(kept)
     salt = salt_in(kept)
-    planned = [task_of(cell, study.kind, study.rounds, salt) for cell in listed]
+    network = asks_for_network(study)
+    planned = [task_of(cell, study.kind, study.rounds, network, salt) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
     if begun is not None:
         require_unchanged(begun, keys, out)

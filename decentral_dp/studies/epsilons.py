@@ -39,7 +39,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     at_delta = cells["guarantee"].isin(["certified", "as_printed"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
-    if name == "epsilon_pure_max" or name not in (*BUDGETS, *TARGETS):
+    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith("network_epsilon_")):
         return []
     return sorted(set(cells.loc[at_delta, "delta"]))
 

@@ -53,13 +53,17 @@ _METRICS = (
 )
 _SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
 _FACTS = ("ok", "rounds", "spectral_gap", "neighbour_weight", "agents")
+# Of what one agent learns of another's record: computed for studies that ask for it alone, for it takes long.
+_NETWORK = ("network_epsilon_max", "network_epsilon_mean", "network_epsilon_distance_1")
+# Of pairs so many links apart; any number of links can be asked for.
+_AT_A_DISTANCE = re.compile(r"network_epsilon_distance_[1-9][0-9]{0,5}")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
-OF_EVERY_CELL = (*_SPENT, *_FACTS, "seconds", "diverged", "finite_data", "endless_stream", "claimed_endless")
+OF_EVERY_CELL = (*_SPENT, *_FACTS, *_NETWORK, "seconds", "diverged", "finite_data", "endless_stream", "claimed_endless")
 # Over rounds, and at the end.
 _CURVES = {"run": _METRICS, "plan": _SPENT}
 _FINALS = {
-    "run": (*_METRICS, *_SPENT, *_FACTS, "seconds", "diverged"),
-    "plan": (*_SPENT, *_FACTS, "finite_data", "endless_stream", "claimed_endless"),
+    "run": (*_METRICS, *_SPENT, *_FACTS, *_NETWORK, "seconds", "diverged"),
+    "plan": (*_SPENT, *_FACTS, *_NETWORK, "finite_data", "endless_stream", "claimed_endless"),
 }
 _QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 # An algorithm may send other variables, each with its distance.
@@ -156,7 +160,17 @@ def _check(place: str, name: str, kind: Split, over_rounds: bool) -> None:
 
 
 def _is_known(name: str, kind: Split, over_rounds: bool) -> bool:
+    if not over_rounds and _AT_A_DISTANCE.fullmatch(name):
+        return True
     return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
+
+
+def asks_for_network(study: Study) -> bool:
+    """Whether a measure, a picture, a claim or a gain of the study is what agents learn of each other."""
+    sides = [side for claim in study.claims for side in (claim.left, claim.right) if isinstance(side, Side)]
+    names = [*study.measure, *(side.measure for side in sides), *(gain.measure for gain in study.gains)]
+    names += [name for plot in study.plots for name in (plot.x, *plot.measures)]
+    return any(name.startswith("network_epsilon_") for name in names)
 
 
 def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from decentral_dp.adversaries.curious_neighbours import prepare
 from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
@@ -61,32 +62,38 @@ class Task(NamedTuple):
         content: of its scenario.
         folder: where its paths start.
         rounds: where a plan is priced; None for a run.
+        network: whether what agents learn of each other is priced; default no.
     """
 
     key: str
     content: dict[str, Any]
     folder: str
     rounds: Literal["last", "all"] | list[int] | None
+    network: bool = False
 
 
-def task_of(cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int], salt: bytes = b"") -> Task | Record:
+def task_of(
+    cell: Cell, kind: str, rounds: Literal["last", "all"] | list[int], network: bool = False, salt: bytes = b""
+) -> Task | Record:
     """Make the task of a cell, or the record of one whose scenario is refused already. salt: of the study's folder."""
     priced = rounds if kind == "plan" else None
     try:
         scenario = load(cell.content, folder=cell.folder)
-        key = key_of(scenario, priced, salt)
+        key = key_of(scenario, priced, network, salt)
     except InputError as error:
         return _record("refused", str(error))
-    return Task(key, cell.content, str(cell.folder), priced)
+    return Task(key, cell.content, str(cell.folder), priced, network)
 
 
-def key_of(scenario: Scenario, priced: Any, salt: bytes) -> str:
+def key_of(scenario: Scenario, priced: Any, network: bool, salt: bytes) -> str:
     """Name everything that decides the numbers: settings, the content of the files they name, and this package."""
     # Defaults are part of the package: one that knows a key more still has these settings.
     content = scenario.model_dump(
         mode="json", exclude={"title", "description", "versions", "objects"}, exclude_defaults=True
     )
-    settings = blake2b(json.dumps([content, priced], sort_keys=True).encode(), digest_size=16)
+    # Cells of studies that do not ask for pairs keep their names.
+    asked = [content, priced, *(["network"] if network else [])]
+    settings = blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16)
     return f"{settings.hexdigest()}-{inputs_digest(scenario, salt)}-{package_digest()}"
 
 
@@ -95,7 +102,7 @@ def compute(task: Task) -> Record:
     started = time.perf_counter()
     try:
         scenario = load(task.content, folder=Path(task.folder))
-        record = _run(scenario) if task.rounds is None else _plan(scenario, task.rounds)
+        record = _run(scenario, task.network) if task.rounds is None else _plan(scenario, task.rounds, task.network)
     except InputError as error:
         record = _record("refused", str(error))
     except ERRORS as error:
@@ -140,7 +147,9 @@ def lost(reason: str) -> Record:
     return _record("failed", reason)
 
 
-def _run(scenario: Scenario) -> Record:
+def _run(scenario: Scenario, network: bool) -> Record:
+    # Before it is run: what cannot be priced is refused.
+    pairs = _pairs(build(scenario)) if network else {}
     done = run(scenario)
     result, job = done.result, done.simulation()
     diverged = result.has_diverged
@@ -160,11 +169,12 @@ def _run(scenario: Scenario) -> Record:
         "seconds": result.seconds,
         "diverged": float(diverged),
         **_network(job),
+        **pairs,
     }
     return record
 
 
-def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Record:
+def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], network: bool) -> Record:
     job = build(scenario)
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
@@ -186,6 +196,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int]) -> Rec
         "claimed_endless": None if whole is None else whole.epsilon_max_at_infinity,
         "rounds": job.rounds,
         **_network(job),
+        **(_pairs(job) if network else {}),
     }
     return record
 
@@ -225,6 +236,20 @@ def _network(job: Job) -> dict[str, float]:
         "spectral_gap": job.topology.spectral_gap,
         "neighbour_weight": float(job.topology.neighbour_weight.min()),
         "agents": job.n_agents,
+    }
+
+
+def _pairs(job: Job) -> dict[str, float]:
+    """Certified ε of what one agent learns of another's record, by what is taken of the pairs. Raises InputError."""
+    try:
+        view = prepare(job).view()
+    except InputError as error:
+        raise InputError(f"measure: network_epsilon cannot be priced of this cell; {error}") from error
+    certified = view.certified[~np.isnan(view.certified)]
+    return {
+        "network_epsilon_max": float(certified.max()),
+        "network_epsilon_mean": float(certified.mean()),
+        **{f"network_epsilon_distance_{links}": epsilon for links, epsilon in view.at_distance().items()},
     }
 
 

@@ -22,6 +22,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.topology.generators import GENERATORS, Generator, generate
 from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, require_connected
 from decentral_dp.topology.graph_files import find_named, names, read, title
+from decentral_dp.topology.links import numbering_note
 from decentral_dp.topology.networkx_graphs import read_networkx
 from decentral_dp.topology.parameters import Parameter, unknown_key
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule, weigh
@@ -37,6 +38,7 @@ __all__ = [
     "find_named",
     "from_edges",
     "from_file",
+    "from_matrix",
     "from_networkx",
     "layout",
     "names",
@@ -173,8 +175,8 @@ def build(
 def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
     """Read a topology from a file.
 
-    An edge list ends in `.edges`, `.edgelist`, `.txt` or `.csv`. Others are `.toml`, GraphML, GML, GEXF, Pajek (`.net`)
-    and adjacency lists (`.adjlist`).
+    An edge list ends in `.edges`, `.edgelist`, `.txt` or `.csv`. Others are `.toml`, GraphML, GML, GEXF, Pajek
+    (`.net`), adjacency lists (`.adjlist`) and what `networkx.node_link_data` gives, as `.json`.
 
     Args:
         path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
@@ -204,7 +206,10 @@ def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, 
 def from_networkx(
     graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph"
 ) -> Topology:
-    """Convert a `networkx.Graph` to a topology, its nodes numbered in the order that it has them.
+    """Convert a `networkx.Graph` to a topology.
+
+    Nodes 0 … m − 1 keep their numbers in whatever order they were inserted, other whole numbers are sorted, and
+    other names keep the graph's order.
 
     Args:
         graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
@@ -221,6 +226,8 @@ def from_networkx(
         >>> import networkx as nx
         >>> from_networkx(nx.path_graph(["a", "b", "c"])).labels
         ('a', 'b', 'c')
+        >>> from_networkx(nx.Graph([(3, 0), (3, 1), (3, 2)])).degrees.tolist()
+        [1, 1, 1, 3]
     """
     return _topology(name, read_networkx(graph, f"topology: {name}"), weights)
 
@@ -269,6 +276,49 @@ def from_edges(
     return _topology(name, Graph(known if agents is None else agents, pairs, notes=notes), weights)
 
 
+def from_matrix(
+    matrix: Array, weights: str | Mapping[str, Any] = "metropolis", name: str = "matrix", place: str = "topology"
+) -> Topology:
+    """Convert a symmetric matrix to a topology: agents are linked where it is not 0.
+
+    Args:
+        matrix: (m, m), of 0 and 1 with a zero diagonal; with weights "file" of weights, whose diagonal is 0, or makes
+            every row add up to 0 (W) or to 1 (I + W).
+        weights: a rule as in `build`; "file" takes the matrix's own.
+        name: for tables and messages.
+        place: begins the messages.
+
+    Returns:
+        The weighted graph.
+
+    Raises:
+        InputError: a matrix that is none of links, a disconnected graph, or ρ ≥ 1.
+
+    Example:
+        >>> third = np.full((3, 3), 1 / 3)
+        >>> from_matrix(third, "file").spectral_gap, from_matrix(1 - np.eye(3)).degrees.tolist()
+        (1.0, [2, 2, 2])
+    """
+    weighted = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
+    what = f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no matrix of"
+    if not weighted and (not np.isin(matrix, (0.0, 1.0)).all() or np.any(matrix != matrix.T) or matrix.trace()):
+        raise InputError(
+            f"{what} links: wanted a symmetric matrix of 0 and 1 with a zero diagonal. Weights are chosen by "
+            'topology.weights, and topology.weights = "file" takes those of a symmetric matrix, or of a networkx.Graph.'
+        )
+    beside = matrix - np.diag(matrix.diagonal())
+    rows = matrix.sum(axis=1)
+    kept = not matrix.diagonal().any() or any(np.allclose(rows, total, rtol=0.0, atol=1e-9) for total in (0.0, 1.0))
+    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and beside.min(initial=0.0) >= 0 and kept):
+        raise InputError(
+            f"{what} weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
+            "that makes every row add up to 0 (W) or to 1 (I + W). Mend it."
+        )
+    edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
+    graph = Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
+    return _topology(name, graph, weights)
+
+
 def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topology:
     require_connected(graph, "topology")
     result = weigh(graph, weights)
@@ -277,6 +327,7 @@ def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topo
     unread: tuple[str, ...] = ()
     if graph.weighted and result.rule != "file":
         unread = (f'{result.rule} weights do not use the weights that {graph.weighted} links have; "file" would',)
+    numbered = numbering_note(labels)
     return Topology(
         name,
         result.rule,
@@ -286,7 +337,7 @@ def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topo
         used.positions,
         result.delta2,
         result.delta_max,
-        (*used.notes, *unread),
+        (*([numbered] if numbered else []), *used.notes, *unread),
     )
 
 

@@ -31,7 +31,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_file, regular
 from decentral_dp.topology.generators import GENERATORS, generate
 from decentral_dp.topology.graph import Graph, unknown
-from decentral_dp.topology.links import Link, collect, finite
+from decentral_dp.topology.links import Link, collect, finite, numbering
 from decentral_dp.topology.networkx_graphs import FORMATS, read_format
 
 EDGE_LISTS = (".edges", ".edgelist", ".txt", ".csv")
@@ -185,9 +185,7 @@ def _edge_list(path: Path) -> Graph:
     if not links:
         raise InputError(f"topology.file: {path} has no links; write one pair of agents a line.")
     agents = list(dict.fromkeys(agent for link in links for agent in link.ends))
-    if all(a.isdecimal() for a in agents):
-        agents.sort(key=int)
-    return collect(agents, links)
+    return collect([agents[k] for k in numbering(agents)], links)
 
 
 def _fields(line: str) -> list[str]:

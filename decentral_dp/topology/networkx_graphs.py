@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from decentral_dp.errors import InputError, printable
+from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.topology.graph import Array, Graph
-from decentral_dp.topology.links import Link, collect, finite
+from decentral_dp.topology.links import Link, are_numbers, collect, finite, numbering
 from decentral_dp.user_code import USER_ERRORS, reason
 
 COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
@@ -30,8 +32,10 @@ def _graphml(content: io.BytesIO) -> Any:
 def _gml(content: io.BytesIO) -> Any:
     import networkx as nx
 
-    # Nodes by their numbers: labels may be missing, or repeat.
-    return nx.read_gml(content, label=None)
+    # Its numbers are the format's own, those in which the nodes were written; but labels may be missing, or repeat.
+    graph = nx.read_gml(content, label=None)
+    label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
+    return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
 
 
 def _gexf(content: io.BytesIO) -> Any:
@@ -52,6 +56,30 @@ def _adjacency_list(content: io.BytesIO) -> Any:
     return nx.read_adjlist(content)
 
 
+def _node_link(content: io.BytesIO) -> Any:
+    """What `networkx.node_link_data` writes, and D3 reads: "nodes", each with an id, and "edges" or "links"."""
+    import networkx as nx
+
+    data = json.loads(content.getvalue())
+    links = next((data[key] for key in ("edges", "links") if key in data), None) if isinstance(data, dict) else None
+    if not isinstance(links, list) or not isinstance(data.get("nodes"), list):
+        raise ValueError('wanted {"nodes": [{"id": …}, …], "edges": [{"source": …, "target": …}, …]}')
+    graph = nx.MultiDiGraph() if data.get("directed") else nx.MultiGraph()
+    for k, node in enumerate(data["nodes"]):
+        name = str(node.get("id", k))
+        if name in graph:
+            raise ValueError(f"two nodes have the id {quoted(name)}")
+        graph.add_node(name)
+        graph.nodes[name].update(node)
+    for link in links:
+        ends = [str(link[end]) for end in ("source", "target")]
+        lost = next((end for end in ends if end not in graph), None)
+        if lost is not None:
+            raise ValueError(f"a link has the end {quoted(lost)}, which is none of the nodes")
+        graph.add_edge(*ends, weight=link.get("weight"))
+    return graph
+
+
 # Ending → name of the format, and its reader.
 FORMATS: dict[str, tuple[str, Callable[[io.BytesIO], Any]]] = {
     ".graphml": ("GraphML", _graphml),
@@ -59,6 +87,7 @@ FORMATS: dict[str, tuple[str, Callable[[io.BytesIO], Any]]] = {
     ".gexf": ("GEXF", _gexf),
     ".net": ("Pajek", _pajek),
     ".adjlist": ("an adjacency list", _adjacency_list),
+    ".json": ("node-link JSON", _node_link),
 }
 
 
@@ -115,14 +144,22 @@ def read_networkx(graph: Any, place: str) -> Graph:
         place: begins the messages.
 
     Returns:
-        The graph; its labels are the nodes' names where labels repeat.
+        The graph, its agents in the order of `links.numbering`; its labels are the nodes' names where labels repeat.
 
     Raises:
-        InputError: no nodes, an arc without its reverse, or an agent linked to itself.
+        InputError: no nodes, two of one name, an arc without its reverse, or an agent linked to itself.
     """
     if graph.number_of_nodes() == 0:
         raise InputError(f"{place} has no nodes.")
-    nodes = [str(n) for n in graph.nodes]
+    listed = [(str(node), attributes) for node, attributes in graph.nodes(data=True)]
+    listed = [listed[k] for k in numbering([name for name, _ in listed])]
+    nodes = [name for name, _ in listed]
+    if len(set(nodes)) < len(nodes):
+        twice = next(name for name, there in Counter(nodes).items() if there > 1)
+        raise InputError(
+            f"{place} has two nodes that are both written {quoted(twice)}, so that no table could tell them apart; "
+            "rename one of them."
+        )
     if graph.is_directed():
         lonely = next(((a, b) for a, b in graph.edges() if not graph.has_edge(b, a)), None)
         if lonely is not None:
@@ -136,10 +173,11 @@ def read_networkx(graph: Any, place: str) -> Graph:
     else:
         kept = list(graph.edges(data=True))
     links = [Link((str(a), str(b)), finite(data.get("weight")), f"{place}: link {a} – {b}") for a, b, data in kept]
-    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in graph.nodes(data=True)]
+    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
     shown = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
-    # Labels that repeat name nobody.
-    labels = shown if len(set(shown)) == len(shown) else nodes
+    # Labels that repeat name nobody; and a label that is another node's number would name the wrong one.
+    useless = len(set(shown)) < len(shown) or (are_numbers(shown) and are_numbers(nodes))
+    labels = nodes if useless else shown
     return collect(nodes, links)._replace(labels=tuple(map(printable, labels)), positions=_coordinates(attributes))
 
 

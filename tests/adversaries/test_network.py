@@ -17,6 +17,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+import decentral_dp
 from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, NetworkView, prepare
 from decentral_dp.adversaries.pair_plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.cli import main as cli
@@ -25,6 +26,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs import Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
@@ -197,7 +199,8 @@ def figure_of(draw: Callable[[Any], None]) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure()
-    draw(figure)
+    with package_style():
+        draw(figure)
     return figure
 
 
@@ -209,7 +212,7 @@ def test_the_map_and_the_curve_are_the_numbers(view: NetworkView) -> None:
     assert bar.get_ylabel() == "certified ε, δ = 1e-5"
     largest = view.to_frame().groupby("distance")[["certified", "epsilon"]].max()
     near, far = (epsilon_text(largest["certified"].iloc[k]) for k in (0, -1))
-    told = f"What one agent learns: certified ε at most {near} at 1 link, {far} at {largest.index[-1]} links"
+    told = f"One agent: ε at most {near} at 1 link, {far} at {largest.index[-1]} links"
     figure = figure_of(lambda f: by_distance(f, view))
     ax = figure.axes[0]
     for line, column in zip(ax.lines, ("certified", "epsilon"), strict=False):
@@ -329,9 +332,9 @@ def test_large_coalitions_are_called_by_their_number(job: Job) -> None:
     assert [view.observer(k) for k in range(3)] == ["8 agents (0, …, 7)", "agents 0, 4", "agent 5"]
     figure = figure_of(lambda f: heat_map(f, view))
     assert "8 agents" in figure.axes[0].get_yticklabels()[0].get_text()
-    assert figure.get_suptitle().startswith("What the best of 3 observers learns: certified ε at most")
+    assert figure.get_suptitle().startswith("The best of 3 observers: ε at most")
     only = figure_of(lambda f: heat_map(f, prepare(job, [range(8)]).view()))
-    assert only.get_suptitle().startswith("What 8 agents (0, …, 7) learn: certified ε at most")
+    assert only.get_suptitle().startswith("8 agents (0, …, 7): ε at most")
     assert [label.get_text() for label in only.axes[0].get_xticklabels()] == ["8"]
 
 
@@ -363,6 +366,8 @@ def test_the_command_prints_and_writes(command: Any, tmp_path: Path) -> None:
         "epsilon_total",
         "certified_total",
         "delta",
+        "observer_name",
+        "victim_name",
     ]
     rows = {}
     for k, part in frame.groupby("distance"):
@@ -396,3 +401,53 @@ def test_the_command_takes_coalitions_and_refuses_in_one_sentence(command: Any) 
         code, out, err = command("network", "network_view", *SMALL, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert sentence in err
+
+
+def test_figures_of_a_paper_have_its_width_and_formats(command: Any, tmp_path: Path) -> None:
+    from PIL import Image
+
+    place = tmp_path / "paper"
+    code, out, err = command(
+        "network", "network_view", *SMALL, "--out", str(place), "--format", "pdf", "--width", "3.3"
+    )
+    assert code == 0, err
+    assert {p.name for p in place.iterdir()} == {
+        *("network.parquet", "pairs.png", "pairs.pdf", "distance.png", "distance.pdf"),
+    }
+    with Image.open(place / "pairs.png") as drawn:
+        assert drawn.width / drawn.info["dpi"][0] == pytest.approx(3.3, rel=0.01)
+    assert str(place / "pairs.pdf") in out.replace("\n", "")
+    code, _, err = command("network", "network_view", *SMALL, "--format", "pdf")
+    assert code == 2
+    assert "--format, --width: figures are drawn into a folder; give --out DIR as well." in err
+
+
+def test_a_view_of_an_object_with_names() -> None:
+    graph = nx.relabel_nodes(nx.path_graph(5), dict(enumerate(["carl", "ben", "anna", "dora", "emil"])))
+    few = ["algorithm.rounds=5"]
+    by_name = decentral_dp.network_view("network_view", [["carl", "emil"], ["ben"]], few, topology=graph)
+    by_number = decentral_dp.network_view("network_view", [[0, 4], [1]], few, topology=graph)
+    np.testing.assert_array_equal(by_name.certified, by_number.certified)
+    on_a_path = decentral_dp.network_view(
+        "network_view", [[0, 4], [1]], [*few, "topology.agents=5", 'topology.kind="path"']
+    )
+    np.testing.assert_array_equal(by_name.certified, on_a_path.certified)
+    frame = by_name.to_frame()
+    assert set(frame["observer_name"]) == {"carl+emil", "ben"}
+    assert frame["victim_name"].tolist() == [by_name.labels[k] for k in frame["victim"]]
+    assert frame["observer_name"].dtype == frame["victim_name"].dtype
+    # Oracle: distances of networkx, between names.
+    for row in frame.itertuples():
+        hops = min(nx.shortest_path_length(graph, one, row.victim_name) for one in row.observer_name.split("+"))
+        assert row.distance == hops
+    text = repr(by_name)
+    assert text.startswith("<NetworkView 'Graph': 2 observers of 5 agents, ε at most ")
+    assert "\n" not in text
+    wanted = frame.groupby("distance")["certified"].max()
+    assert by_name.at_distance() == wanted.to_dict()
+    for wrong, sentence in (
+        ([["gert"]], 'network: no agent "gert"; this graph has agents carl, ben, anna, dora and emil'),
+        (["carl"], 'network: got the coalition "carl"; wanted a list of agents'),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            decentral_dp.network_view("network_view", wrong, few, topology=graph)

@@ -42,7 +42,7 @@ def dealt(labels: Any, agents: int) -> Any:
 
 
 GIVEN: dict[str, tuple[str, Any, str]] = {
-    "topology": ("quadratic", nx.petersen_graph(), "Graph"),
+    "topology": ("quadratic", nx.petersen_graph(), "Petersen Graph"),
     "algorithm": ("ring_breast_cancer", Descent(StepSize(0.1)), "Descent"),
     "mechanism": ("ring_breast_cancer", Rounded(), "Rounded"),
     "partition": ("ring_breast_cancer", dealt, "dealt"),

@@ -774,6 +774,17 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return status not in _INCOMPLETE",
         ("tests/simulation/test_resume.py::test_a_damaged_status_is_no_complete_run",),
     ),
+    # Graphs ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "nodes numbered as they were inserted",
+        "topology/links.py",
+        "    if not are_numbers(names):\n",
+        "    if names:\n",
+        (
+            "tests/topology/test_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
+            "tests/topology/test_numbering.py::test_the_epsilon_of_the_hub_stands_at_its_number",
+        ),
+    ),
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(
         "solutions of a path that nothing certifies",

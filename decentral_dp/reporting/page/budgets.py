@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import agent_names, delta_text, epsilon_text
 from decentral_dp.reporting.page import trusted
 from decentral_dp.reporting.page.figures import figures
 from decentral_dp.reporting.page.markup import Html, join, tag, unbroken
@@ -17,6 +17,7 @@ from decentral_dp.simulation.statement import AgentBudget, PrivacyStatement
 
 LISTED_AGENTS = 30
 WORST_AGENTS = 5
+LONGEST_NAMES = 60
 
 
 def budget_section(folder: Path, result: RunResult) -> list[Html]:
@@ -26,7 +27,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     if not privacy.is_noisy or not agents:
         return []
     free = privacy.free_channels
-    blocks = [tag("h2", "Budget of every agent"), budget_table(privacy)]
+    blocks = [tag("h2", "Budget of every agent"), budget_table(privacy, agent_names(result.topology.get("labels")))]
     of_two = "" if result.is_minimax else ": the larger of one train and one validation record"
     remarks = [
         f"An agent's ε is what its most expensive record costs{of_two}. "
@@ -49,9 +50,14 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     return [*blocks, *trusted.price_table(privacy), *drawn, *_forever(privacy)]
 
 
-def budget_table(privacy: PrivacyStatement) -> Html:
-    """Every agent's ε and what is in it; of many agents a summary and the dearest."""
-    return _budget_table(privacy.agents, _columns(privacy))
+def budget_table(privacy: PrivacyStatement, names: Sequence[str] = ()) -> Html:
+    """Every agent's ε and what is in it; of many agents a summary and the dearest.
+
+    Args:
+        privacy: whose budgets they are.
+        names: of the agents, where they have others than their numbers.
+    """
+    return _budget_table(privacy.agents, _columns(privacy), names)
 
 
 def _forever(privacy: PrivacyStatement) -> list[Html]:
@@ -126,15 +132,16 @@ def _columns(privacy: PrivacyStatement) -> list[Column]:
     return columns + [Column("ε of one record", kind, of_record(kind)) for kind in records]
 
 
-def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column]) -> Html:
+def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column], known: Sequence[str]) -> Html:
     """One row per agent, equal rows merged; beyond LISTED_AGENTS rows the range and the most expensive agents."""
     values = [[column.read(agent, row) for column in columns] for row, agent in enumerate(agents)]
-    names = [str(agent.agent) for agent in agents]
+    named = len(known) == len(agents)
+    names = [known[agent.agent] if named else str(agent.agent) for agent in agents]
     merged: dict[tuple[str, ...], list[str]] = {}
     for name, row in zip(names, values, strict=True):
         merged.setdefault(tuple(map(epsilon_text, row)), []).append(name)
     if len(merged) <= LISTED_AGENTS:
-        body = [(_agent_names(of, len(agents)), shown) for shown, of in merged.items()]
+        body = [(_agent_names(of, len(agents), named), shown) for shown, of in merged.items()]
     else:
         stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*values, strict=True)]
         body = [
@@ -157,10 +164,13 @@ def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column]) -> H
     return tag("div", table, class_="wide", tabindex="0")
 
 
-def _agent_names(names: Sequence[str], total: int) -> str:
-    """ "0–3, 7", or how many where that would be long."""
+def _agent_names(names: Sequence[str], total: int, named: bool) -> str:
+    """ "0–3, 7", "Bern, Zug", or how many where that would be long."""
     if len(names) == total > 1:
         return f"all {total}"
+    if named:
+        text = ", ".join(names)
+        return text if len(text) <= LONGEST_NAMES or len(names) == 1 else f"{len(names)} agents, {names[0]} among them"
     runs: list[list[str]] = []
     for name in names:
         if runs and runs[-1][-1].isdigit() and name.isdigit() and int(name) == int(runs[-1][-1]) + 1:

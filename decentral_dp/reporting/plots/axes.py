@@ -67,8 +67,9 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
     """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    positive = [v for v in np.ravel(values) if np.isfinite(v) and v > 0] or [1.0]
-    low, high = float(min(positive)), float(max(positive))
+    given = np.ravel(np.asarray(values, dtype=np.float64))
+    positive = given[np.isfinite(given) & (given > 0)]
+    low, high = (float(positive.min()), float(positive.max())) if positive.size else (1.0, 1.0)
     widen = max(1.2, math.sqrt(10.0 / (high / low)))
     limits = low / widen, high * widen
     if which == "x":

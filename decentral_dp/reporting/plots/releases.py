@@ -74,9 +74,9 @@ def noise(figure: Figure, d: Drawing) -> bool:
     if rows.empty or (d.trusted and rows["release"].nunique() == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
-    unbounded = [str(c) for c in dict.fromkeys(rows.loc[~np.isfinite(rows["sensitivity"]), "channel"])]
+    unbounded = [str(c) for c in rows.loc[~np.isfinite(rows["sensitivity"]), "channel"].unique()]
     laplace = bool((rows["mechanism"] == "laplace").any())
-    channels = [str(c) for c in dict.fromkeys(rows["channel"])]
+    channels = [str(c) for c in rows["channel"].unique()]
     others = [c for c in channels if c not in CHANNEL_COLOURS]
     colours = {**CHANNEL_COLOURS, **{c: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, c in enumerate(others)}}
     scales = {(str(c), ""): part.groupby("round")["scale"] for c, part in rows.groupby("channel", observed=True)}
@@ -90,7 +90,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     log_axis(left, "x", rows["round"].to_numpy(dtype=np.float64))
     log_axis(left, "y", rows["scale"].to_numpy())
     log_axis(right, "y", rows["sensitivity"].to_numpy())
-    drawn = set(rows["mechanism"]) - {"laplace", "gaussian"}
+    drawn = set(rows["mechanism"].unique()) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
     right.set_ylabel(f"sensitivity to one record ({'ℓ1' if laplace else 'ℓ2'})")
     if drawn:

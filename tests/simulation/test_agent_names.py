@@ -1,0 +1,117 @@
+"""Agents go by the names of their graph's nodes wherever a table or a file of a run has them, beside their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp.reporting.page.budgets import budget_table
+from decentral_dp.simulation.result import plain, text_of
+
+NAMES = ["hub", "ann", "ben", "cai", "dee"]
+# Equal noise on a star: the hub's budget is another than that of the rest.
+STAR = nx.relabel_nodes(nx.star_graph(4), dict(enumerate(NAMES)))
+
+
+def _scenario() -> dict[str, Any]:
+    overrides = ['algorithm.protocol="private"', "algorithm.rounds=4", "run.evaluate_every=4"]
+    content = decentral_dp.load("ring_breast_cancer", overrides).model_dump(exclude_unset=True, exclude_none=True)
+    content["privacy"].pop("epsilon")
+    content["privacy"] |= {"y": {"scale": 1.0}, "z": {"scale": 1.0}}
+    del content["topology"]
+    return dict(content)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> decentral_dp.Run:
+    folder = tmp_path_factory.mktemp("named") / "run"
+    return decentral_dp.run(_scenario(), folder, topology=STAR)
+
+
+def test_files_of_a_run_have_names_beside_numbers(ran: decentral_dp.Run) -> None:
+    assert ran.folder is not None
+    for name, frame in (("metrics", ran.metrics), ("ledger", ran.ledger)):
+        written = pd.read_parquet(ran.folder / f"{name}.parquet")
+        assert written.columns[-1] == "agent_name"
+        for one in (frame, written):
+            numbered = one[one["agent"] != "mean"]
+            assert [NAMES[int(a)] for a in numbered["agent"]] == numbered["agent_name"].tolist()
+    assert (ran.metrics["agent"] == "mean").sum() == (ran.metrics["agent_name"] == "mean").sum() > 0
+
+
+def test_budgets_are_told_by_name(ran: decentral_dp.Run) -> None:
+    assert ran.folder is not None
+    spent = [agent.epsilon for agent in ran.result.privacy.agents]
+    assert spent[0] < min(spent[1:])
+    page = (ran.folder / "report.html").read_text(encoding="utf-8")
+    assert '<th scope="row">hub</th>' in page
+    assert '<th scope="row">ann, ben, cai, dee</th>' in page
+    assert "0 is hub, 1 is ann, 2 is ben, …, 4 is dee" in page
+    plan = decentral_dp.plan(_scenario(), topology=STAR)
+    lines = str(plan).splitlines()
+    assert any(line.startswith("hub ") for line in lines)
+    assert any(line.startswith("ann, ben, cai, dee ") for line in lines)
+    assert "agent_name" in plan.ledger
+    assert '<th scope="row">hub</th>' in plan._repr_html_()
+
+
+def test_agents_that_are_numbers_have_no_column_more() -> None:
+    star = nx.Graph([(3, k) for k in (0, 1, 2, 4)])
+    plan = decentral_dp.plan(_scenario(), topology=star)
+    assert "agent_name" not in plan.ledger
+    assert any(line.startswith("3 ") for line in str(plan).splitlines())
+    assert any(line.startswith("0–2, 4 ") for line in str(plan).splitlines())
+    assert '<th scope="row">0–2, 4</th>' in budget_table(plan.privacy).markup
+
+
+def test_many_names_are_counted(ran: decentral_dp.Run) -> None:
+    privacy = ran.result.privacy
+    long = [f"{name} of the house with the long name" for name in NAMES]
+    assert "4 agents, ann of the house with the long name among them" in budget_table(privacy, long).markup
+
+
+def test_arrays_of_a_run_are_written_whole_whether_they_shrink_or_not(ran: decentral_dp.Run) -> None:
+    assert ran.folder is not None
+    with np.load(ran.folder / "state.npz", allow_pickle=False) as kept:
+        for channel, values in ran.released.items():
+            np.testing.assert_array_equal(kept[f"released_{channel}"], values)
+        for channel, values in ran.state.items():
+            np.testing.assert_array_equal(kept[channel], values)
+
+
+def test_results_of_many_agents_are_not_indented() -> None:
+    few, many = ({"privacy": {"agents": [{"epsilon": 1.5}] * m}} for m in (1000, 1001))
+    assert text_of(few).startswith('{\n  "privacy"')
+    assert text_of(many).count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (np.float64(1.5), 1.5),
+        (np.float64("nan"), None),
+        (np.float64("inf"), "inf"),
+        (float("-inf"), "-inf"),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (np.str_("a"), "a"),
+        ((1, None, True), [1, None, True]),
+        ({1: np.array([1.0, np.nan])}, {"1": [1.0, None]}),
+    ],
+)
+def test_plain_values_of_json(value: Any, wanted: Any) -> None:
+    found = plain(value)
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+def test_the_page_of_a_run_without_names_says_no_order(tmp_path: Path) -> None:
+    run = decentral_dp.run(_scenario(), tmp_path / "run", topology=list(nx.star_graph(4).edges))
+    assert list(run.metrics.columns) == ["round", "agent", "name", "value"]
+    assert "are numbered in the order" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
