@@ -20,8 +20,8 @@ def sentences(found: Inference) -> list[str]:
     scored = found.each[0]
     if scored.members + scored.others < found.eligible:
         out.append(
-            f"Of {found.eligible} records {scored.members + scored.others} are scored, drawn at random by a public key: an AUC is "
-            "an estimate of that of all."
+            f"Of {found.eligible} records {scored.members + scored.others} are scored, drawn by a public key: an "
+            "AUC is an estimate of that of all."
         )
     if found.claimed is not None:
         out.append(_on_the_claim(found))

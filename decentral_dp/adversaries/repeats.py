@@ -213,10 +213,17 @@ def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
         said, at = claim.epsilon_max or 0.0, claim.delta or 0.0
         scores = said, at, within_run(said, at)
     return Inference(
-        job.scenario, tuple(each), given, int(job.shards.train_counts.sum() + job.shards.test.size), epsilon, delta, ceiling, scores,
-        {name: judge(values, ceiling) for name, values in aucs.items()},
-        {} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
-    )  # fmt: skip
+        scenario=job.scenario,
+        each=tuple(each),
+        given=given,
+        eligible=int(job.shards.train_counts.sum() + job.shards.test.size),
+        epsilon=epsilon,
+        delta=delta,
+        ceiling=ceiling,
+        claimed=scores,
+        verdicts={name: judge(values, ceiling) for name, values in aucs.items()},
+        against_claim={} if scores is None else {name: judge(values, scores[2]) for name, values in aucs.items()},
+    )
 
 
 def repetition(s: Scenario, number: int) -> Scenario:

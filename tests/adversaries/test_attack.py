@@ -423,7 +423,7 @@ def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
     monkeypatch.setattr(members, "_MOST_BILEVEL", 60)
     found = decentral_dp.attack(left(wanted, tmp_path / "run"), runs=1)
     said = " ".join(sentences(found))
-    assert f"Of {whole.members + whole.others} records 60 are scored, drawn at random by a public key" in said
+    assert f"Of {whole.members + whole.others} records 60 are scored, drawn by a public key" in said
 
 
 def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
