@@ -268,10 +268,9 @@ def named(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Add a column `agent_name`, where agents have other names than their numbers; means keep theirs.
 
     Example:
-        >>> named(frame([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)]), ["Bern", "Zug"])["agent_name"]
-        0    mean
-        1     Zug
-        Name: agent_name, dtype: object
+        >>> rows = frame([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)])
+        >>> named(rows, ["Bern", "Zug"])["agent_name"].tolist()
+        ['mean', 'Zug']
     """
     if not names:
         return metrics

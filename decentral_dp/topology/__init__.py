@@ -296,7 +296,7 @@ def from_matrix(
 
     Example:
         >>> third = np.full((3, 3), 1 / 3)
-        >>> from_matrix(third, "file").spectral_gap, from_matrix(1 - np.eye(3)).degrees.tolist()
+        >>> round(from_matrix(third, "file").spectral_gap, 6), from_matrix(1 - np.eye(3)).degrees.tolist()
         (1.0, [2, 2, 2])
     """
     weighted = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
