@@ -13,6 +13,13 @@ GUARANTEES = {"certified": "certified", "as_printed": "provable as printed", "no
 BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "endless_stream")
 CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
+# Measures of what one agent learns of another begin so.
+NETWORK = "network_epsilon_"
+
+
+def is_epsilon(name: str) -> bool:
+    """Whether a measure is a price, certified or claimed, of which rounding may take nothing off."""
+    return name in (*BUDGETS, *CLAIMS) or name.startswith(NETWORK)
 
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
@@ -39,7 +46,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     at_delta = cells["guarantee"].isin(["certified", "as_printed"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
-    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith("network_epsilon_")):
+    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(NETWORK)):
         return []
     return sorted(set(cells.loc[at_delta, "delta"]))
 

@@ -16,7 +16,7 @@ import pandas as pd
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.text import power_text
 from decentral_dp.studies.axis_labels import metric_stem, own_name, words_of
-from decentral_dp.studies.epsilons import BUDGETS, CLAIMS, deltas, described, guarantees
+from decentral_dp.studies.epsilons import BUDGETS, deltas, described, guarantees, is_epsilon
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import described_intervals, is_lopsided, spread_text
 from decentral_dp.studies.study_runs import GOOD
@@ -218,7 +218,7 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
         return "–" if ok else FAILED
     spread = spread_text(row["mean"], row["low"], row["high"], ends)
     # Three digits throughout where there is an interval: 0.5 beside 0.502 would seem to be less well known.
-    mean = epsilon_text(row["mean"]) if name in (*BUDGETS, *CLAIMS) else power_text(row["mean"], pad=bool(spread))
+    mean = epsilon_text(row["mean"]) if is_epsilon(name) else power_text(row["mean"], pad=bool(spread))
     # Fewer than ended ok: the others have no such number.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
     return f"{mean}{spread}{fewer}"

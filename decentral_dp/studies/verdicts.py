@@ -19,7 +19,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import rounded_up
 from decentral_dp.reporting.text import power_text
 from decentral_dp.studies.differences import HOLDS, MISSING, REFUTED, UNDECIDED, Decision, Outcome, decide
-from decentral_dp.studies.epsilons import BUDGETS, CLAIMS
+from decentral_dp.studies.epsilons import is_epsilon
 from decentral_dp.studies.grid import Axis, Cell, Label
 from decentral_dp.studies.intervals import COUNTS, spread_text
 from decentral_dp.studies.study_runs import GOOD
@@ -31,7 +31,7 @@ _SIGNS = {"less": ("<", "≥"), "greater": (">", "≤"), "within": ("≈", "≉"
 # A mean is printed in the first of so many digits that shows what holds; 17 tell every float64 from its neighbours.
 _DIGITS = (3, 6, 9, 12, 17)
 # What a run has of its plan: no noise enters. All of a plan is such.
-_PLANNED = (*BUDGETS, *CLAIMS, "spectral_gap", "neighbour_weight", "agents")
+_PLANNED = ("spectral_gap", "neighbour_weight", "agents")
 # The least certain comparison is printed: one that fails before one that is open, and this before one that holds.
 _RANKS = {REFUTED: 0, UNDECIDED: 1, HOLDS: 2}
 
@@ -239,7 +239,7 @@ def verdict(
         pairs = [(a, b) for a in left for b in right if all(a.labels[s] == b.labels[s] for s in shared)]
     else:
         pairs = [(a, Point({}, 1, claim.right, math.nan, math.nan)) for a in left]
-    exact = study.kind == "plan" or all(side.measure in _PLANNED for side in sides)
+    exact = study.kind == "plan" or all(side.measure in _PLANNED or is_epsilon(side.measure) for side in sides)
     known = [
         _compared(claim, study, pair, exact and all(tuple(p.labels.values()) in fixed for p in pair[: len(sides)]))
         for pair in pairs
@@ -289,7 +289,7 @@ def _points(side: Side, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequ
         row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
-        by_seed, is_epsilon = values.get(labels, {}), side.measure in (*BUDGETS, *CLAIMS)
+        by_seed, is_epsilon = values.get(labels, {}), is_epsilon(side.measure)
         points.append(Point(named, int(row["n"]), mean, low, high, by_seed, is_epsilon))
     return points if side.best is None else _best(points, side.best)
 
