@@ -289,8 +289,8 @@ def _points(side: Side, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequ
         row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
-        by_seed, is_epsilon = values.get(labels, {}), is_epsilon(side.measure)
-        points.append(Point(named, int(row["n"]), mean, low, high, by_seed, is_epsilon))
+        by_seed, priced = values.get(labels, {}), is_epsilon(side.measure)
+        points.append(Point(named, int(row["n"]), mean, low, high, by_seed, priced))
     return points if side.best is None else _best(points, side.best)
 
 
