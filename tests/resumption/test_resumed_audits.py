@@ -341,7 +341,7 @@ def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(
         audit_begun,
         "write_json",
-        lambda out, content: written.append(len(content["scores"]["null"])) or real(out, content),
+        lambda out, content, *mode: written.append(len(content["scores"]["null"])) or real(out, content, *mode),
     )
 
     def progress(done: int, total: int) -> None:

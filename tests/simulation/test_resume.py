@@ -287,7 +287,7 @@ def test_secret_noise_of_an_older_version_is_gone_on_with(
     monkeypatch.setattr(runner, "_draw", lambda folder: None)
     _generator_recorded(tmp_path / "run", None)
     done = decentral_dp.resume(tmp_path / "run")
-    assert done.job.root == root
+    assert done.simulation().root == root
     _assert_same(done, whole)
 
 

@@ -18,6 +18,7 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.privacy.randomness import SecretRoot, key_of
 from decentral_dp.privacy.secret import Secret
 
 GOSSIP: dict[str, Any] = {
@@ -136,7 +137,7 @@ def private_of(job: Any) -> Private:
         job.shards.features,
         [np.asarray(part) for agent in job.records["train"] for part in agent],
         [np.asarray(part) for part in job.test],
-        roots=(job.root,),
+        roots=(key_of(job.root),),
     )
 
 
@@ -161,7 +162,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
     features, labels = records()
     run = decentral_dp.run(GOSSIP, data=(features, labels))
     job, private = run.simulation(), private_of(run.simulation())
-    for held in (features[7], features[:, 1], job.root, {"rows": [tuple(features[3].tolist())]}, job.test):
+    for held in (features[7], features[:, 1], key_of(job.root), {"rows": [tuple(features[3].tolist())]}, job.test):
         found = private.found_in(Leak(held))
         assert {"pickle", "pickle of __dict__", "copy", "deepcopy", "vars", "asdict"} <= set(found), held
 
@@ -170,9 +171,9 @@ def test_the_search_finds_what_it_looks_for() -> None:
 def test_no_record_leaves_with_an_estimator(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[bytes] = []
 
-    def secret() -> bytes:
+    def secret() -> SecretRoot:
         drawn.append(os.urandom(32))
-        return drawn[-1]
+        return SecretRoot(drawn[-1])
 
     for module in ("simulation.noise_root", "tuner"):
         monkeypatch.setattr(f"decentral_dp.{module}.secret_root", secret)
@@ -228,7 +229,7 @@ def test_no_record_leaves_with_a_network_view() -> None:
     job = decentral_dp.build(decentral_dp.load("network_view", ["algorithm.rounds=3"]))
     view = decentral_dp.network_view("network_view", [[0]], ["algorithm.rounds=3"])
     rows = [np.asarray(part) for agent in job.records["train"] for part in agent]
-    assert Private(rows, roots=(job.root,)).found_in(view) == []
+    assert Private(rows, roots=(key_of(job.root),)).found_in(view) == []
 
 
 def test_a_job_shows_nothing_and_is_not_passed_on() -> None:
