@@ -1,4 +1,4 @@
-"""Words that the package does not use, and names that say where they are."""
+"""Words that the package does not use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import io
 import re
 import tokenize
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,8 +32,6 @@ REPLACED = {
     "tails": "infinite_horizon",
     "trouble": "divergence",
 }
-# Modules whose name says enough beside their folder's.
-SHARED = ("__init__.py", "protocol.py")
 
 
 def words(name: str) -> set[str]:
@@ -53,11 +50,6 @@ def test_identifiers_are_the_fields_terms(word: str) -> None:
     for path in SOURCES:
         found = sorted(name for name in identifiers(path) if word in words(name))
         assert not found, f"{path.relative_to(PACKAGE)} has {found}; the term is {REPLACED[word]}"
-
-
-def test_modules_have_names_of_their_own() -> None:
-    count = Counter(path.name for path in SOURCES if path.name not in SHARED)
-    assert [name for name, n in count.items() if n > 1] == []
 
 
 def test_a_word_is_seen_inside_a_name(tmp_path: Path) -> None:
