@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from decentral_dp.problems.bilevel.losses import from_losses
     from decentral_dp.reporting.comparison import Comparison, compare
     from decentral_dp.resumption.resume import resume
-    from decentral_dp.simulation.job_builder import build
-    from decentral_dp.simulation.jobs import Job
-    from decentral_dp.simulation.plans import Plan, plan
+    from decentral_dp.simulation.folder.shards import write_shards
+    from decentral_dp.simulation.jobs.build import build
+    from decentral_dp.simulation.jobs.job import Job
+    from decentral_dp.simulation.plan import Plan, plan
     from decentral_dp.simulation.result import RunResult
     from decentral_dp.simulation.runner import Run, run
-    from decentral_dp.simulation.shard_folder import write_shards
     from decentral_dp.studies.conduct import study
     from decentral_dp.tuner import Tuned, tune
 
@@ -62,26 +62,26 @@ _HOMES = {
     "AuditResult": "adversaries.audits",
     "Comparison": "reporting.comparison",
     "InputError": "errors",
-    "Job": "simulation.jobs",
-    "Plan": "simulation.plans",
+    "Job": "simulation.jobs.job",
+    "Plan": "simulation.plan",
     "Run": "simulation.runner",
     "RunResult": "simulation.result",
     "Scenario": "config.schema",
     "Tuned": "tuner",
     "attack": "adversaries.repeats",
     "audit": "adversaries.audits",
-    "build": "simulation.job_builder",
+    "build": "simulation.jobs.build",
     "check": "adversaries.check",
     "compare": "reporting.comparison",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",
     "network_view": "adversaries.curious_neighbours",
-    "plan": "simulation.plans",
+    "plan": "simulation.plan",
     "resume": "resumption.resume",
     "run": "simulation.runner",
     "study": "studies.conduct",
     "tune": "tuner",
-    "write_shards": "simulation.shard_folder",
+    "write_shards": "simulation.folder.shards",
 }
 
 

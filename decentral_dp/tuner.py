@@ -26,7 +26,7 @@ from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.simulation.coordinator_plan import planned_line, target_plan
+from decentral_dp.simulation.jobs.coordinator_plan import planned_line, target_plan
 from decentral_dp.tuner_arguments import Arguments, LossName, Method, check_arguments, content, pair, project, statement
 
 # Of a train record's μ²: what the last minimiser takes, which is the model.

@@ -16,9 +16,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.agent_records import require_records
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.agent_records import require_records
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, require_complete
 
 FEWEST_RUNS = 20

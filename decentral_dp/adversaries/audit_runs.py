@@ -23,7 +23,7 @@ from decentral_dp.adversaries.transcripts import observe
 from decentral_dp.config.loading import load
 from decentral_dp.engines.task_pool import check_at_hand, in_parallel
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 # Runs of each world that a worker makes before it reports.
 _BLOCK = 8

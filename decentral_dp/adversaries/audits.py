@@ -33,7 +33,7 @@ from decentral_dp.adversaries.sampled_releases import amplified
 from decentral_dp.adversaries.transcripts import Transcript, observe
 from decentral_dp.config.schema import Scenario
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 # Runs without noise in which a sampled record may show.
 _COINS = 40

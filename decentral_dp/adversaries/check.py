@@ -38,10 +38,12 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.simulation.job_builder import assembled
-from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.neighbour_rehearsal import Moved, Replaced, Script
-from decentral_dp.simulation.rehearsal import (
+from decentral_dp.simulation.jobs.build import assembled
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.rehearsal import (
+    Moved,
+    Replaced,
+    Script,
     component_name,
     difference,
     made_up_shards,

@@ -11,7 +11,7 @@ import numpy as np
 
 from decentral_dp.adversaries.extreme_pairs import Pair, Tried
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.neighbour_rehearsal import Replaced
+from decentral_dp.simulation.probing.rehearsal import Replaced
 
 Verdict = Literal["checked", "failed", "not tried"]
 # Components that run in rounds, and those that have a row of their own; of all others nothing is tried.

@@ -23,8 +23,8 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.simulation.job_builder import assembled
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import assembled
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import find_outside, in_file, installed
 

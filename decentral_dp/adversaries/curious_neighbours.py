@@ -37,8 +37,8 @@ from decentral_dp.privacy.accounting.network_rounding import Sent, certified_eps
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import GossipJob, Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.topology.graph import few
 
 if TYPE_CHECKING:

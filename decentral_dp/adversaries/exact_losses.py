@@ -22,7 +22,7 @@ from decentral_dp.adversaries.sampled_releases import (
 from decentral_dp.adversaries.selection_laws import Law, choice_epsilon
 from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 # With which choices by their stated law, or samples by their stated rates, fail the test of them.
 _RISK = 1e-3

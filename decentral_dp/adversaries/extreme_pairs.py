@@ -17,11 +17,17 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.coordinator_plan import bounded_labels
-from decentral_dp.simulation.job_builder import records_of
-from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.neighbour_rehearsal import Moved, Replaced, Script
-from decentral_dp.simulation.rehearsal import component_name, made_up_shards, went_wrong
+from decentral_dp.simulation.jobs.build import records_of
+from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.rehearsal import (
+    Moved,
+    Replaced,
+    Script,
+    component_name,
+    made_up_shards,
+    went_wrong,
+)
 from decentral_dp.user_code import USER_ERRORS
 
 SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)

@@ -20,8 +20,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenated, take
-from decentral_dp.simulation.agent_records import require_records
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.agent_records import require_records
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pooled
 
 # Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.

@@ -28,7 +28,7 @@ from decentral_dp.adversaries.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 # Queries of all candidates are held at once: at most so many numbers.
 _HELD = 30_000_000

@@ -24,7 +24,7 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax.protocol import Attackable
-from decentral_dp.simulation.jobs import CoordinatorMinimaxJob, Job
+from decentral_dp.simulation.jobs.job import CoordinatorMinimaxJob, Job
 
 # Fewer canaries show nothing at any confidence that is worth having.
 FEWEST_CANARIES = 20

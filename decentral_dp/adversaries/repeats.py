@@ -27,8 +27,8 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.auc_bounds import within_run
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, require_complete
 from decentral_dp.simulation.runner import run
 from decentral_dp.statistics import Interval, over_seeds

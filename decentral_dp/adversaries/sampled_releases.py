@@ -24,7 +24,7 @@ from decentral_dp.adversaries.neighbouring_worlds import Worlds
 from decentral_dp.adversaries.transcripts import Key, Made, Query, Transcript, replay
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 # Queries that differ by less than this part of their noise are the same but for float64.
 _SAME = 1e-6

@@ -24,7 +24,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.randomness import Root
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.simulation.jobs import GossipJob, Job
+from decentral_dp.simulation.jobs.job import GossipJob, Job
 
 Key = tuple[int, str]
 

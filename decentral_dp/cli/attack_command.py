@@ -11,7 +11,7 @@ from rich.text import Text
 from decentral_dp.adversaries.attack_summary import sentences
 from decentral_dp.adversaries.repeats import Inference
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.plan import console
 
 
 def require_new(out: Path) -> None:

@@ -25,7 +25,7 @@ from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
-from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.plan import console
 from decentral_dp.simulation.result import as_written, read_result
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.checked_files import keep_label
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.plan import console
 
 
 def carry_out(what: str, pairs: int, seed: int, out: Path | None, kept: Path | None, rounds: int | None) -> bool:

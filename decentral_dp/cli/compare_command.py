@@ -12,8 +12,8 @@ from rich.text import Text
 from decentral_dp.errors import printable
 from decentral_dp.reporting.comparison import Comparison, compare
 from decentral_dp.reporting.comparison_text import comparison_tables
-from decentral_dp.simulation.plan_text import console
-from decentral_dp.simulation.run_folder import check_writable, new_folder
+from decentral_dp.simulation.folder.layout import check_writable, new_folder
+from decentral_dp.simulation.plan import console
 
 # Columns of a terminal that the names of keys and metrics get, however many runs there are.
 _KEY_WIDTH = 26

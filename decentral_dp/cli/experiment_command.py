@@ -14,7 +14,7 @@ from rich.text import Text
 from decentral_dp.errors import InputError
 from decentral_dp.reproductions import EXPERIMENTS, name_of, run
 from decentral_dp.reproductions.findings import Finding, short
-from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.plan import console
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -20,9 +20,9 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.plan import console
 from decentral_dp.topology import names
 from decentral_dp.topology.graph import few
 

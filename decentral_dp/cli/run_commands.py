@@ -43,14 +43,15 @@ def run(
     from decentral_dp.cli.run_names import run_name
     from decentral_dp.cli.summary import Progress
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation import run_folder, runner
-    from decentral_dp.simulation.run_events import Events
+    from decentral_dp.simulation import runner
+    from decentral_dp.simulation.events import Events
+    from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     with (
-        run_folder.new_folder(out, run_name(Path(scenario).stem, changed)) as folder,
+        layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder,
         opened(log) as logs,
         Progress(quiet or log == ON_STDERR) as bar,
     ):
@@ -109,8 +110,9 @@ def resume(
 
     from decentral_dp.cli.run_log import ON_STDERR, opened
     from decentral_dp.cli.summary import Progress
-    from decentral_dp.simulation import plan_text, runner
-    from decentral_dp.simulation.run_events import Events
+    from decentral_dp.simulation import plan as plan_text
+    from decentral_dp.simulation import runner
+    from decentral_dp.simulation.events import Events
 
     with opened(log) as logs, Progress(quiet or log == ON_STDERR) as bar:
         progress = Events([bar, *logs])
@@ -132,7 +134,8 @@ def plan(
     ] = False,
 ) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
-    from decentral_dp.simulation import plan_text, plans
+    from decentral_dp.simulation import plan as plan_text
+    from decentral_dp.simulation import plan as plans
 
     plan_text.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
 

@@ -12,8 +12,8 @@ from typing import IO, Any
 
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
+from decentral_dp.simulation.events import RunEvent
 from decentral_dp.simulation.result import plain
-from decentral_dp.simulation.run_events import RunEvent
 from decentral_dp.simulation.runner import Run
 
 # What --log is given for lines on stderr; anything else is a file.

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from decentral_dp.errors import printable
-from decentral_dp.simulation.shard_folder import MANIFEST, SCENARIO, write_shards
+from decentral_dp.simulation.folder.shards import MANIFEST, SCENARIO, write_shards
 
 
 def carry_out(scenario: str, out: Path, overrides: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.cli.progress import LiveBar
-from decentral_dp.simulation.plan_text import console
+from decentral_dp.simulation.plan import console
 from decentral_dp.studies.study_findings import Findings
 from decentral_dp.studies.study_text import FAILED, StudyTable, failures, study_table
 

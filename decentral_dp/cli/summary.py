@@ -15,8 +15,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.cli.summary_scores import print_scores, print_values
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.plan_text import console, guarantee, print_items, rounds_text, sentence
-from decentral_dp.simulation.run_events import RunEvent
+from decentral_dp.simulation.events import RunEvent
+from decentral_dp.simulation.plan import console, guarantee, print_items, rounds_text, sentence
 from decentral_dp.simulation.runner import Run
 
 # Beyond so many coordinates x is not printed.

@@ -19,7 +19,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.reporting.folder import broken, read_scenario
 from decentral_dp.reporting.text import topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
-from decentral_dp.simulation.statement import number
+from decentral_dp.simulation.statements.statement import number
 
 # Words about a scenario, and who computed it: no settings.
 _WORDS = ("title", "description", "versions", "objects", "run_graph")

@@ -9,7 +9,7 @@ from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.metric_words import metric_words
 from decentral_dp.reporting.text import score_text
-from decentral_dp.simulation.statement import PrivacyStatement
+from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import ComparedRun, Comparison

@@ -14,7 +14,7 @@ from decentral_dp.reporting.page.opening import lead
 from decentral_dp.reporting.page.outcome import change_advice, guess_text, score_table
 from decentral_dp.reporting.text import capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import PrivacyStatement
+from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 
 def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:

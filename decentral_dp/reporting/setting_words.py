@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from decentral_dp.simulation.statement import Setting
+from decentral_dp.simulation.statements.statement import Setting
 
 
 @dataclass(frozen=True, kw_only=True)

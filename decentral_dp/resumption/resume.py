@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from decentral_dp.adversaries.audit_result import AuditResult
     from decentral_dp.adversaries.repeats import Inference
     from decentral_dp.problems.protocol import Problem
-    from decentral_dp.simulation.plans import Plan
+    from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.runner import Run
     from decentral_dp.studies.study_findings import Findings
 

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.statement import PrivacyStatement, Setting, number
+from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting, number
 from decentral_dp.user_code import USER_ERRORS, reason
-
-if TYPE_CHECKING:
-    pass
 
 # A result of so many agents at most is indented.
 _READABLE = 1000

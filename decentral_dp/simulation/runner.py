@@ -1,4 +1,9 @@
-"""Running a scenario, and the folder that a run leaves behind."""
+"""Running a scenario, and the folder that a run leaves behind.
+
+More rounds for a run that was cut off: priced, or refused where they would not be the same run, only longer.
+
+Going on without the root of the noise: what was in flight is released once more, and charged once more.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +22,37 @@ from decentral_dp.config.loading import load, load_with_records, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
-from decentral_dp.errors import Stopped
-from decentral_dp.formatting import agent_names, epsilon_text
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.formatting import agent_names, delta_text, epsilon_text
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.randomness import secret_root
+from decentral_dp.privacy.released_again import Window, released_again
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.agent_records import states_are_elsewhere
-from decentral_dp.simulation.charged_again import all_released, charged_again
-from decentral_dp.simulation.event_writers import check_installed, logged
-from decentral_dp.simulation.interrupted_run import Found, before_damage, continued, find, scenario_begun
-from decentral_dp.simulation.job_builder import build, hosted
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.events import check_installed, logged
+from decentral_dp.simulation.folder.journal import (
+    Found,
+    RunInProgress,
+    before_damage,
+    begin,
+    continued,
+    find,
+    is_full,
+    mended,
+    not_begun,
+    scenario_begun,
+)
+from decentral_dp.simulation.folder.layout import check_writable, write_contents
+from decentral_dp.simulation.jobs.agent_records import states_are_elsewhere
+from decentral_dp.simulation.jobs.build import build, hosted
+from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
-from decentral_dp.simulation.plans import Plan
+from decentral_dp.simulation.plan import Plan
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.run_extension import lengthened
-from decentral_dp.simulation.run_folder import check_writable, write_contents
-from decentral_dp.simulation.run_in_progress import RunInProgress, begin, is_full, mended, not_begun
-from decentral_dp.simulation.run_numbers import result_of
-from decentral_dp.simulation.spending_curve import SPENT, evaluated_rounds, priced, spent_after
+from decentral_dp.simulation.run_numbers import SPENT, evaluated_rounds, priced, result_of, spent_after
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
 if TYPE_CHECKING:
@@ -375,3 +390,176 @@ def _perform(
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)
+
+
+# As many as a scenario may have.
+_MOST = 10**12
+
+
+def lengthened(job: Job, found: Found, folder: Path, rounds: int | None, build: Callable[[Scenario], Job]) -> Job:
+    """The job of a run that goes on, with the rounds that it has by now.
+
+    Noise keeps its schedule: where a target epsilon set it, that is the price of the rounds that were planned first,
+    and all rounds cost more. What may have been released must be priced in the longer plan as it was in the shorter.
+
+    Args:
+        job: as the run was begun.
+        found: what its folder says, with the rounds that were asked for since.
+        folder: of the run.
+        rounds: that are asked for now; None leaves them as they are.
+        build: makes the job of a scenario, with the objects that the run was given.
+
+    Returns:
+        The job itself where no more was ever asked for.
+
+    Raises:
+        InputError: the longer run would pass a cap or has other noise, or the last round may have been released.
+    """
+    current = job if found.extended is None else build(_longer(job.scenario, found.extended))
+    if rounds is None:
+        return current
+    asked = current.scenario.algorithm.rounds
+    if not asked < rounds <= _MOST:
+        raise InputError(
+            f"resume: --rounds {rounds} is not more than the {asked} rounds that are planned, or more than {_MOST}. "
+            "Leave it out to go on as planned."
+        )
+    if not isinstance(current, GossipJob):
+        raise InputError(
+            f"resume: --rounds {rounds}: {job.scenario.algorithm.kind} plans its whole budget beforehand, and more "
+            "rounds would have needed more noise in the first. Leave it out to go on as planned."
+        )
+    if found.leased >= current.rounds:
+        raise InputError(
+            f"resume: --rounds {rounds}: the last of the {current.rounds} rounds of {folder} may have been released, "
+            "and what leaves at the end of a run is not what leaves between two rounds. Leave it out to go on as "
+            "planned."
+        )
+    longer = build(_longer(job.scenario, rounds))
+    if longer.rounds < rounds:
+        raise InputError(
+            f"resume: --rounds {rounds} would pass the declared cap ε = {job.scenario.privacy.cap:g}; {longer.rounds} "
+            "rounds are within it. Give at most as many, or leave it out to go on as planned."
+        )
+    if not _is_same_so_far(current, longer, found.leased):
+        raise InputError(
+            f"resume: --rounds {rounds}: in a run of so many rounds the first {found.leased} would have been released "
+            "otherwise. Leave it out to go on as planned."
+        )
+    return longer
+
+
+def _longer(scenario: Scenario, rounds: int) -> Scenario:
+    """The scenario with more rounds; a target epsilon stays that of the rounds that were planned first."""
+    privacy = scenario.privacy
+    if privacy.epsilon is not None and privacy.epsilon_rounds is None:
+        privacy = privacy.model_copy(update={"epsilon_rounds": scenario.algorithm.rounds})
+    table = scenario.algorithm.model_copy(update={"rounds": rounds})
+    return scenario.model_copy(update={"algorithm": table, "privacy": privacy})
+
+
+def _is_same_so_far(job: GossipJob, longer: Job, leased: int) -> bool:
+    """Whether both jobs make the same releases, with the same noise, up to a round."""
+    if (
+        not isinstance(longer, GossipJob)
+        or longer.algorithm != job.algorithm
+        or longer.noise.keys() != job.noise.keys()
+    ):
+        return False
+    alike = all(
+        np.array_equal(mine.scale, longer.noise[channel].scale)
+        and np.array_equal(mine.decay, longer.noise[channel].decay)
+        for channel, mine in job.noise.items()
+    )
+    return alike and _until(job.ledger, leased).same_releases(_until(longer.ledger, leased))
+
+
+def _until(ledger: Ledger, rounds: int) -> Ledger:
+    """The releases that are out after so many rounds, without the channels that have none yet."""
+    kept = ledger.until(rounds)
+    return replace(kept, channels=tuple(c for c in kept.channels if c.rounds.size))
+
+
+def charged_again(job: Job, found: Found, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
+    """The job of a run that goes on with another root, with what was in flight in its ledger and in its budget.
+
+    `privacy/released_again.py` says why that covers both passes. What is charged is what may have been released: rounds
+    are on record in advance.
+
+    Args:
+        job: with the rounds that it has by now.
+        found: what its folder says.
+        folder: of the run.
+        agreed: whether whoever asks for it agrees to the new price.
+
+    Returns:
+        The job, and the rounds that are charged again from now on; None where nothing was in flight.
+
+    Raises:
+        InputError: nobody agreed, the price would pass a cap, or a trusted coordinator has planned its whole budget.
+    """
+    at = found.saved[0] if found.saved else 0
+    new = Window(at, found.in_flight) if found.in_flight else None
+    if not isinstance(job, GossipJob):
+        if new is None:
+            return job.keyed(secret_root()), None
+        raise InputError(
+            f"{_lost(folder)} {job.scenario.algorithm.kind} plans its whole budget beforehand, and what it would "
+            "release again is not in that plan. Run the scenario again in another folder; both runs are to be paid for."
+        )
+    # A state that cannot be read is refused before anything is charged.
+    found.state(job)
+    before = with_windows(job, found.windows)
+    after = before if new is None else with_windows(job, (*found.windows, new))
+    if new is not None:
+        _check(before, after, new, folder, agreed)
+    return after.keyed(secret_root()), new
+
+
+def with_windows(job: GossipJob, windows: tuple[Window, ...]) -> GossipJob:
+    """The job with the releases of these rounds in its ledger and its budget once more."""
+    if not windows:
+        return job
+    ledger = released_again(job.course, job.course, windows)
+    budget = price(ledger, job.scenario.privacy.delta)
+    return replace(job, ledger=ledger, budget=budget, windows=windows, planned_course=job.course)
+
+
+def all_released(job: Job, recorded: Ledger) -> Ledger:
+    """All that a run has released.
+
+    Args:
+        job: what was run.
+        recorded: by the course that it ended with.
+
+    Raises:
+        RuntimeError: what was released is not what was planned. The budget is the plan's price, and would not hold.
+    """
+    if not job.covers(recorded):
+        raise RuntimeError(
+            f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
+            "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
+        )
+    return released_again(recorded, job.course, job.windows) if isinstance(job, GossipJob) else recorded
+
+
+def _check(before: GossipJob, after: GossipJob, new: Window, folder: Path, agreed: bool) -> None:
+    was, now = (float(j.budget.epsilon.max()) for j in (before, after))
+    privacy = after.scenario.privacy
+    cost = f"ε = {epsilon_text(now)} instead of {epsilon_text(was)} at δ = {delta_text(privacy.delta)}"
+    rounds = f"{new.first} to {new.last}"
+    if privacy.cap is not None and now > privacy.cap:
+        raise InputError(
+            f"{_lost(folder)} Releasing rounds {rounds} once more would cost {cost}, and pass the declared cap "
+            f"ε = {privacy.cap:g}. Run the scenario again in another folder; both runs are to be paid for."
+        )
+    if not agreed:
+        raise InputError(
+            f"{_lost(folder)} Rounds {rounds} may be out, and would be released once more with other noise, which is a "
+            f"second release: the run would cost {cost}. Agree with --charge-again (in Python charge_again=True), or "
+            "run the scenario again in another folder; both runs are to be paid for then."
+        )
+
+
+def _lost(folder: Path) -> str:
+    return f"resume: the secret of {folder} was not kept, and its noise cannot be drawn again."

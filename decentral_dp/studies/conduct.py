@@ -21,8 +21,8 @@ from decentral_dp.files.portable_paths import portable_path
 from decentral_dp.files.salt import NAME as SALT
 from decentral_dp.files.salt import has_salt, salt_in
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
+from decentral_dp.simulation.folder.layout import versions
 from decentral_dp.simulation.result import plain
-from decentral_dp.simulation.run_folder import versions
 from decentral_dp.studies.gains import check_gains, gain_table
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured

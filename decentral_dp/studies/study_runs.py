@@ -27,8 +27,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.accountants import spending
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.runner import run
 from decentral_dp.studies.grid import Cell

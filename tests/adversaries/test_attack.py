@@ -28,8 +28,8 @@ from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.run_folder import resolved_toml
+from decentral_dp.simulation.folder.layout import resolved_toml
+from decentral_dp.simulation.jobs.build import build
 
 Change = dict[str, dict[str, Any]]
 

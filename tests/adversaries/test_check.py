@@ -22,7 +22,7 @@ from decentral_dp.adversaries.extreme_pairs import pairs_of
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main
-from decentral_dp.simulation.job_builder import assembled
+from decentral_dp.simulation.jobs.build import assembled
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.adversaries.partition_trials import deal_trial
 from decentral_dp.data import Shards
-from decentral_dp.simulation.job_builder import assembled
+from decentral_dp.simulation.jobs.build import assembled
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import decentral_dp
 from decentral_dp.cli.catalogue import print_entry
 from decentral_dp.config.loading import assign, load, read_toml
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.study_schema import load_study
 from decentral_dp.user_code import GROUPS, run_file

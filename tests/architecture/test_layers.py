@@ -40,7 +40,11 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # Read by pages and plots besides the base: the two records that a run folder is read into, and one line per algorithm.
-REPORTING = {"decentral_dp.simulation.result", "decentral_dp.simulation.statement", "decentral_dp.algorithms"}
+REPORTING = {
+    "decentral_dp.simulation.result",
+    "decentral_dp.simulation.statements.statement",
+    "decentral_dp.algorithms",
+}
 # Within or across rooms, beyond the order: file or folder → prefixes it must not import.
 FORBIDDEN = {
     # A certified file holds certified code only.

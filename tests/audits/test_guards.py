@@ -20,7 +20,7 @@ from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan, ReleaseRefusedError
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
-from decentral_dp.simulation.run_extension import lengthened
+from decentral_dp.simulation.runner import lengthened
 from decentral_dp.tuner_arguments import project
 
 ROOT = bytes(range(32))

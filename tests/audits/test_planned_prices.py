@@ -25,7 +25,7 @@ from decentral_dp.algorithms.sensitivity_rules import (
 )
 from decentral_dp.bounded import memory_slack
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs.build import build
 
 ROUNDS = 4
 TRAIN = np.array([[3, 5], [4, 5], [5, 5], [5, 5]], dtype=float)

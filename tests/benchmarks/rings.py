@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 
 def ring_job(rounds: int, agents: int, records: int, width: int, topology: Mapping[str, Any] | None = None) -> Job:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 AGENTS, RECORDS, WIDTH, ROUNDS = 10, 20, 10, 20
 LOSSES = """

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 from .rings import seconds_of
 

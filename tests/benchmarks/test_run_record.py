@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
-from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.run_in_progress import begin
+from decentral_dp.simulation.folder.journal import begin
+from decentral_dp.simulation.jobs.job import Job
 
 from .rings import ring_job
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.privacy.randomness import secret_root
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 from .rings import ring_job
 

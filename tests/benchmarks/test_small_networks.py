@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 
 from .rings import arithmetic, ring_job, seconds_of
 

@@ -28,7 +28,7 @@ from decentral_dp.cli.key_entries import key_entries, key_names
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.simulation.run_folder import resolved_toml
+from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.studies.measures import names_of, plain_name
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
@@ -682,7 +682,7 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, mo
 
 
 def test_two_runs_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.simulation.run_folder import new_folder
+    from decentral_dp.simulation.folder.layout import new_folder
 
     monkeypatch.chdir(tmp_path)
     with new_folder(None, "ring") as one, new_folder(None, "ring") as other:
@@ -775,7 +775,7 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
 
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
-    from decentral_dp.simulation.job_builder import build
+    from decentral_dp.simulation.jobs.build import build
 
     assert build(load("paper_synthetic")).statement().to_dict()["numerical_slack"] is None
     slack = build(load("ring_breast_cancer")).statement().to_dict()["numerical_slack"]
@@ -785,7 +785,7 @@ def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
 
 def test_gaussian_noise_and_delta_zero_is_said_plainly() -> None:
     from decentral_dp.errors import InputError
-    from decentral_dp.simulation.job_builder import build
+    from decentral_dp.simulation.jobs.build import build
 
     with pytest.raises(InputError, match="Gaussian noise gives no pure guarantee"):
         build(load("ring_breast_cancer", ["privacy.delta=0.0"]))

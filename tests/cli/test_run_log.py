@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
 from decentral_dp.simulation import runner
-from decentral_dp.simulation.run_events import Events, RunEvent
+from decentral_dp.simulation.events import Events, RunEvent
 
 Make = Callable[..., dict[str, Any]]
 ROUNDS = 12

@@ -15,7 +15,7 @@ from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.main import app
 from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.simulation import job_builder
+from decentral_dp.simulation.jobs import build
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
@@ -47,7 +47,7 @@ def content(**changes: Any) -> dict[str, Any]:
 
 def refusal(made: dict[str, Any]) -> str:
     with pytest.raises(InputError) as caught:
-        job_builder.build(load(made))
+        build.build(load(made))
     said = str(caught.value)
     assert "\n" not in said
     assert said.endswith(".")
@@ -57,7 +57,7 @@ def refusal(made: dict[str, Any]) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(job_builder, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(build, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 # Before a record is read
@@ -131,13 +131,13 @@ def test_only_models_of_minimax_problems_compute_on_a_gpu(scenario: Any) -> None
 
 def test_the_spy_sees_a_read(unread: None) -> None:
     with pytest.raises(pytest.fail.Exception, match="records were read"):
-        job_builder.build(load(content()))
+        build.build(load(content()))
 
 
 def test_what_is_taken_is_taken() -> None:
     """The scenario that all these are changes of is sound, and Poisson samples may be named."""
-    assert job_builder.build(load(content())).status == "ok"
-    named = job_builder.build(load(content(**{"algorithm.sampler": "poisson"})))
+    assert build.build(load(content())).status == "ok"
+    named = build.build(load(content(**{"algorithm.sampler": "poisson"})))
     assert {c.sampling for c in named.ledger.channels} == {"poisson"}
 
 
@@ -167,11 +167,11 @@ def test_a_declared_class_without_a_record_is_refused_unless_certified(
     assert said.startswith("problem.data: no train record")
     assert f"has the class {absent}, and auc_maximisation needs" in said
     # Which classes have records is private, and refusing would tell.
-    assert job_builder.build(load(owned(data))).status == "ok"
+    assert build.build(load(owned(data))).status == "ok"
     one = np.full(60, labels)
     one[::2] = absent
     for made in (owned(own(tmp_path, one)), unprotected(owned(own(tmp_path, one)))):
-        assert job_builder.build(load(made)).status == "ok"
+        assert build.build(load(made)).status == "ok"
 
 
 def test_a_class_whose_only_records_are_held_out_is_absent(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_class_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     three["problem"]["construction"] = {"positive": [3]}
     assert "3 is no class of" in refusal(three)
     three["problem"]["construction"] = {"positive": [2]}
-    assert job_builder.build(load(three)).shards.classes == (0, 1)
+    assert build.build(load(three)).shards.classes == (0, 1)
     numbers = owned(data, **{"problem.classes": []})
     assert "needs exactly 2 classes, and the data have numbers" in refusal(numbers)
     numbers["problem"]["construction"] = {"positive": [2]}
@@ -243,15 +243,15 @@ def test_a_sample_that_mostly_holds_nobody_is_refused_and_the_named_rate_is_not(
     said = refusal(content(**{"algorithm.rate": 1e-4}))
     assert said.startswith("algorithm.rate: got 0.0001")
     least = float(said.split("at least ")[1].rstrip("."))
-    assert job_builder.build(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
+    assert build.build(load(content(**{"algorithm.rate": least}))).budget.epsilon.shape
 
 
 def test_the_share_of_a_construction_is_the_public_one_unless_another_is_given() -> None:
     thinned = {"problem.data": "digits", "problem.scale": "none"}
     thinned["problem.construction"] = {"positive": [5, 6, 7, 8, 9], "share": 0.2}
-    alone = job_builder.build(load(content(**thinned, **{"problem.positive_share": None})))
+    alone = build.build(load(content(**thinned, **{"problem.positive_share": None})))
     assert alone.problem.objective.share == 0.2
-    both = job_builder.build(load(content(**thinned, **{"problem.positive_share": 0.3})))
+    both = build.build(load(content(**thinned, **{"problem.positive_share": 0.3})))
     assert both.problem.objective.share == 0.3
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from decentral_dp.algorithms.protocol import Planned
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.support import naive
 from tests.support.naive import CLIPS, READ, STREAM_NAMES, STREAMS, UNCLIPPED, Scene, finished, ledgers, shares
 from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change

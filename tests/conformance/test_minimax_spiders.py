@@ -12,7 +12,7 @@ import pytest
 from decentral_dp import InputError
 from decentral_dp.models import linear_model
 from decentral_dp.problems.minimax import composite
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, keyed, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
 from tests.support.neighbours import exceeded, widest

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp import load as load_scenario
 from decentral_dp.data import load
-from decentral_dp.simulation import job_builder
+from decentral_dp.simulation.jobs import build
 
 ATTRIBUTES = ("5_o_Clock_Shadow", "Male", "Young")
 N = 30
@@ -234,16 +234,16 @@ def test_a_run_on_it_and_its_resolved_scenario(tmp_path: Path) -> None:
     assert run.simulation().context.n == sum("0012"[k % 4] != "2" for k in range(N))
     assert "A column says" in run.simulation().shards.why_not
     few = load_scenario(content(written(tmp_path / "b", partition=False), construction={"keep": {"1": 3}}))
-    built = job_builder.build(few)
+    built = build.build(few)
     kept = np.concatenate(built.shards.train)
     assert int((built.shards.labels[kept] == 1).sum()) == 3
 
 
 def test_what_is_held_out_is_told_to_the_noise(tmp_path: Path) -> None:
     """With all images for testing moved, features and labels are the same, and the noise must not be."""
-    first = job_builder.build(load_scenario(content(written(tmp_path))))
+    first = build.build(load_scenario(content(written(tmp_path))))
     (tmp_path / LISTS["partition"]).write_text(parts(cycle="0021"), encoding="utf-8")
-    second = job_builder.build(load_scenario(content(tmp_path)))
+    second = build.build(load_scenario(content(tmp_path)))
     assert np.array_equal(first.shards.features, second.shards.features)
     assert first.root != second.root
 

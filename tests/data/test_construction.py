@@ -15,8 +15,8 @@ from decentral_dp import InputError, load
 from decentral_dp.data import Dataset, make_shards
 from decentral_dp.data import load as load_data
 from decentral_dp.data.construction import construct
-from decentral_dp.simulation import job_builder
-from decentral_dp.simulation.job_summary import problem_summary
+from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.plan import problem_summary
 
 TEN = tuple(range(10))
 
@@ -291,7 +291,7 @@ def mnist(folder: Path, n: int, n_test: int) -> dict[str, str]:
 
 
 def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
-    built = job_builder.build(load(content(files=mnist(tmp_path / "mnist", 200, 50))))
+    built = build.build(load(content(files=mnist(tmp_path / "mnist", 200, 50))))
     assert int(built.shards.train_counts.sum()) == 100 + 11
     assert sum(int(built.shards.labels[index].sum()) for index in built.shards.train) == 11
     assert built.shards.test.size == 50
@@ -306,7 +306,7 @@ def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
 
 
 def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -> None:
-    built = job_builder.build(load(content()))
+    built = build.build(load(content()))
     kept = np.concatenate(built.shards.train)
     assert built.shards.labels[kept].mean() == pytest.approx(0.1, abs=1 / kept.size)
     assert "thins" in built.shards.why_not
@@ -317,7 +317,7 @@ def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -
         (tmp_path / f"data_batch_{k}.bin").write_bytes(batch.tobytes())
         (tmp_path / "test_batch.bin").write_bytes(batch.tobytes())
     st_rule = {"positive": [5, 6, 7, 8, 9], "keep": {str(k): 3 for k in range(5)}}
-    made = job_builder.build(load(content(data="cifar10", files={"folder": str(tmp_path)}, construction=st_rule)))
+    made = build.build(load(content(data="cifar10", files={"folder": str(tmp_path)}, construction=st_rule)))
     kept = np.concatenate(made.shards.train)
     assert kept.size == 5 * 3 + 5 * 20
     few = np.sort(kept[made.shards.labels[kept] == 0])
@@ -329,10 +329,10 @@ def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -
 def test_another_construction_is_another_scenario_to_the_noise() -> None:
     tables: tuple[dict[str, Any], ...] = ({}, {"share": 0.05}, {"tail": 0.5}, {"keep": {"1": 20}})
     made = [content(data="digits", construction={"positive": [1], **table}) | {"seed": 5} for table in tables]
-    roots = {job_builder.build(load(one)).root for one in made}
+    roots = {build.build(load(one)).root for one in made}
     assert len(roots) == 4
     # A secret seed settles no public draw.
-    first, second = (job_builder.build(load(content())) for _ in range(2))
+    first, second = (build.build(load(content())) for _ in range(2))
     assert first.root != second.root
     assert all(np.array_equal(a, b) for a, b in zip(first.shards.train, second.shards.train, strict=True))
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp.data import Dataset, load, make_shards, scale
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.job_summary import problem_summary
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.plan import problem_summary
 
 NAMES = {
     "images": "train-images-idx3-ubyte",

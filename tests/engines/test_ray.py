@@ -32,7 +32,7 @@ from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
 from decentral_dp.engines.ray_cluster import core_share, started
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build, hosted
+from decentral_dp.simulation.jobs.build import build, hosted
 from tests.support.ray_processes import descendants, ray_actors, ray_processes
 
 Make = Callable[..., dict[str, Any]]

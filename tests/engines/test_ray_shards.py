@@ -15,8 +15,8 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.data import agent_shards
-from decentral_dp.simulation import run_in_progress
-from decentral_dp.simulation.shard_folder import write_shards
+from decentral_dp.simulation.folder import journal
+from decentral_dp.simulation.folder.shards import write_shards
 from tests.support.ray_processes import ray_actors
 
 
@@ -34,7 +34,7 @@ def test_actors_read_their_own_records_and_the_driver_none(
     for name in ("load", "digest_of_shard", "regular", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
     # A state is asked for whenever something is evaluated, and stays where it is.
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     given = load(tmp_path / "shards" / "scenario.toml", [*overrides, "run.engine='ray'", "run.agents_per_actor=3"])
     remote = decentral_dp.run(given, out=tmp_path / "run")
     for channel, value in local.released.items():

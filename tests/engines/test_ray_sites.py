@@ -14,10 +14,10 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.engines import protocol
 from decentral_dp.engines import ray as ray_engine
-from decentral_dp.simulation import run_in_progress
-from decentral_dp.simulation.agent_states import STATES
+from decentral_dp.simulation.folder import journal
+from decentral_dp.simulation.folder.agent_states import STATES
+from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.result import is_complete
-from decentral_dp.simulation.shard_folder import write_shards
 from tests.support.ray_processes import parent, ray_actors
 
 ROUNDS = 30
@@ -60,8 +60,8 @@ def sites_of_actors() -> list[list[str]]:
 def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
     begun: list[int] = []
 
     def from_round(held: Any) -> int:

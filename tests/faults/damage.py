@@ -19,7 +19,8 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import run_in_progress, runner
+from decentral_dp.simulation import runner
+from decentral_dp.simulation.folder import journal
 
 from .kills import SCENARIO, Tally
 
@@ -43,7 +44,7 @@ def truncate(times: int, seed: int, place: Path) -> Tally:
         seed: of which and where.
         place: an empty folder.
     """
-    run_in_progress._INTERVAL, run_in_progress._SHARE = 0.0, 1e9
+    journal._INTERVAL, journal._SHARE = 0.0, 1e9
     runner._draw = lambda folder: None
     given = copy.deepcopy(SCENARIO)
     given["algorithm"]["rounds"] = 12

@@ -14,7 +14,7 @@ from decentral_dp.models.build import build_model
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
-from decentral_dp.simulation.run_folder import resolved_toml
+from decentral_dp.simulation.folder.layout import resolved_toml
 from tests.support.emulated_device import emulated_cuda
 
 HEAD = """

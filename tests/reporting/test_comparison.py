@@ -21,7 +21,7 @@ from decentral_dp.cli.compare_command import carry_out
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare
 from decentral_dp.reporting.comparison_text import comparison_tables
-from decentral_dp.simulation import run_in_progress
+from decentral_dp.simulation.folder import journal
 from tests.conftest import BASE
 from tests.support.run_folders import Page, read_page
 
@@ -49,7 +49,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         decentral_dp.run(other, out=place / "b")
         decentral_dp.run(decentral_dp.load("dp_bilevel", COORDINATOR), out=place / "trusted")
         for name, value in (("_INTERVAL", 0.0), ("_SHARE", 1e9)):
-            patch.setattr(run_in_progress, name, value)
+            patch.setattr(journal, name, value)
 
         def cut(done: int, *_: object) -> None:
             if done >= 6:

@@ -20,10 +20,9 @@ from decentral_dp import load
 from decentral_dp.cli.summary import print_run
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.formatting import epsilon_text, price_text
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.plan_text import print_plan
-from decentral_dp.simulation.plans import Plan
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.plan import Plan, print_plan
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 

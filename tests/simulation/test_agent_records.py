@@ -22,9 +22,9 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
-from decentral_dp.simulation.shard_folder import write_shards
+from decentral_dp.simulation.folder.shards import write_shards
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 
 WHOLE = ("ring_breast_cancer", ["topology.agents=4", "algorithm.rounds=6", "run.evaluate_every=3"])
 FREE = ["privacy={guarantee='none'}"]

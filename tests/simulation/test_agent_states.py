@@ -19,12 +19,13 @@ from decentral_dp.config.loading import load
 from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.simulation import interrupted_run, run_in_progress
-from decentral_dp.simulation.agent_states import STATES, AgentStates
-from decentral_dp.simulation.in_progress_files import digest
+from decentral_dp.simulation.folder import journal as interrupted_run
+from decentral_dp.simulation.folder import journal as run_in_progress
+from decentral_dp.simulation.folder.agent_states import STATES, AgentStates
+from decentral_dp.simulation.folder.in_progress import digest
+from decentral_dp.simulation.folder.shards import write_shards
+from decentral_dp.simulation.folder.states import Home, to_bytes
 from decentral_dp.simulation.runner import Run
-from decentral_dp.simulation.saved_values import Home, to_bytes
-from decentral_dp.simulation.shard_folder import write_shards
 
 ROUNDS = 12
 # A block of two agents, and one of another two.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.clipped_share import clip_advice, clipped_shares
+from decentral_dp.simulation.advice import clip_advice, clipped_shares
 
 
 @pytest.mark.parametrize("norm", ["laplace", "gaussian"])

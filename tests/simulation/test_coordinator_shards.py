@@ -17,9 +17,9 @@ from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
-from decentral_dp.simulation import run_in_progress
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.shard_folder import write_shards
+from decentral_dp.simulation.folder import journal
+from decentral_dp.simulation.folder.shards import write_shards
+from decentral_dp.simulation.jobs.build import build
 
 ROOT = b"r" * 32
 WHOLE = ("dp_bilevel_breast_cancer", ["algorithm.rounds=4", "topology.agents=4", "run.evaluate_every=2"])
@@ -168,7 +168,7 @@ def test_what_needs_all_records_is_refused(shards: Path, command: Any) -> None:
 def test_a_run_that_is_cut_off_goes_on_from_the_coordinators_state(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     given = load(shards / "scenario.toml")
     whole = decentral_dp.run(given)
 

@@ -18,7 +18,11 @@ import decentral_dp
 from decentral_dp.errors import Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.simulation import in_progress_files, interrupted_run, kept_releases, run_in_progress, runner
+from decentral_dp.simulation import runner
+from decentral_dp.simulation.folder import in_progress as in_progress_files
+from decentral_dp.simulation.folder import journal as interrupted_run
+from decentral_dp.simulation.folder import journal as run_in_progress
+from decentral_dp.simulation.folder import releases as kept_releases
 
 Make = Callable[..., dict[str, Any]]
 ROUNDS = 12

@@ -10,8 +10,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation.learned_little import loss_sentence, rise_sentence, score_sentence, x_sentence
-from decentral_dp.simulation.plan_text import console, print_plan
+from decentral_dp.simulation.advice import loss_sentence, rise_sentence, score_sentence, x_sentence
+from decentral_dp.simulation.plan import console, print_plan
 
 
 @pytest.mark.parametrize(

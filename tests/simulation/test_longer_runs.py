@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import run_folder, run_in_progress, runner
+from decentral_dp.simulation import runner
+from decentral_dp.simulation.folder import journal, layout
 
 Make = Callable[..., dict[str, Any]]
 FIRST, ALL = 40, 60
@@ -26,8 +27,8 @@ DECLARED = {"epsilon": None, "x": {"scale": 0.5}, "y": {"scale": 0.5, "decay": 0
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
-    monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
     monkeypatch.setattr(runner, "_draw", lambda folder: None)
 
 
@@ -123,7 +124,7 @@ def test_killed_while_its_files_are_put_in_place_it_still_goes_on(
     _cut_off(_given(scenario), tmp_path / "run")
 
     def write(done: Any, folder: Path, parts: Any) -> None:
-        (folder / "scenario.toml").write_text(run_folder.resolved_toml(done.scenario))
+        (folder / "scenario.toml").write_text(layout.resolved_toml(done.scenario))
         shutil.copytree(folder, tmp_path / "killed")
         raise OSError("killed here")
 

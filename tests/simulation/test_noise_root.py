@@ -13,8 +13,8 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.data import scaling
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.run_folder import resolved_toml
+from decentral_dp.simulation.folder.layout import resolved_toml
+from decentral_dp.simulation.jobs.build import build
 
 torch = pytest.importorskip("torch")
 MAIN = "ring_breast_cancer"

@@ -20,9 +20,8 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.simulation.plan_text import console, guarantee, print_plan
-from decentral_dp.simulation.plans import Plan
-from decentral_dp.simulation.rehearsal import needs_rehearsal
+from decentral_dp.simulation.plan import Plan, console, guarantee, print_plan
+from decentral_dp.simulation.probing.rehearsal import needs_rehearsal
 from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[2] / "docs"

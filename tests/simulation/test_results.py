@@ -9,7 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.simulation.result import RunResult, read_result
-from decentral_dp.simulation.statement import PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import PrivacyStatement, number
 
 SETTINGS = {
     "gossip": ("ring_breast_cancer", ["algorithm.rounds=2"]),

@@ -24,8 +24,11 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation import interrupted_run, noise_root, run_in_progress, runner
-from decentral_dp.simulation.in_progress_files import digest
+from decentral_dp.simulation import runner
+from decentral_dp.simulation.folder import journal as interrupted_run
+from decentral_dp.simulation.folder import journal as run_in_progress
+from decentral_dp.simulation.folder.in_progress import digest
+from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.result import is_complete, read_result
 
 Make = Callable[..., dict[str, Any]]
@@ -280,7 +283,7 @@ def test_secret_noise_of_an_older_version_is_gone_on_with(
     """Its root is one of Philox, and the rounds under way are released again with the same draws."""
     del small["seed"]
     root = bytes(range(32))
-    monkeypatch.setattr(noise_root, "secret_root", lambda: root)
+    monkeypatch.setattr(build, "secret_root", lambda: root)
     whole = decentral_dp.run(small)
     _cut_off(small, tmp_path / "run", 6)
     monkeypatch.undo()

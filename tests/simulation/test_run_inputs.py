@@ -14,7 +14,8 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import Stopped
 from decentral_dp.files.portable_paths import portable_path
-from decentral_dp.simulation import run_in_progress, run_inputs
+from decentral_dp.simulation.folder import inputs as run_inputs
+from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.runner import Run
 
 ALGORITHM = '''
@@ -216,7 +217,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
 ) -> None:
     project = home / "project"
     whole = decentral_dp.run(_scenario(project))
-    monkeypatch.setattr(run_in_progress, "_LEASE", 0.0)
+    monkeypatch.setattr(journal, "_LEASE", 0.0)
 
     def cut(done: int, rounds: int, loss: float, epsilon: float) -> None:
         if done:

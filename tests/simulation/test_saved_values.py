@@ -10,7 +10,7 @@ import pytest
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, Saved, Snapshot
-from decentral_dp.simulation.saved_values import Home, UnreadableError, from_bytes, home_of, to_bytes
+from decentral_dp.simulation.folder.states import Home, UnreadableError, from_bytes, home_of, to_bytes
 from tests.golden.cases import is_planned_only, scenario_names
 
 OWN = Home(__name__, globals())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
-from decentral_dp.simulation.statement import PrivacyStatement
+from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

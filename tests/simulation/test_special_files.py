@@ -14,7 +14,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import run_in_progress, runner
+from decentral_dp.simulation import runner
+from decentral_dp.simulation.folder import journal as run_in_progress
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import tomli_w
 
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.studies import gain_plots
 from decentral_dp.studies.conduct import conduct
 from decentral_dp.studies.gain_plots import write_gain_plots

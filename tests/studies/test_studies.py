@@ -33,7 +33,7 @@ from decentral_dp.engines.task_pool import in_processes
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import run
 from decentral_dp.studies import study_plots
 from decentral_dp.studies import study_runs as cell_files

@@ -19,10 +19,10 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
-from decentral_dp.simulation import job_builder
-from decentral_dp.simulation.gossip_plan import plan
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs import build as job_builder
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.gossip_plan import plan
+from decentral_dp.simulation.jobs.job import Job
 from tests.support.replay import (
     CROSSED,
     CROSSED_PENALTY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import decentral_dp
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 
 LAMBDA, RIDGE, CLIP = 0.25, 0.4, 0.7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import number
+from decentral_dp.simulation.statements.statement import number
 
 
 def audit_section(result: RunResult) -> list[Html]:

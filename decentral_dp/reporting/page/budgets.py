@@ -13,7 +13,7 @@ from decentral_dp.reporting.page import trusted
 from decentral_dp.reporting.page.figures import figures
 from decentral_dp.reporting.page.markup import Html, join, tag, unbroken
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import AgentBudget, PrivacyStatement
+from decentral_dp.simulation.statements.statement import AgentBudget, PrivacyStatement
 
 LISTED_AGENTS = 30
 WORST_AGENTS = 5

@@ -6,7 +6,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.page import trusted
 from decentral_dp.reporting.page.markup import Html, Part, tag
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import Claim, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Claim, PrivacyStatement
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 

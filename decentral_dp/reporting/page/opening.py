@@ -12,7 +12,7 @@ from decentral_dp.reporting.page.settings import schedules, settings_text
 from decentral_dp.reporting.setting_words import WORDS
 from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import PrivacyStatement, number
 from decentral_dp.user_code import own_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")

@@ -13,7 +13,7 @@ from decentral_dp.reporting.page.markup import Html, Part, tag
 from decentral_dp.reporting.setting_words import WORDS
 from decentral_dp.reporting.text import article, capitalised, cut_text, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import number
+from decentral_dp.simulation.statements.statement import number
 
 METRIC_NAMES = {
     "upper_loss": "Upper loss (validation records)",

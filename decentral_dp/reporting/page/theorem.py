@@ -5,7 +5,7 @@ from __future__ import annotations
 from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
 from decentral_dp.reporting.text import Json, power_text
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import number
+from decentral_dp.simulation.statements.statement import number
 
 
 def theorem_section(result: RunResult) -> list[Html]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decentral_dp.formatting import delta_text, epsilon_text, price_text
 from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import Claim, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Claim, PrivacyStatement
 
 _CAPTIONS = {
     "losses": "Losses by round, each over the records of all agents.",

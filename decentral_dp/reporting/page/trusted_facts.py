@@ -11,7 +11,7 @@ from decentral_dp.reporting.page.settings import settings_text
 from decentral_dp.reporting.page.trusted import topology_text
 from decentral_dp.reporting.text import Json, capitalised, power_text
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import PrivacyStatement, number
 from decentral_dp.user_code import own_name
 
 # How a mechanism is called in a sentence.

@@ -17,7 +17,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.reporting.folder import broken, published_x, read_scenario
 from decentral_dp.reporting.setting_words import WORDS, SettingWords
 from decentral_dp.simulation.result import RunResult, read_result
-from decentral_dp.simulation.statement import number
+from decentral_dp.simulation.statements.statement import number
 
 OVERFLOW = 1e100  # Beyond this a curve is drawn as overflown: axes in float64 cannot hold it.
 DRAWN_ROUNDS = 120

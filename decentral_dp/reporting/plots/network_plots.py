@@ -18,7 +18,7 @@ from decentral_dp.reporting.plots.drawing import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY
 from decentral_dp.reporting.text import Json, capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statement import number
+from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.problems.protocol import CHANGE
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Scripted, performed, scripted, with_noise
 from tests.support.oracles import gaussian_delta
 from tests.support.penalty_clients import Records, client_blocks

@@ -22,7 +22,7 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObj
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, noise_gain, solver_of, steps_of_descent
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.exchange import Ask, Pool, Release
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs.build import build
 from tests.support.coordinator_replay import SCALE, Scripted, scripted, with_noise
 from tests.support.penalty_jobs import agree, content, made, solved_by
 from tests.support.penalty_loop import Naive

@@ -15,8 +15,8 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}

@@ -15,8 +15,8 @@ from decentral_dp import InputError, load
 from decentral_dp.participants.pooled_bounds import PooledBounds
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 
 Make = Callable[..., dict[str, Any]]
 BOX = {"kind": "box", "low": -3.0, "high": 0.5}

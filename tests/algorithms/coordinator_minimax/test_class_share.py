@@ -17,8 +17,8 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.linear_model import Linear
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.simulation import job_builder
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
 
@@ -144,9 +144,9 @@ def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
 
 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_builder, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(build, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: a counted share") as caught:
-        job_builder.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
+        build.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
     assert "\n" not in str(caught.value)
 
 

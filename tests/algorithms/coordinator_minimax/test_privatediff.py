@@ -21,7 +21,7 @@ from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, loud, scripted, with_noise, without
 from tests.support.minimax_loop import Loop, agree, content, made
 

@@ -11,7 +11,7 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
     CLIPS,

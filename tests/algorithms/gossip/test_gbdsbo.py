@@ -16,8 +16,8 @@ from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved
 from tests.support import uneven
 from tests.support.naive import CLIPS, STREAMS, UNCLIPPED, agree, finished

@@ -20,7 +20,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs.build import build
 from tests.support.replay import realised_change, replay
 
 Make = Callable[..., dict[str, Any]]

@@ -14,7 +14,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest, with_fields_of
 from tests.support import naive
 from tests.support.naive import CLIPS, STREAM_NAMES, STREAMS, Loop, finished, ledgers, made, squares

@@ -12,7 +12,7 @@ from decentral_dp.algorithms.gossip import spdb
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest, with_fields_of
 from tests.support.naive import (
     CLIPS,

@@ -16,7 +16,7 @@ from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
 from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, largest
 from tests.support.naive import (
     CLIPS,

@@ -18,7 +18,7 @@ from decentral_dp.privacy.accounting.network_accounting import NetworkBudget, pa
 from decentral_dp.privacy.accounting.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
-from decentral_dp.simulation.jobs import Job
+from decentral_dp.simulation.jobs.job import Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.release_cost_oracle import grid
 

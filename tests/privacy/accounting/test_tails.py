@@ -15,10 +15,10 @@ import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.accounting.infinite_horizon import Arrivals, DecayingRelease, at_infinity, losses, remainder
-from decentral_dp.simulation.gossip_statement import at_infinity as limits
-from decentral_dp.simulation.job_builder import build
-from decentral_dp.simulation.job_statement import delta_cautions
-from decentral_dp.simulation.statement import Horizon
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.statements.gossip import at_infinity as limits
+from decentral_dp.simulation.statements.job import delta_cautions
+from decentral_dp.simulation.statements.statement import Horizon
 from tests.support.schedules import STEPS, Power, noise, stream
 
 

@@ -14,9 +14,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.plan_text import console, print_plan
-from decentral_dp.simulation.plans import Plan
-from decentral_dp.simulation.statement import PrivacyStatement
+from decentral_dp.simulation.plan import Plan, console, print_plan
+from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 Make = Callable[..., dict[str, Any]]
 SAID = "is for one group of 5 records, as the mechanism states."

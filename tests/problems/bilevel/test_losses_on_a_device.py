@@ -23,7 +23,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import loss_problem
 from decentral_dp.problems.bilevel.loss_problem import LossProblem, LossRecords
 from decentral_dp.problems.bilevel.losses import from_losses, load_losses, on_device
-from decentral_dp.simulation import job_builder
+from decentral_dp.simulation.jobs import build
 from tests.support.emulated_device import emulated_cuda
 
 P, Q, D, N = 2, 6, 3, 9
@@ -277,7 +277,7 @@ def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
 def test_a_device_costs_the_same_and_has_noise_of_its_own(cuda: list[str]) -> None:
     """It rounds otherwise: with equal noise, the difference of two runs would show what the noise hides."""
     text = {device: ["algorithm.rounds=3", f'run.device="{device}"'] for device in ("cpu", "cuda")}
-    here, there = (job_builder.build(decentral_dp.load("own_losses", change)) for change in text.values())
+    here, there = (build.build(decentral_dp.load("own_losses", change)) for change in text.values())
     np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
     assert here.root != there.root
     plans = [decentral_dp.plan("own_losses", change) for change in text.values()]
@@ -292,13 +292,13 @@ def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
     with emulated_cuda():
         here, there = (from_losses(loss, loss, **sizes, device=device) for device in ("cpu", "cuda"))
         for problem, device in ((here, "cuda"), (there, "cpu"), (there, "cuda")):
-            job = job_builder.build(decentral_dp.load("own_losses", [f'run.device="{device}"']), problem=problem)
+            job = build.build(decentral_dp.load("own_losses", [f'run.device="{device}"']), problem=problem)
             assert job.problem.device == "cuda"
         for problem, device in ((here, "cuda"), (there, "cpu")):
             asked = ['run.engine="ray"', f'run.device="{device}"']
             with pytest.raises(InputError, match=r"^run\.device: Ray starts actors without a GPU\. Take"):
-                job_builder.build(decentral_dp.load("own_losses", asked), problem=problem)
-    roots = [job_builder.build(decentral_dp.load("own_losses"), problem=problem).root for problem in (here, there)]
+                build.build(decentral_dp.load("own_losses", asked), problem=problem)
+    roots = [build.build(decentral_dp.load("own_losses"), problem=problem).root for problem in (here, there)]
     assert roots[0] != roots[1]
 
 
@@ -328,10 +328,10 @@ def test_an_authors_problem_says_where_it_computes(tmp_path: Path) -> None:
             content["problem"]["kind"] = f"{tmp_path / file}:Mine"
             content["run"] = {"device": "cuda"}
             if file == "mine.py":
-                assert job_builder.build(content).problem.device == "cuda"
+                assert build.build(content).problem.device == "cuda"
                 continue
             with pytest.raises(InputError, match=r"^run\.device: .*deaf\.py:Mine computes in numpy, on the CPU"):
-                job_builder.build(content)
+                build.build(content)
 
 
 # Machines without one.
@@ -344,7 +344,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for step in ("shards_of", "topology_of"):
-        monkeypatch.setattr(job_builder, step, lambda *a: pytest.fail("something was computed"))
+        monkeypatch.setattr(build, step, lambda *a: pytest.fail("something was computed"))
     monkeypatch.setattr(sys, "argv", ["decentral-dp", command, "own_losses", "--set", 'run.device="cuda"'])
     with pytest.raises(SystemExit) as end:
         cli.main()

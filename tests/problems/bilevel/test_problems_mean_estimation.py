@@ -21,7 +21,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 from decentral_dp.problems.records import take
-from decentral_dp.simulation.job_builder import build
+from decentral_dp.simulation.jobs.build import build
 
 D = 3
 PROBLEM = MeanEstimation(D, ridge=0.7)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.engines.protocol import Receipts
-from decentral_dp.simulation.in_progress_files import digest, intact, write_synced
-from decentral_dp.simulation.saved_values import Home, UnreadableError, from_bytes, to_bytes
+from decentral_dp.simulation.folder.in_progress import digest, intact, write_synced
+from decentral_dp.simulation.folder.states import Home, UnreadableError, from_bytes, to_bytes
 
 STATES = "states"
 # How many are kept, and the random bytes that keep a digest from telling whether a guess of the state is right.

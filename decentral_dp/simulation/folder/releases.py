@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decentral_dp.engines.protocol import ReleasedValues
-from decentral_dp.simulation.in_progress_files import OWNERS, digest, intact, write_synced
-from decentral_dp.simulation.jobs import GossipJob, Job
+from decentral_dp.simulation.folder.in_progress import OWNERS, digest, intact, write_synced
+from decentral_dp.simulation.jobs.job import GossipJob, Job
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,14 +16,14 @@ from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.simulation.rehearsal import ROUNDS
-from decentral_dp.simulation.statement import AgentBudget, Cost, Horizon, PrivacyStatement
+from decentral_dp.simulation.probing.rehearsal import ROUNDS
+from decentral_dp.simulation.statements.statement import AgentBudget, Cost, Horizon, PrivacyStatement
 from decentral_dp.user_code import own_name
 
 if TYPE_CHECKING:
     from decentral_dp.privacy.accounting.accountants import Budget
     from decentral_dp.privacy.ledger import Ledger
-    from decentral_dp.simulation.jobs import Job
+    from decentral_dp.simulation.jobs.job import Job
 
 # Arrays that a note names at most.
 _NAMED = 5

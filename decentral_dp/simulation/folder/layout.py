@@ -25,11 +25,11 @@ from decentral_dp.config.outside_components import objects_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import agent_names
-from decentral_dp.simulation import kept_releases
-from decentral_dp.simulation.in_progress_files import OWNERS
-from decentral_dp.simulation.job_summary import title_here
+from decentral_dp.simulation.folder import releases
+from decentral_dp.simulation.folder.in_progress import OWNERS
+from decentral_dp.simulation.folder.inputs import name_graph, name_inputs
+from decentral_dp.simulation.plan import title_here
 from decentral_dp.simulation.result import IN_PROGRESS
-from decentral_dp.simulation.run_inputs import name_graph, name_inputs
 from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"--out: {folder} cannot be written ({error.strerror}). Give another folder.") from None
 
 
-def write_contents(done: Run, folder: Path, parts: kept_releases.Digests) -> None:
+def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
     """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
 
     What is small and dear comes first, so that a full disk takes what can be computed again. parts: of what it
@@ -117,8 +117,8 @@ def write_contents(done: Run, folder: Path, parts: kept_releases.Digests) -> Non
         done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
         names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
         if done.scenario.run.keep_releases:
-            kept_releases.join(folder / IN_PROGRESS, parts, partial / kept_releases.NAME)
-            names.append(kept_releases.NAME)
+            releases.join(folder / IN_PROGRESS, parts, partial / releases.NAME)
+            names.append(releases.NAME)
         for name in [*names, "result.json"]:
             (partial / name).replace(folder / name)
     finally:

@@ -27,7 +27,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.portable_paths import portable_path
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported_beside
-from decentral_dp.simulation.noise_root import table_digest, topology_table
+from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graph import Graph
 from decentral_dp.topology.networkx_graphs import write_graphml

@@ -48,11 +48,11 @@ from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.released_again import Window
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation import coordinator_statement, gossip_statement
-from decentral_dp.simulation.agent_records import RecordsElsewhere, reading_coordinator, reading_node
-from decentral_dp.simulation.agent_scores import AgentEvaluator, Unscored
-from decentral_dp.simulation.metrics import Evaluator, MinimaxEvaluator, pooled, scored_agents
-from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement, Setting
+from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
+from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pooled, scored_agents
+from decentral_dp.simulation.statements import coordinator as coordinator_statement
+from decentral_dp.simulation.statements import gossip as gossip_statement
+from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement, Setting
 from decentral_dp.topology import Topology
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import noise_of
-from decentral_dp.simulation.statement import Signal
+from decentral_dp.simulation.statements.statement import Signal
 
 
 def signals(ledger: Ledger, counts: Counts, trusted: bool) -> dict[str, Signal]:

@@ -23,9 +23,9 @@ from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
-from decentral_dp.simulation.agent_scores import AgentScorer
-from decentral_dp.simulation.agent_states import STATES, AgentStates
-from decentral_dp.simulation.saved_values import home_of
+from decentral_dp.simulation.folder.agent_states import STATES, AgentStates
+from decentral_dp.simulation.folder.states import home_of
+from decentral_dp.simulation.metrics import AgentScorer
 
 ABSENT = (
     "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "

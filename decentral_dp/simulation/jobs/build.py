@@ -1,4 +1,6 @@
-"""From a scenario to a job: data, problem, topology, algorithm and noise, with the ledger planned and priced.
+"""The root of a job's keyed noise: secret, or a digest of what was given.
+
+From a scenario to a job: data, problem, topology, algorithm and noise, with the ledger planned and priced.
 
 Whatever leaks around the ledger is refused here under `certified`: scaling fitted on the data, classes discovered from
 labels, missing clips.
@@ -6,9 +8,11 @@ labels, missing clips.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +20,7 @@ from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import Norm, Split
 from decentral_dp.config import outside_components as outside
-from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, with_algorithm
+from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, outside_source, with_algorithm
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import check_device, is_minimax, minimax_of, problem_of
@@ -27,34 +31,111 @@ from decentral_dp.config.scenario_components import (
     topology_of,
     with_mechanism,
 )
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import Scenario, by_channel, put
 from decentral_dp.config.shard_components import agent_shards_of
-from decentral_dp.data import Shards
+from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_NOISE, Mechanism
+from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
+from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation.agent_records import RecordsElsewhere, held_out, noted, records_in
-from decentral_dp.simulation.coordinator_checks import check_coordinated, require_answers
-from decentral_dp.simulation.coordinator_plan import bounded_labels, context_of, minimax_context, plan_of
-from decentral_dp.simulation.gossip_noise import (
+from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, noted, records_in
+from decentral_dp.simulation.jobs.coordinator_plan import (
+    bounded_labels,
+    check_coordinated,
+    context_of,
+    minimax_context,
+    plan_of,
+    require_answers,
+)
+from decentral_dp.simulation.jobs.gossip_plan import (
     calibrated_schedules,
     calibration_rounds,
     capped,
     charged_channels,
     check_domain,
     clips,
+    plan,
     require_calibrated,
     schedules,
 )
-from decentral_dp.simulation.gossip_plan import plan
-from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
-from decentral_dp.simulation.noise_root import noise_root
-from decentral_dp.simulation.rehearsal import needs_rehearsal, rehearse, try_rows
-from decentral_dp.simulation.statement import Setting
+from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
+from decentral_dp.simulation.probing.rehearsal import needs_rehearsal, rehearse, try_rows
+from decentral_dp.simulation.statements.statement import Setting
+
+# Another version redraws every seeded run: folders say which one theirs was.
+VERSION = 2
+
+
+def noise_root(s: Scenario, shards: Shards, mechanism: Mechanism) -> Root:
+    """The root of every keyed draw of a job.
+
+    Equal noise on other records or at other scales would cancel in a difference, so it depends on all that decides
+    what is released: the scenario as written, the files it names, the records as loaded, the sources of components
+    from outside. It depends on nothing that this package derives, and on no default: another processor, or a version
+    that knows one more key, draws the same noise.
+
+    Args:
+        s: the scenario.
+        shards: its records, whose digest was taken before any arithmetic.
+        mechanism: the law of noise.
+
+    Returns:
+        32 bytes; secret ones of the operating system where the scenario has no seed.
+    """
+    if s.seed is None:
+        return secret_root()
+    content = s.model_dump(
+        mode="json",
+        exclude={"run", "title", "description", "versions", "objects", "run_graph"},
+        exclude_none=True,
+        exclude_defaults=True,
+    )
+    if s.run.device != "cpu":
+        # Another device rounds otherwise.
+        content["device"] = s.run.device
+    # The same file is the same scenario, from wherever it is named.
+    for place, path in s.files().items():
+        put(content, place, digest_of_file(path))
+    if s.problem.manifest is not None:
+        # All that it says is in the digest of the records, wherever it and the files of agents are.
+        content["problem"].update(data="", manifest="")
+    # Images are told by their contents and by which of them are for testing, wherever their files are.
+    content["problem"].pop("files", None)
+    given = outside.fingerprints(s)
+    if s.run_graph is not None and table_digest(content["topology"]) == s.run_graph.digest:
+        # The graph of a run that had it as an object: the noise of that run is drawn again.
+        content["topology"] = json.loads(s.run_graph.table)
+        given["topology"] = s.run_graph.given
+    filed = s.problem.data in (*COLLECTIONS, *FILED)
+    content["root"] = {
+        "version": VERSION,
+        "given": given,
+        "algorithm": outside_source(s),
+        "mechanism": f"{mechanism.options} {mechanism.source}" if isinstance(mechanism, OutsideMechanism) else "",
+        "records": shards.digest.hex(),
+        "test": blake2b(shards.test.tobytes()).hexdigest() if filed else "",
+    }
+    return seeded_root(s.seed, json.dumps(content, sort_keys=True).encode())
+
+
+def topology_table(s: Scenario) -> dict[str, Any]:
+    """The table [topology] as the root has it: with the digest of a file in the place of its name."""
+    content = {"topology": s.topology.model_dump(mode="json", exclude_none=True, exclude_defaults=True)}
+    for place, path in s.files().items():
+        if place[0] == "topology":
+            put(content, place, digest_of_file(path))
+    return content["topology"]
+
+
+def table_digest(table: Mapping[str, Any]) -> str:
+    """A digest of a table as the root has it."""
+    return blake2b(json.dumps(table, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def build(

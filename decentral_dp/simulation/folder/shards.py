@@ -22,8 +22,8 @@ from decentral_dp.data.agent_shards import AGENT, SECRET, digest_of_shard
 from decentral_dp.data.shard_manifest import Held, Manifest
 from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.simulation.in_progress_files import write_synced
-from decentral_dp.simulation.run_folder import check_writable
+from decentral_dp.simulation.folder.in_progress import write_synced
+from decentral_dp.simulation.folder.layout import check_writable
 
 FILES = f"agent-{AGENT}.npz"
 MANIFEST, SCENARIO = "manifest.toml", "scenario.toml"

@@ -1,12 +1,21 @@
-"""The text of a plan: what the command line prints of it, and what a terminal shows."""
+"""Plans: what a scenario would cost, before anything is run.
+
+The text of a plan: what the command line prints of it, and what a terminal shows.
+
+What results say of a job: its title, graph, problem and records, and the scores of who knows nothing.
+"""
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.padding import Padding
@@ -14,13 +23,151 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.bounded import SPLITS
+from decentral_dp.bounded import SPLITS, Split
+from decentral_dp.config import outside_components as outside
+from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.loading import load_with_records
+from decentral_dp.config.schema import Scenario
+from decentral_dp.data.stand_in import STANDING_IN
 from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
-from decentral_dp.simulation.statement import Horizon, PrivacyStatement, ReleasePrice
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.problems.protocol import Problem
+from decentral_dp.reporting.text import article, topology_name
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
+from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
-    from decentral_dp.simulation.plans import Plan
+    import pandas as pd
+
+# Columns of the text of a plan, where no terminal says how many it has.
+_WIDTH = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The price of a scenario; `print(plan)` shows what the command "plan" prints.
+
+    Args:
+        title: of the scenario. setting: who trusts whom, and what is solved.
+        rounds: that would be run; status and reason say why they are fewer than asked for, where they are.
+        n_agents: number of agents. topology: their graph, as in `result.json`. privacy: the guarantee and its price.
+        data_notes: in what the records are others than those that were named.
+        unmeasured: which metric a run leaves out because it would take too long; "" where none.
+        settings: the hyper-parameters of a coordinator's program, else None.
+        theorem: the conditions of a convergence theorem, where one is known.
+        records: every planned release.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("quadratic")
+        >>> plan.setting, len(plan.epsilon) == plan.n_agents
+        ('gossip', True)
+    """
+
+    title: str
+    setting: Setting
+    rounds: int
+    status: str
+    reason: str | None
+    n_agents: int
+    topology: Mapping[str, Any]
+    privacy: PrivacyStatement
+    data_notes: tuple[str, ...]
+    settings: Mapping[str, Any] | None
+    theorem: Mapping[str, Any] | None
+    records: Ledger
+    unmeasured: str = ""
+
+    @classmethod
+    def of(cls, job: Job) -> Plan:
+        """The plan of a job."""
+        return cls(
+            title=title_of(job),
+            setting=job.setting,
+            rounds=job.rounds,
+            status=job.status,
+            reason=job.reason,
+            n_agents=job.n_agents,
+            topology=topology_summary(job),
+            privacy=job.statement(),
+            data_notes=tuple(job.shards.notes),
+            settings=job.settings(),
+            theorem=job.theorem(),
+            records=job.ledger,
+            unmeasured=job.unmeasured,
+        )
+
+    @property
+    def epsilon(self) -> tuple[float | None, ...]:
+        """ε of each agent at delta."""
+        return tuple(agent.epsilon for agent in self.privacy.agents)
+
+    @property
+    def delta(self) -> float | None:
+        return self.privacy.delta
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """One row for each planned release of an agent, as in `ledger.parquet`."""
+        return self.records.to_frame(agent_names(self.topology["labels"]))
+
+    def __repr__(self) -> str:
+        spent = epsilon_text(self.privacy.epsilon_max)
+        return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, ε = {spent}>"
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.reporting.notebook import plan_view
+
+        return plan_view(self.title, self.privacy, self.topology)
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        print_plan(self, console(text, _WIDTH))
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def plan(
+    scenario: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str] = (),
+    problem: Problem | None = None,
+    algorithm: Any = None,
+    mechanism: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
+    unset: Sequence[str] = (),
+) -> Plan:
+    """Price every release of a scenario, without running anything.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        overrides: "table.key=value" with a TOML value.
+        problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
+            scenario names; as in `build`.
+        unset: "table.key" of what is taken out of the scenario before overrides are set.
+
+    Returns:
+        The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("quadratic", ["algorithm.rounds=2"])
+        >>> plan.rounds, plan.ledger["round"].unique().tolist()
+        (2, [1, 2])
+    """
+    loaded = load_with_records(scenario, overrides, data, topology, unset)
+    if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
+        # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
+        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology, unset)
+    return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))
+
 
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 # Blanks between the columns of a table.
@@ -380,3 +527,106 @@ def _setting_text(value: Any) -> str:
         fall = f"/(t+1)^{value['decay']:g}" if value["decay"] else ""
         return f"{value['scale']:.4g}{fall}"
     return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def baselines(job: Job) -> dict[str, float]:
+    """Scores of who knows nothing of a record but its kind.
+
+    Returns:
+        test_accuracy: the share of held-out records in the class that is commonest among the agents' records.
+        test_rmse, test_r2: of labels that are numbers, of always predicting the mean label of the agents' records.
+        Nothing without held-out records.
+    """
+    shards = job.shards
+    if not shards.test.size:
+        return {}
+    known = shards.labels[np.concatenate([*shards.train, *shards.validation])]
+    if (unit := shards.label_unit) is not None:
+        held_out = shards.labels[shards.test]
+        with np.errstate(all="ignore"):
+            squared = float(np.mean(np.square(held_out - known.mean())))
+            explained = {"test_r2": 1.0 - squared / float(np.var(held_out))} if np.ptp(held_out) > 0.0 else {}
+        found = {"test_rmse": math.sqrt(squared) * unit, **explained}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+    known = known.astype(np.int64)
+    commonest = int(np.argmax(np.bincount(known, minlength=len(shards.classes))))
+    return {"test_accuracy": float(np.mean(shards.labels[shards.test] == commonest))}
+
+
+def title_of(job: Job) -> str:
+    """The scenario's title, with what stands in for the records that it names, and the graph where it is another."""
+    source = job.shards.source
+    title = title_here(job.scenario, job.topology, trusted=entry_of(job.scenario).trusted or job.central)
+    return f"{title} ({source})".strip() if STANDING_IN in source else title
+
+
+def title_here(s: Scenario, topology: Topology, trusted: bool) -> str:
+    """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
+
+    trusted: nobody has neighbours.
+    """
+    replaced = s._replaced | s._given
+    m = topology.n_agents
+    graph = article(topology_name({"kind": topology.name, "agents": m}))
+    others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
+    others += [f"{m} agents" if trusted or m == 1 else graph] if "topology" in replaced else []
+    return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
+
+
+def topology_summary(job: Job) -> dict[str, Any]:
+    """The graph and its numbers."""
+    t = job.topology
+    return {
+        "kind": t.name,
+        "agents": t.n_agents,
+        "edges": t.edges.tolist(),
+        "rho": t.rho,
+        "spectral_gap": t.spectral_gap,
+        "neighbour_weight": t.neighbour_weight.tolist(),
+        "weights": t.weights,
+        "labels": list(t.labels),
+        # A generator's are no better than those that a picture finds; a map is another matter.
+        **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
+        "notes": list(t.notes),
+        "central": job.central,
+    }
+
+
+def problem_summary(job: Job) -> dict[str, Any]:
+    """The problem, its size, and the public record counts."""
+    counts: dict[Split, Any] = {k: job.counts[k].tolist() for k in SPLITS}
+    return {
+        "kind": own_name(job.scenario.problem.kind),
+        "solves": job.solves,
+        # What is noted about the records says that they are others than those that were named.
+        "data": job.shards.source
+        if job.shards.notes or outside.is_given(job.scenario, "data")
+        else _data_name(job.scenario),
+        "notes": list(job.shards.all_notes),
+        **({"x_names": names} if (names := _names_of_x(job)) else {}),
+        "p": job.problem.p,
+        "q": job.problem.q,
+        "records": {**counts, "test": int(job.shards.test.size)},
+    }
+
+
+def _data_name(s: Scenario) -> str:
+    """What the records are called; of a file its name, for its folders say who ran this."""
+    named = ("problem", "data") in s.files() or s.problem.manifest is not None
+    return Path(s.problem.data).name if named and in_file(s.problem.data) is None else own_name(s.problem.data)
+
+
+# Problems of which x has a coordinate for each feature.
+_BY_FEATURE = ("logistic_hyperparameter", "ridge_hyperparameter", "softmax_hyperparameter")
+# Names that say no more than a number: of features that have none.
+_NUMBERED = re.compile(r"(x|feature_?|pixel_?)\d+")
+
+
+def _names_of_x(job: Job) -> list[str]:
+    """What the coordinates of x stand for; empty where nothing names them."""
+    names, p = list(job.shards.feature_names), job.problem.p
+    if job.scenario.problem.kind not in _BY_FEATURE or outside.is_given(job.scenario, "problem"):
+        return []
+    if not 0 <= p - len(names) <= 1 or all(_NUMBERED.fullmatch(name) for name in names):
+        return []
+    return [*names, "intercept"][:p]

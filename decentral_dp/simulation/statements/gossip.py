@@ -22,13 +22,13 @@ from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.released_again import Window
-from decentral_dp.simulation.gossip_noise import clipped_families
-from decentral_dp.simulation.job_statement import author_notes, delta_cautions, statement_of, target_cautions
-from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
-from decentral_dp.simulation.statement import Claim, Horizon, PrivacyStatement
+from decentral_dp.simulation.jobs.gossip_plan import clipped_families
+from decentral_dp.simulation.statements.job import author_notes, delta_cautions, statement_of, target_cautions
+from decentral_dp.simulation.statements.signal import signal_cautions, signals
+from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
 
 if TYPE_CHECKING:
-    from decentral_dp.simulation.jobs import GossipJob
+    from decentral_dp.simulation.jobs.job import GossipJob
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000

@@ -18,12 +18,12 @@ from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
-from decentral_dp.simulation.job_statement import author_notes, delta_cautions, statement_of
-from decentral_dp.simulation.signal_to_noise import signal_cautions, signals
-from decentral_dp.simulation.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
+from decentral_dp.simulation.statements.job import author_notes, delta_cautions, statement_of
+from decentral_dp.simulation.statements.signal import signal_cautions, signals
+from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
 
 if TYPE_CHECKING:
-    from decentral_dp.simulation.jobs import CoordinatorBilevelJob, CoordinatorMinimaxJob
+    from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 
 CoordinatorJob: TypeAlias = "CoordinatorBilevelJob | CoordinatorMinimaxJob"
 

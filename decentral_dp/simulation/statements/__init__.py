@@ -1,0 +1,1 @@
+"""What a job promises: its privacy statement, by setting."""
