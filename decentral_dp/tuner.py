@@ -17,7 +17,7 @@ from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.accounting.accountants import Budget, price
 from decentral_dp.privacy.accounting.calibration import largest_mu
 from decentral_dp.privacy.clipping import Clip

@@ -20,7 +20,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.participants.selection import Function, best
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box, Target

@@ -27,7 +27,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.problem_constants import up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box, Target
 from decentral_dp.privacy.mechanisms.finite_sampler import Guarantee, law_at, score_unit

@@ -18,8 +18,15 @@ from collections.abc import Callable
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.participants.certified_solver import DENSE_LIMIT, Facts, Product, factored, inside, minimise
-from decentral_dp.participants.pooled_means import Objective
+from decentral_dp.participants.certified_solver import (
+    DENSE_LIMIT,
+    Facts,
+    Objective,
+    Product,
+    factored,
+    inside,
+    minimise,
+)
 from decentral_dp.problems.regulariser_matrices import regulariser_matrices
 
 # So many solutions a start is extrapolated from, at most: weights grow as 2 to this power, and with them rounding.

@@ -10,8 +10,7 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.exchange import ClippedSum
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled import Pooled
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import FiniteExponential, Score
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root

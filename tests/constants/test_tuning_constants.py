@@ -16,8 +16,7 @@ from scipy.optimize import minimize
 
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.loss_bounds import logistic_loss
-from decentral_dp.participants.pooled import Pooled
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import Score
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.tuner import planned_program, release_plan

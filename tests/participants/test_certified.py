@@ -14,15 +14,17 @@ from decentral_dp.errors import InputError
 from decentral_dp.participants import certified_solver
 from decentral_dp.participants.certified_solver import (
     Facts,
+    Objective,
     Solve,
     facts,
     inside,
     inverse_product,
+    mean_rounding,
+    mean_term,
     minimise,
     solve_certificate,
 )
 from decentral_dp.participants.pooled import Pooled
-from decentral_dp.participants.pooled_means import Objective, mean_rounding, mean_term
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from tests.support.pooled_oracle import DATA, RADIUS, Case, Exact, cases, dataset, solve_long

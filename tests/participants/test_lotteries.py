@@ -15,8 +15,7 @@ from decentral_dp.bounded import Split
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
 from decentral_dp.participants.grid_walk_selection import GridWalkSelection
-from decentral_dp.participants.pooled import Pooled
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.regularised_selection import Density, RegularisedSelection
 from decentral_dp.participants.selection import BoxExponential, FiniteExponential, Score, best, candidates
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon

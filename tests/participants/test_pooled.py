@@ -15,7 +15,8 @@ from decentral_dp.constants.problem_constants import Clips
 from decentral_dp.constants.record_sensitivity import implicit_sensitivity
 from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
-from decentral_dp.participants import pooled, pooled_bounds
+from decentral_dp.participants import pooled
+from decentral_dp.participants import pooled as pooled_bounds
 from decentral_dp.participants.certified_solver import DENSE_LIMIT
 from decentral_dp.participants.implicit_gradient import implicit_mean
 from decentral_dp.participants.pooled import Pooled

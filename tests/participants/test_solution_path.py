@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from decentral_dp.constants.families import family_of
-from decentral_dp.participants import pooled_means, solution_path
-from decentral_dp.participants.certified_solver import Facts
+from decentral_dp.participants import certified_solver, solution_path
+from decentral_dp.participants.certified_solver import CHUNK, UNCLIPPED, Facts, Objective, mean_losses, mean_term
 from decentral_dp.participants.pooled import Pooled
-from decentral_dp.participants.pooled_means import CHUNK, UNCLIPPED, Objective, mean_losses, mean_term
 from decentral_dp.participants.selection import grid
 from decentral_dp.participants.solution_path import extrapolated, solutions_along
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -209,7 +208,7 @@ def test_a_mean_of_stacked_chunks_is_that_of_one_after_the_other(n: int, monkeyp
     x, y, z = rng.normal(size=(3, 4))
     terms = ("lower_grad_y", "lower_hvp", "upper_grad_y")
     stacks = [mean_term(problem, x, y, z, records, term) for term in terms]
-    monkeypatch.setattr(pooled_means, "stacked", lambda _: None)
+    monkeypatch.setattr(certified_solver, "stacked", lambda _: None)
     singles = [mean_term(problem, x, y, z, records, term) for term in terms]
     assert np.array_equal(stacks, singles)
     whole = problem.terms(x, y, z, records, records, UNCLIPPED, terms)

@@ -46,8 +46,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Released, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled import Pooled
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import FiniteExponential, Score
 
 METHODS = ("ppift", "penalty", "em")

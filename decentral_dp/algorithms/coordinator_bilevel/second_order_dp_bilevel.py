@@ -39,7 +39,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import PooledBounds
 
 
 class State(NamedTuple):

@@ -19,7 +19,7 @@ from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Release, Request, Response, SelectionMechanism
 from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.participants.selection import (
     BoxExponential,
     FiniteExponential,

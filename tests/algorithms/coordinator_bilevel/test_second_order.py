@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 import decentral_dp
 from decentral_dp import InputError, load
-from decentral_dp.participants.pooled_bounds import PooledBounds
+from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.simulation.jobs.build import build
