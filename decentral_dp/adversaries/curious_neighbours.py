@@ -26,14 +26,16 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.network_accounting import (
+from decentral_dp.privacy.accounting.network import (
     NetworkBudget,
+    Sent,
+    certified_epsilon,
     everything,
     observer_sets,
     pairwise,
     require_time,
+    rounding,
 )
-from decentral_dp.privacy.accounting.network_rounding import Sent, certified_epsilon, rounding
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 from decentral_dp.problems.protocol import Problem

@@ -15,8 +15,7 @@ import numpy as np
 from decentral_dp.config.schema import by_channel
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
-from decentral_dp.privacy.ledger import IntArray
-from decentral_dp.privacy.released_again import released_again
+from decentral_dp.privacy.ledger import IntArray, released_again
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import (
     cause_sentence,

@@ -25,9 +25,8 @@ from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.formatting import agent_names, delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.randomness import secret_root
-from decentral_dp.privacy.released_again import Window, released_again
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
@@ -483,7 +482,7 @@ def _until(ledger: Ledger, rounds: int) -> Ledger:
 def charged_again(job: Job, found: Found, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
     """The job of a run that goes on with another root, with what was in flight in its ledger and in its budget.
 
-    `privacy/released_again.py` says why that covers both passes. What is charged is what may have been released: rounds
+    `privacy/ledger.py` says why that covers both passes. What is charged is what may have been released: rounds
     are on record in advance.
 
     Args:

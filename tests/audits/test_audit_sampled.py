@@ -22,7 +22,7 @@ from decentral_dp.engines.protocol import AgentNode
 from decentral_dp.exchange import Bundle
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.accounting.loss_profiles import amplified
+from decentral_dp.privacy.accounting.loss_distributions import amplified
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.randomness import Streams, seeded_root

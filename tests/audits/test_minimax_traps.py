@@ -13,7 +13,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.linear_model import Linear
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.accounting.accountants import epsilon_of
-from decentral_dp.privacy.accounting.loss_profiles import poisson_profile
+from decentral_dp.privacy.accounting.loss_distributions import poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import tag
 from decentral_dp.problems.minimax.auc import AucObjective

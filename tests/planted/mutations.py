@@ -378,7 +378,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Amplification --------------------------------------------------------------------------------------------------
     Mutation(
         "each channel amplified by itself",
-        "privacy/accounting/composed_charges.py",
+        "privacy/accounting/charges.py",
         "        total[where] += loss**power\n",
         "        total[where] = np.maximum(total[where], loss**power)\n",
         (f"{_ACCOUNTANTS}::test_a_batch_is_amplified_once_over_all_its_channels",),
@@ -450,14 +450,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a poisson sample priced for a record that is removed",
-        "privacy/accounting/loss_profiles.py",
+        "privacy/accounting/loss_distributions.py",
         "        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))\n",
         "        second = e + log_ndtr(-tau)\n",
         (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
     ),
     Mutation(
         "sampling that amplifies too much",
-        "privacy/accounting/loss_profiles.py",
+        "privacy/accounting/loss_distributions.py",
         "small = np.log1p(eta * np.expm1(e))",
         "small = eta * e",
         (f"{_ACCOUNTANTS}::test_minibatches_of_fifty_in_six_thousand",),
@@ -600,7 +600,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "rounding of what neighbours received left out",
-        "privacy/accounting/network_rounding.py",
+        "privacy/accounting/network.py",
         "        off = own * cells[t] + reach @ step.T + computed\n",
         "        off = own * cells[t] + computed\n",
         ("tests/privacy/accounting/test_network_rounding.py::test_the_bound_by_hand",),
@@ -614,7 +614,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what the end of a round sends, not charged again",
-        "privacy/released_again.py",
+        "privacy/ledger.py",
         "c.rounds >= window.first * per_round",
         "c.rounds > window.first * per_round",
         (f"{_AGAIN}[course0-True]",),
@@ -635,7 +635,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "releases of one batch amplified twice",
-        "privacy/released_again.py",
+        "privacy/ledger.py",
         "np.where(inside[:, None], 1.0, r)",
         "np.where(inside[:, None], r, r)",
         ("tests/simulation/test_charged_again.py::test_batches_amplify_nothing_of_what_was_released_twice",),

@@ -17,8 +17,8 @@ from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import epsilon_of, price
+from decentral_dp.privacy.ledger import Window, released_again
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.privacy.released_again import Window, released_again
 from decentral_dp.simulation import runner
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.result import read_result

@@ -35,10 +35,16 @@ import numpy as np
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
-from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
-from decentral_dp.privacy.accounting.composed_charges import MOST_COLUMNS, ComposedCharges, accounts, gather
-from decentral_dp.privacy.accounting.loss_distributions import Releases
-from decentral_dp.privacy.accounting.loss_profiles import amplified, log_gaussian_delta, smallest_epsilon
+from decentral_dp.privacy.accounting.charges import (
+    MOST_COLUMNS,
+    Charges,
+    ComposedCharges,
+    accounts,
+    charges,
+    gather,
+    sampling_slack,
+)
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta, smallest_epsilon
 from decentral_dp.privacy.ledger import Ledger
 
 # Below this δ tails are cut where float64 has no numbers left.

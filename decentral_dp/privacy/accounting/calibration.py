@@ -12,8 +12,15 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, gaussian_epsilon, settles
-from decentral_dp.privacy.accounting.charges import Charges, charges, sampling_slack
-from decentral_dp.privacy.accounting.composed_charges import MOST_COLUMNS, ComposedCharges, accounts, gather
+from decentral_dp.privacy.accounting.charges import (
+    MOST_COLUMNS,
+    Charges,
+    ComposedCharges,
+    accounts,
+    charges,
+    gather,
+    sampling_slack,
+)
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE

@@ -46,8 +46,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.regular import permitted, regular
 from decentral_dp.models.devices import described
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
-from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.folder.in_progress import (
     BEGUN,

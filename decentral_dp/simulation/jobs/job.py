@@ -39,13 +39,12 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.participants.solve import solved_quickly
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.ledger import Ledger, Window
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Root, Streams
-from decentral_dp.privacy.released_again import Window
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node

@@ -18,10 +18,9 @@ from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.accounting import infinite_horizon
 from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
-from decentral_dp.privacy.ledger import IntArray
+from decentral_dp.privacy.ledger import IntArray, Window
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.released_again import Window
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.statements.job import author_notes, delta_cautions, statement_of, target_cautions
 from decentral_dp.simulation.statements.signal import signal_cautions, signals

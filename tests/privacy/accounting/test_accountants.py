@@ -16,9 +16,8 @@ from scipy.integrate import simpson
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.accountants import epsilon_at, epsilon_of, gaussian_epsilon, price, spending
-from decentral_dp.privacy.accounting.composed_charges import MOST_COLUMNS
-from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons
-from decentral_dp.privacy.accounting.loss_profiles import amplified
+from decentral_dp.privacy.accounting.charges import MOST_COLUMNS
+from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, epsilons
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.mechanisms.none import NothingHidden

@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 from dp_accounting.pld import pld_pmf
 
-from decentral_dp.privacy.accounting import discretised_losses
-from decentral_dp.privacy.accounting.discretised_losses import LossMasses, composed, discretised, epsilon_at, power
-from decentral_dp.privacy.accounting.loss_profiles import (
+from decentral_dp.privacy.accounting import loss_distributions
+from decentral_dp.privacy.accounting.loss_distributions import (
+    LossMasses,
+    composed,
+    discretised,
+    epsilon_at,
     gaussian_profile,
     gaussian_reach,
     laplace_profile,
     poisson_profile,
     poisson_reach,
+    power,
     response_profile,
 )
 
@@ -122,4 +126,4 @@ def test_epsilon_at_its_ends() -> None:
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
 def test_prefixes_are_as_long_as_their_sums_allow(size: int) -> None:
     masses = np.full(100, 1.0)
-    assert discretised_losses._prefix(masses, size + 0.5) == min(size, 100)
+    assert loss_distributions._prefix(masses, size + 0.5) == min(size, 100)

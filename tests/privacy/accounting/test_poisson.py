@@ -16,8 +16,7 @@ from scipy.stats import binom, norm
 from decentral_dp import InputError
 from decentral_dp.bounded import Split
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons
-from decentral_dp.privacy.accounting.loss_profiles import poisson_profile
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, poisson_profile
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 
 

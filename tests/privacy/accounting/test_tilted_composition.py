@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.accounting import loss_profiles, tilted_composition
+from decentral_dp.privacy.accounting import loss_distributions, tilted_composition
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
-from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons
-from decentral_dp.privacy.accounting.loss_profiles import (
+from decentral_dp.privacy.accounting.loss_distributions import (
+    Releases,
     amplified,
+    epsilons,
     gaussian_profile,
     laplace_profile,
     poisson_profile,
@@ -205,10 +206,10 @@ def _laws() -> list[tuple[Callable[[Array], Array], Callable[[Any], Any], float]
     found: list[tuple[Callable[[Array], Array], Callable[[Any], Any], float]] = []
     for mu, rate in itertools.product((0.01, 0.2, 1.0, 3.3, 8.0), (1e-4, 1e-2, 0.3, 1.0)):
         m, q = mp.mpf(mu), mp.mpf(rate)
-        reach = loss_profiles.gaussian_reach(mu, rate, 1e-24)
+        reach = loss_distributions.gaussian_reach(mu, rate, 1e-24)
         found.append((gaussian_profile(mu, rate), _gaussian(m, q), reach))
         if rate < 1.0:
-            reach = loss_profiles.poisson_reach(mu, rate, 1e-24)
+            reach = loss_distributions.poisson_reach(mu, rate, 1e-24)
             found.append((poisson_profile(mu, rate), _poisson(m, q), reach))
     for loss, rate in itertools.product((1e-4, 0.1, 1.0, 10.0, 50.0), (1e-4, 1e-2, 1.0)):
         law = _laplace(mp.mpf(loss), mp.mpf(rate))
