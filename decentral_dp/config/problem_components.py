@@ -159,7 +159,7 @@ def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
         whole: Minimax = author
         return whole
     from decentral_dp.problems.minimax.composite import Composite
-    from decentral_dp.problems.minimax.recordwise_objective import recordwise_objective
+    from decentral_dp.problems.minimax.losses import recordwise_objective
 
     objective = author if hasattr(author, "statistics") else recordwise_objective(author, len(shards.classes), name)
     outputs = objective.outputs if hasattr(objective, "outputs") else max(1, len(shards.classes))
@@ -251,8 +251,7 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
     if device == "cpu":
         # What is handed over as an object is where its maker put it.
         return problem
-    from decentral_dp.problems.bilevel.loss_problem import LossProblem
-    from decentral_dp.problems.bilevel.losses import on_device
+    from decentral_dp.problems.bilevel.losses import LossProblem, on_device
 
     if isinstance(problem, LossProblem):
         return on_device(problem, device)
@@ -298,7 +297,7 @@ def _problem_of(s: Scenario, shards: Shards) -> Problem:
 
 def _started(problem: Problem, table: ProblemTable, seed: int) -> Problem:
     """The problem of losses with its public random start, drawn from a stream of its own for each variable."""
-    from decentral_dp.problems.bilevel.loss_problem import LossProblem
+    from decentral_dp.problems.bilevel.losses import LossProblem
 
     if not isinstance(problem, LossProblem):
         raise TypeError("only a problem of losses takes a start")

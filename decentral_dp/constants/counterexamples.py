@@ -19,7 +19,7 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.boxes import box_width
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family
 from decentral_dp.constants.neighbour_pairs import (
     NeighbourPair,
     estimate,

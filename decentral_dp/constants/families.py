@@ -1,4 +1,8 @@
-"""Problems whose constants are theorems, for records that the public projection brought into ‖a‖₂ ≤ R and |b| ≤ B.
+"""What a family of problems offers: constants that hold for all its records, and the ball of its minimisers.
+
+Families of one problem each: groups with weights, means in closed form; and constants that a user declares.
+
+Problems whose constants are theorems, for records that the public projection brought into ‖a‖₂ ≤ R and |b| ≤ B.
 
 `family_of(problem, R, B)` finds the family; `constants(low, high, record_mass)` are those of `ProblemConstants`, for
 all x of a box and all y of the ball around `centre(x)` that holds the minimisers: of g for record_mass = 1, and of g +
@@ -9,17 +13,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypedDict
 
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.boxes import UP, box_norm, box_strengths, rounded
-from decentral_dp.constants.family import UPPER_OF_Y_ALONE, Family, LossFamily, MovingFamily
+from decentral_dp.constants.boxes import UP, box_norm, box_strengths, box_weights, box_width, rounded
 from decentral_dp.constants.loss_bounds import LossBounds, SquaredLoss, logistic_loss, softmax_loss
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.constants.special_families import Linear, Mean, Weighed
+from decentral_dp.constants.record_sensitivity import solution_spread
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -30,6 +34,278 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import Regularised
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
+
+
+class _UpperInX(TypedDict):
+    """Constants of the derivatives of f in x."""
+
+    l_fx: float
+    d_fx: float
+    b_fxx: float
+    b_fxy: float
+
+
+class _CurvatureChanges(TypedDict):
+    """Constants of what changes the second derivatives of g: the record, y and x."""
+
+    d_hxy: float
+    d_hyy: float
+    c_gxy: float
+    c_gyy: float
+    m_gxy: float
+    m_gyy: float
+
+
+# Of an f of y alone.
+UPPER_OF_Y_ALONE: _UpperInX = {"l_fx": 0.0, "d_fx": 0.0, "b_fxx": 0.0, "b_fxy": 0.0}
+# Of a g whose second derivatives are the same at every point and for every record.
+CONSTANT_CURVATURE: _CurvatureChanges = {
+    "d_hxy": 0.0,
+    "d_hyy": 0.0,
+    "c_gxy": 0.0,
+    "c_gyy": 0.0,
+    "m_gxy": 0.0,
+    "m_gyy": 0.0,
+}
+
+
+class Family(Protocol):
+    """A problem with constants that hold for all its records, and what scores need besides.
+
+    Example:
+        >>> from decentral_dp.constants.families import family_of
+        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> family = family_of(MeanEstimation(2), radius=1.0)
+        >>> family.centre(np.ones(2)).tolist()
+        [0.5, 0.5]
+        >>> round(family.constants(-np.ones(2), np.ones(2)).mu, 6)
+        2.0
+    """
+
+    problem: Problem
+
+    @property
+    def self_concordance(self) -> float:
+        """κ with ∇²_yy g(y + v) ⪯ e^{κ‖v‖} ∇²_yy g(y) for every record and for R; inf where nothing is known."""
+        return math.inf
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        """Bound the derivatives for all x of a box and y in the ball of minimisers.
+
+        Args:
+            low: (p,) of x.
+            high: (p,) of x.
+            record_mass: 1 for minimisers of g, 1 + 1/λ for those of g + f/λ; default 1.
+
+        Raises:
+            InputError: the box is not finite.
+        """
+        ...
+
+    def centre(self, x: Array) -> Array:
+        """Return the (q,) centre of the ball of minimisers at a public x: data-independent, 0 by default."""
+        return np.zeros(self.problem.q)
+
+    def spread(self, low: Array, high: Array) -> float:
+        """Bound ‖y_Z(x) − y_Z(x')‖ for all x, x' of the box: D_y. Of a ball that does not move with x, by default."""
+        return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        """Bound max f − min f over x of the box and y in its ball, for every record."""
+        return math.inf
+
+
+class LossFamily(Family, Protocol):
+    """A family with one loss of y in both levels, and a ball of minimisers around 0.
+
+    Args:
+        loss: bounds of the loss; a field of the family.
+    """
+
+    loss: LossBounds
+
+    @property
+    def self_concordance(self) -> float:
+        return self.loss.self_concordance
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        return UP * self.loss.loss_range(self.constants(low, high).radius)
+
+
+class MovingFamily(Family, Protocol):
+    """A family whose ball of minimisers moves with x."""
+
+    def spread(self, low: Array, high: Array) -> float:
+        return solution_spread(self.constants(low, high), box_width(low, high), centred=False)
+
+
+class QuadraticFamily(MovingFamily, Protocol):
+    """A family of one problem whose lower level is quadratic in y, and whose ball moves with x."""
+
+    @property
+    def self_concordance(self) -> float:
+        return 0.0
+
+
+# What may be zero of declared constants: all that is not there where a function does not read a variable or a record.
+_POSITIVE = ("radius", "mu")
+
+
+@dataclass(frozen=True)
+class Weighed(LossFamily):
+    """`HyperCleaning`: l = σ(x_g) CE, h = CE, R = ½ ridge ‖y‖². Train records must be those of `placed`.
+
+    A replaced record stays in its group g, so every difference of two records has the weight σ(x_g) ≤ s or the slope
+    σ'(x_g) ≤ s' in front. ∇²_xy G has the rows σ'(x_g) n_g/n · (mean of ∇CE over group g). With Σ(n_g/n)² ≤ 1 its
+    norm is at most s' G. What x moves, coordinate by coordinate, is at most sup|σ''| G‖Δx‖ and s'·sup‖∇²CE‖‖Δx‖.
+    See docs/proofs/18.
+    """
+
+    problem: HyperCleaning
+    loss: LossBounds
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        box_norm(self.problem.p, low, high, record_mass)
+        ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
+        r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
+        g, smooth = self.loss.gradient(r), self.loss.smoothness
+        return rounded(
+            ProblemConstants(
+                **UPPER_OF_Y_ALONE,
+                radius=r,
+                mu=ridge,
+                l_fy=g,
+                l_gy=weight * g + ridge * r,
+                d_fy=2.0 * g,
+                d_gy=2.0 * weight * g,
+                b_fyy=smooth,
+                b_gxy=slope * g,
+                b_gyy=weight * smooth + ridge,
+                d_hxy=2.0 * slope * g,
+                d_hyy=weight * smooth,
+                c_gxy=slope * smooth,
+                c_gyy=weight * self.loss.third,
+                m_gxy=g / (6.0 * math.sqrt(3.0)),
+                m_gyy=slope * smooth,
+                m=slope * g / ridge,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Mean(QuadraticFamily):
+    """`MeanEstimation`: l = −aᵀy, h = ½‖y − a‖², R = ½‖y‖² + ½ ridge ‖y − x‖², for records with ‖a‖ ≤ record_radius.
+
+    The minimiser is (c + (mass − 1) c̄ + ridge x)/(ridge + mass), c and c̄ the means of train and validation records.
+    """
+
+    problem: MeanEstimation
+    record_radius: float
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        k, a = self.problem.ridge, self.record_radius
+        out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
+        r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
+        return rounded(
+            ProblemConstants(
+                **UPPER_OF_Y_ALONE,
+                **CONSTANT_CURVATURE,
+                radius=r,
+                mu=1.0 + k,
+                l_fy=out + r + a,
+                l_gy=a + (1.0 + k) * r,
+                d_fy=2.0 * a,
+                d_gy=2.0 * a,
+                b_fyy=1.0,
+                b_gxy=k,
+                b_gyy=1.0 + k,
+                m=k / (1.0 + k),
+            )
+        )
+
+    def centre(self, x: Array) -> Array:
+        return np.asarray(self.problem.ridge / (1.0 + self.problem.ridge) * x)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        """Bound max f − min f: f lies between 0 and ½(‖y‖ + ‖a‖)²."""
+        return UP * 0.5 * self.constants(low, high).l_fy ** 2
+
+
+@dataclass(frozen=True)
+class Linear(QuadraticFamily):
+    """`MeanLowerBound`: l = 0, h = −slope ⟨y, a⟩, R = ½ ridge ‖y − stretch·x‖². y_Z(x) = stretch·x for every Z."""
+
+    problem: MeanLowerBound
+    record_radius: float
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        box_norm(self.problem.p, low, high, record_mass)
+        k, slope = self.problem.ridge, self.problem.slope * self.record_radius
+        r = (record_mass - 1.0) * slope / k
+        return rounded(
+            ProblemConstants(
+                **UPPER_OF_Y_ALONE,
+                **CONSTANT_CURVATURE,
+                radius=r,
+                mu=k,
+                l_fy=slope,
+                l_gy=k * r,
+                d_fy=2.0 * slope,
+                d_gy=0.0,
+                b_fyy=0.0,
+                b_gxy=k * self.problem.stretch,
+                b_gyy=k,
+                m=self.problem.stretch,
+            )
+        )
+
+    def centre(self, x: Array) -> Array:
+        return np.asarray(self.problem.stretch * x)
+
+    def loss_range(self, low: Array, high: Array) -> float:
+        """Bound max f − min f: f varies along y_Z(x) = stretch·x, whose distances are at most stretch·D_x."""
+        return UP * self.constants(low, high).l_fy * self.problem.stretch * box_width(low, high)
+
+
+@dataclass(frozen=True)
+class Declared(Family):
+    """A problem with constants that its user vouches for, at every x, and for the ball of every release around 0.
+
+    Args:
+        problem: the bilevel problem.
+        given: the constants.
+
+    Raises:
+        InputError: a constant that is negative or not finite, or radius or μ of 0.
+    """
+
+    problem: Problem
+    given: ProblemConstants
+
+    def __post_init__(self) -> None:
+        for name, value in list(self.given._asdict().items())[:-1]:
+            least = "a finite number above 0" if name in _POSITIVE else "a finite number, 0 or more"
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or value < 0.0 or (value == 0.0 and name in _POSITIVE):
+                raise InputError(f"privacy.constants.{name}: got {value!r}; wanted {least}.")
+
+    @classmethod
+    def from_table(cls, problem: Problem, table: Mapping[str, float]) -> Declared:
+        """Make it from constants by name.
+
+        Raises:
+            InputError: a constant that is missing or unknown.
+        """
+        wanted = [name for name in ProblemConstants._fields if name != "label"]
+        for missing in (name for name in wanted if name not in table):
+            raise InputError(f"privacy.constants.{missing}: missing; wanted a number for each of {', '.join(wanted)}.")
+        for unknown in (name for name in table if name not in wanted):
+            raise InputError(f"privacy.constants.{unknown}: no such constant; wanted are {', '.join(wanted)}.")
+        return cls(problem, ProblemConstants._make([*(table[name] for name in wanted), "declared"]))
+
+    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
+        """Return the same everywhere: the box, which may have no bounds, and the mass are not read."""
+        return rounded(self.given._replace(label="declared"))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import Clips
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import Placed, Problem, Terms
-from decentral_dp.problems.records import take
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices, take
 
 _UNCLIPPED = Clip("l2")
 _NEWTON_STEPS, _HALVINGS = 100, 40

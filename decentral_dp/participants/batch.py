@@ -17,7 +17,7 @@ from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Spl
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices
 
 
 class Group(NamedTuple):

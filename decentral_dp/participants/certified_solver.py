@@ -48,8 +48,7 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import Regularised
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
-from decentral_dp.problems.records import take
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices, take
 
 CHUNK = 2048
 UNCLIPPED = Clip("l2")

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, mean_sensitivity_bound
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Declared, Family
 from decentral_dp.constants.problem_constants import ProblemConstants, up
-from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedSum, Value
 from decentral_dp.participants.implicit_gradient import implicit_mean

@@ -20,8 +20,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.constants.boxes import UP
-from decentral_dp.constants.families import Pulled, Separate, Shared, worst
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Separate, Shared, Weighed, worst
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.constants.problem_constants import Clips, ProblemConstants, up
 from decentral_dp.constants.record_sensitivity import (
@@ -31,7 +30,6 @@ from decentral_dp.constants.record_sensitivity import (
     minimiser_sensitivity,
     score_oscillation,
 )
-from decentral_dp.constants.special_families import Linear, Mean, Weighed
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
 from decentral_dp.participants.certified_solver import (
@@ -55,8 +53,7 @@ from decentral_dp.participants.implicit_gradient import implicit_mean
 from decentral_dp.participants.solution_path import solutions_along
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import MATRICES
-from decentral_dp.problems.records import concatenated
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import concatenated, regulariser_matrices
 
 # What an implicit gradient at the minimiser reads; at a public y, all but the first.
 FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")

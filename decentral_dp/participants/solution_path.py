@@ -27,7 +27,7 @@ from decentral_dp.participants.certified_solver import (
     inside,
     minimise,
 )
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices
 
 # So many solutions a start is extrapolated from, at most: weights grow as 2 to this power, and with them rounding.
 MOST_POINTS = 12

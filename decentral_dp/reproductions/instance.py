@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.reproductions.draws import generator

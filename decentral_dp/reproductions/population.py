@@ -15,8 +15,7 @@ import pandas as pd
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family, family_of
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from decentral_dp.reproductions.draws import generator

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from decentral_dp.constants.bilevel_rates import penalty_bias, penalty_smoothness, smoothness
-from decentral_dp.constants.families import family_of, worst
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Declared, Family, family_of, worst
 from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity
-from decentral_dp.constants.special_families import Declared
 from decentral_dp.errors import InputError
 from decentral_dp.participants.solve import true_hypergradient
 from decentral_dp.privacy.clipping import Clip

@@ -13,8 +13,7 @@ from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
 from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.constants.problem_constants import ProblemConstants

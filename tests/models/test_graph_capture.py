@@ -12,13 +12,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decentral_dp
-from decentral_dp.models import graph_capture
-from decentral_dp.models.autodiff import columns, directions, over_grid, quiet_torch
+from decentral_dp.models import autodiff
+from decentral_dp.models.autodiff import PATIENCE, Captured, capture, columns, directions, over_grid, quiet_torch
 from decentral_dp.models.devices import tensor
-from decentral_dp.models.graph_capture import PATIENCE, Captured, capture
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.loss_problem import LossProblem
-from decentral_dp.problems.bilevel.losses import from_losses
+from decentral_dp.problems.bilevel.losses import LossProblem, from_losses
 
 P, Q, D, N = 3, 12, 4, 7
 softplus = torch.nn.functional.softplus
@@ -130,9 +128,9 @@ def test_a_function_that_no_graph_repeats_goes_on_being_called() -> None:
 
 def test_a_graph_with_another_rounding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """One bit apart is apart."""
-    compiled = graph_capture._compiled
+    compiled = autodiff._compiled
     monkeypatch.setattr(
-        graph_capture, "_compiled", lambda *a: lambda *x: {k: v * (1 + 2**-52) for k, v in compiled(*a)(*x).items()}
+        autodiff, "_compiled", lambda *a: lambda *x: {k: v * (1 + 2**-52) for k, v in compiled(*a)(*x).items()}
     )
     with quiet_torch():
         assert capture(rows_of(logistic), arguments(0)) is None
@@ -166,7 +164,7 @@ def test_a_graph_is_of_one_device() -> None:
 
 def test_a_copy_to_another_device_is_not_taken_for_its_source() -> None:
     here = (tensor(np.ones(3)),)
-    graph = graph_capture._pruned(make_fx(lambda x: {"out": x.to("meta")})(*here), here)
+    graph = autodiff._pruned(make_fx(lambda x: {"out": x.to("meta")})(*here), here)
     assert graph(*here)["out"].device.type == "meta"
 
 
@@ -175,7 +173,7 @@ def test_graphs_of_a_device_are_called_as_they_are() -> None:
     for device, compiled in (("cpu", True), ("meta", False)):
         some = (tensor(np.ones(3), device),)
         graph = make_fx(lambda x: {"out": 2.0 * x + 1.0})(*some)
-        assert isinstance(graph_capture._compiled(graph, some), torch.jit.ScriptModule) == compiled
+        assert isinstance(autodiff._compiled(graph, some), torch.jit.ScriptModule) == compiled
 
 
 def problem(loss: Any = network) -> LossProblem:
@@ -238,7 +236,7 @@ def test_a_run_releases_the_same_bits_with_graphs_and_without(monkeypatch: pytes
     content["problem"]["synthetic"] = {"dimension": D, "records": 10}
     seen = []
     for patience in (0, 10**9):
-        monkeypatch.setattr(graph_capture, "PATIENCE", patience)
+        monkeypatch.setattr(autodiff, "PATIENCE", patience)
         made._captured.clear()
         run = decentral_dp.run(decentral_dp.load(content), problem=made)
         seen.append(run)

@@ -22,8 +22,8 @@ from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.conjugates import divergence
 from decentral_dp.problems.minimax.dro import DroObjective
+from decentral_dp.problems.minimax.losses import capped_loss
 from decentral_dp.problems.minimax.protocol import summed_over
-from decentral_dp.problems.minimax.record_losses import capped_loss
 from decentral_dp.problems.records import take
 
 WIDTH, HIDDEN, CLIP = 30, 20, 0.1

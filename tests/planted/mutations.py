@@ -593,7 +593,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "groups whose weighed slopes differ by one bound, not two",
-        "constants/special_families.py",
+        "constants/families.py",
         "d_hxy=2.0 * slope * g",
         "d_hxy=slope * g",
         ("tests/constants/test_refute.py::test_no_constant_is_broken_and_many_are_reached[groups]",),

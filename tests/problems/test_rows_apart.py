@@ -154,7 +154,7 @@ def test_a_problem_that_mixes_records_is_found(watched: Any) -> None:
     """What the tests above find: one bit of another record."""
 
     def evaluate(a: np.ndarray) -> None:
-        clipping_module = sys.modules["decentral_dp.problems.bilevel.loss_problem"]
+        clipping_module = sys.modules["decentral_dp.problems.bilevel.losses"]
         clipping_module.clipped_sum(a + 1e-12 * a.mean(axis=0), 1.0, "l2")
 
     with pytest.raises(AssertionError):

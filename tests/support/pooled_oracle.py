@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family, family_of
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation

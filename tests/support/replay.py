@@ -20,8 +20,7 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.problems.bilevel.loss_problem import LossRecords
-from decentral_dp.problems.bilevel.losses import from_losses
+from decentral_dp.problems.bilevel.losses import LossRecords, from_losses
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
 
 

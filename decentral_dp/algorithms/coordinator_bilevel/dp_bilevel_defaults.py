@@ -33,8 +33,7 @@ from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import s
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, best_steps, noise_gain
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import default_penalty, penalty_smoothness
-from decentral_dp.constants.families import worst
-from decentral_dp.constants.family import Family
+from decentral_dp.constants.families import Family, worst
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.errors import InputError
 from decentral_dp.participants.coordinator_context import CoordinatorContext

@@ -60,7 +60,7 @@ from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, split_read
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices
 
 # The lower-level point serves the gradient and is the model: it gets this share of every round's μ².
 _MODEL_SHARE = 0.5

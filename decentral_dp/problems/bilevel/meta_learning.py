@@ -24,7 +24,7 @@ from decentral_dp.models.linear_terms import (
     feature_norms,
 )
 from decentral_dp.privacy.clipping import Clip, clipped_sum
-from decentral_dp.problems.bilevel.loss_problem import slices
+from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.tasks import Tasks, make_tasks
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked

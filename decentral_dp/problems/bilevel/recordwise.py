@@ -32,7 +32,7 @@ from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, mixed, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
-from decentral_dp.problems.bilevel.loss_problem import CELLS, LossRecords, slices
+from decentral_dp.problems.bilevel.losses import CELLS, LossRecords, slices
 from decentral_dp.problems.protocol import (
     CLIP_OF_TERM,
     DIRECTED,

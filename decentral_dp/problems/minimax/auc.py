@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
-from decentral_dp.problems.minimax.binary_scores import classification, ranking
 from decentral_dp.problems.minimax.composite import Objective, Values
+from decentral_dp.problems.minimax.losses import classification, ranking
 from decentral_dp.problems.minimax.protocol import Known
 
 

@@ -34,8 +34,8 @@ from decentral_dp.formatting import least_text
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
+from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.problems.minimax.protocol import Known
-from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
 LARGEST_WEIGHT = 1e6

@@ -35,8 +35,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
+from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.problems.minimax.protocol import Known
-from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
 _ROUNDED = 1e-3

@@ -46,8 +46,8 @@ from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Objective, Values
 from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
+from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.problems.minimax.protocol import Known, Minimax, Scores
-from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
 
 # The least that h̄ may be promised to be.
 LEAST_MEAN = 1e-6

@@ -46,7 +46,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Model, Slope
-from decentral_dp.problems.minimax.binary_scores import ranking
+from decentral_dp.problems.minimax.losses import ranking
 from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.problems.records import take
 

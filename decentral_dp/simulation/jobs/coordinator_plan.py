@@ -19,9 +19,7 @@ from decentral_dp.bounded import Array, Split
 from decentral_dp.config.algorithm_components import algorithm_of, entry_of, own_keys
 from decentral_dp.config.problem_components import is_minimax, minimax_options
 from decentral_dp.config.schema import Scenario, by_channel
-from decentral_dp.constants.families import family_of
-from decentral_dp.constants.family import Family
-from decentral_dp.constants.special_families import Declared
+from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text

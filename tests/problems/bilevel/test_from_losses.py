@@ -19,10 +19,9 @@ from torch.nn import functional
 from decentral_dp.bounded import LipschitzConstants, summation_slack
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel import loss_problem
+from decentral_dp.problems.bilevel import losses
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.loss_problem import LossRecords
-from decentral_dp.problems.bilevel.losses import from_losses, load_losses
+from decentral_dp.problems.bilevel.losses import LossRecords, from_losses, load_losses
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import TERMS
@@ -107,7 +106,7 @@ def records_of(problem, seed, n, labels=2):
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("cells", [1, 100, 2**21])
 def test_terms_are_the_clipped_means_of_a_naive_loop(clip, cells, monkeypatch):
-    monkeypatch.setattr(loss_problem, "CELLS", cells)
+    monkeypatch.setattr(losses, "CELLS", cells)
     problem = shared()
     train, validation = records_of(problem, 1, 11), records_of(problem, 2, 7)
     x, y, z = np.random.default_rng(3).normal(size=(3, 3))
@@ -282,7 +281,7 @@ def test_losses_of_a_grid_are_weighted_means_whatever_the_blocks(monkeypatch):
         [numpy_everything(u, v, a, b) for a, b in zip(features, labels, strict=True)] for u, v in zip(x, y, strict=True)
     ]
     for cells in (1, 30, 2**21):
-        monkeypatch.setattr(loss_problem, "CELLS", cells)
+        monkeypatch.setattr(losses, "CELLS", cells)
         for got in problem.losses(x, y, records, weights):
             np.testing.assert_allclose(got, np.array(table) @ weights, atol=1e-12)
         for got, z in ((problem.regulariser(x, y, y), y),):

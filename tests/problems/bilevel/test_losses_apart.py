@@ -152,7 +152,7 @@ def test_a_full_chunk_is_the_most_that_is_tried(monkeypatch: pytest.MonkeyPatch,
 
         return rows
 
-    monkeypatch.setattr("decentral_dp.problems.bilevel.loss_problem.CELLS", 20 * many._width)
+    monkeypatch.setattr("decentral_dp.problems.bilevel.losses.CELLS", 20 * many._width)
     monkeypatch.setattr(type(many), "_rows_of", counted)
     many.check_rows_apart((10**6,))
     assert max(sizes) == 20

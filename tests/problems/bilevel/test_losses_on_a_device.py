@@ -15,14 +15,12 @@ from torch.nn import functional
 import decentral_dp
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.models.autodiff import rows_or_nan
+from decentral_dp.models.autodiff import PATIENCE, rows_or_nan
 from decentral_dp.models.devices import tensor
-from decentral_dp.models.graph_capture import PATIENCE
 from decentral_dp.models.row_locality import COUNTS, mixed, trials
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel import loss_problem
-from decentral_dp.problems.bilevel.loss_problem import LossProblem, LossRecords
-from decentral_dp.problems.bilevel.losses import from_losses, load_losses, on_device
+from decentral_dp.problems.bilevel import losses as loss_problem
+from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses, load_losses, on_device
 from decentral_dp.simulation.jobs import build
 from tests.support.emulated_device import emulated_cuda
 

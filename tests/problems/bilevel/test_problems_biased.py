@@ -15,7 +15,7 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation, ridge_hyperparameter
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices
 
 D = 3
 RIDGE = 0.4

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from decentral_dp.models import linear_terms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import regulariser_matrices as in_columns
-from decentral_dp.problems.bilevel import loss_problem
+from decentral_dp.problems import records as in_columns
+from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices
 
 D = 3
 

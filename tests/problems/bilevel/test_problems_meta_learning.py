@@ -14,7 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.models.convolution import Convolutional, Dense
 from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel import loss_problem
+from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.meta_learning import READS_RECORDS, MetaLearning
 from decentral_dp.problems.bilevel.tasks import make_tasks
 from decentral_dp.problems.protocol import TERMS

@@ -19,7 +19,7 @@ from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import SharedStrength
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.problems.regulariser_matrices import regulariser_matrices
+from decentral_dp.problems.records import regulariser_matrices
 
 D = 3
 SHARED = {

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from decentral_dp import InputError
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, divergence
 from decentral_dp.problems.minimax.dro import DroObjective
-from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
+from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from tests.support.robust_oracle import CASES, Case, conjugate, penalised
 
 cases = pytest.mark.parametrize("case", CASES, ids=str)

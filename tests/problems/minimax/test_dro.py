@@ -21,7 +21,7 @@ from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import LARGEST_WEIGHT, DroObjective
 from decentral_dp.problems.minimax.facts import MinimaxFacts
-from decentral_dp.problems.minimax.record_losses import capped_loss
+from decentral_dp.problems.minimax.losses import capped_loss
 from tests.support.robust_oracle import CASES, Case, context_of, furthest, linear_losses, slope
 
 CAP = 2.0

@@ -20,7 +20,7 @@ from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective, around_segments
-from decentral_dp.problems.minimax.record_losses import capped_loss
+from decentral_dp.problems.minimax.losses import capped_loss
 from tests.support.robust_oracle import Array, linear_losses, slope
 
 CAP, STRENGTH = 2.0, 0.7

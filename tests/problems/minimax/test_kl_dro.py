@@ -19,8 +19,8 @@ from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.kl_dro import KlDro
+from decentral_dp.problems.minimax.losses import capped_loss
 from decentral_dp.problems.minimax.protocol import Attackable, Compositional
-from decentral_dp.problems.minimax.record_losses import capped_loss
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
 
 CAP, STRENGTH, RADIUS = 2.0, 0.25, 0.4

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.problems.minimax.recordwise_objective import recordwise_objective
+from decentral_dp.problems.minimax.losses import recordwise_objective
 
 WHOLE = ("project_y", "start_y", "regulariser", "regulariser_grad", "radius_y", "best_y", "predict")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.problems.minimax.record_losses import Capped, capped_loss
+from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.reporting.page import write_report
 from tests.support.robust_oracle import LOSSES, slope
 
