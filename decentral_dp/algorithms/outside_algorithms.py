@@ -21,9 +21,9 @@ from decentral_dp.algorithms.declared import (
     unknown_term,
 )
 from decentral_dp.algorithms.entry import Entry, Setting
-from decentral_dp.algorithms.examples import AUC
 from decentral_dp.algorithms.options import options_of
 from decentral_dp.algorithms.protocol import Algorithm
+from decentral_dp.algorithms.references import AUC
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.problems.protocol import TERMS

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
-from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
+from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda, PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array
 from decentral_dp.models.linear_model import Linear

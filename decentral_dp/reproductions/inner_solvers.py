@@ -20,15 +20,16 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import (
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     FAILURE,
+    Known,
     Miss,
     next_radius,
     objective,
     stages_of,
+    steps_of_descent,
     steps_of_stage,
 )
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, steps_of_descent
 from decentral_dp.bounded import Array
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.reproductions.draws import generator, mu_of, noised

@@ -18,7 +18,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
-from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
+from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.data import Stream

@@ -37,9 +37,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import lower_solver, solver_smoothness, solver_steps
-from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import Defaults
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     LowerObjective,
     Solver,
@@ -48,10 +46,10 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     solver_of,
 )
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
-from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.coordinator_protocol import Charge, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.messages import check_message
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import lower_solver, option, solver_smoothness, solver_steps
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.bounded import Array, Bounded, Split

@@ -29,8 +29,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import StepSize

@@ -25,16 +25,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Self
 
-from decentral_dp.algorithms.budget_split import Part, gaussian_charges
-from decentral_dp.algorithms.common_options import sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate
-from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.coordinator_minimax.spider import check_one_clip, joint_step
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import DRO
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import DP_DRO, DP_SGD, Citation
+from decentral_dp.algorithms.references import DP_DRO, DP_SGD, DRO, Citation
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
 

@@ -27,7 +27,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Self
 
-from decentral_dp.algorithms.common_options import maximiser, sampling_rate
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     CHANNELS,
     Iterate,
@@ -40,10 +39,9 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
 )
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import ASCENT, AUC
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import maximiser, option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
+from decentral_dp.algorithms.references import ASCENT, AUC, PRIVATEDIFF, Citation
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
 

@@ -38,21 +38,20 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.spider_releases import check_one_clip, joint_step
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+from decentral_dp.algorithms.coordinator_minimax.spider import (
     block_charges,
     change_bound,
+    check_one_clip,
     check_smoothness,
     is_anchor,
+    joint_step,
     split,
 )
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import DRO
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import ARORA, DP_DRO, Citation
+from decentral_dp.algorithms.references import ARORA, DP_DRO, DRO, Citation
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

@@ -30,13 +30,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import sampling_rate
 from decentral_dp.algorithms.declared import DeclaredCoordinator, release_gradients
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import TEMPORAL_DIFFERENCES
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import DPTD, Citation
+from decentral_dp.algorithms.references import DPTD, TEMPORAL_DIFFERENCES, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

@@ -35,13 +35,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import (
-    anchor_period,
-    change_smoothness,
-    count_option,
-    maximiser,
-    sampling_rate,
-)
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
@@ -49,19 +42,19 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     released_gradient,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
-    Block,
-    Estimating,
-    block_charges,
-    is_anchor,
-    split,
-)
+from decentral_dp.algorithms.coordinator_minimax.spider import Block, Estimating, block_charges, is_anchor, split
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import ASCENT, AUC
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import (
+    anchor_period,
+    change_smoothness,
+    count_option,
+    maximiser,
+    option,
+    sampling_rate,
+)
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
+from decentral_dp.algorithms.references import ASCENT, AUC, PRIVATEDIFF, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

@@ -32,8 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+from decentral_dp.algorithms.coordinator_minimax.spider import (
     Block,
     Estimating,
     SpiderState,
@@ -43,10 +42,9 @@ from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
 )
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import AUC
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import PRIVATEDIFF, Citation
+from decentral_dp.algorithms.references import AUC, PRIVATEDIFF, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

@@ -41,21 +41,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import anchor_period, change_smoothness, sampling_rate
-from decentral_dp.algorithms.coordinator_minimax.spider_releases import composed, inner_bound
-from decentral_dp.algorithms.coordinator_minimax.spider_schedule import (
+from decentral_dp.algorithms.coordinator_minimax.spider import (
     Block,
     Estimating,
     block_charges,
+    composed,
+    inner_bound,
     is_anchor,
     split,
 )
 from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import KL_DRO
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import DP_DRO, Citation
+from decentral_dp.algorithms.references import DP_DRO, KL_DRO, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

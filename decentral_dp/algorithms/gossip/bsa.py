@@ -32,10 +32,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import lower_steps, neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import lower_steps, neumann_smoothness, neumann_terms, option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import BSA, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released

@@ -60,14 +60,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.common_options import inverse_iterations, lower_steps
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
 from decentral_dp.algorithms.messages import check_message
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import DSBO_JHIP, Citation
+from decentral_dp.algorithms.references import DSBO_JHIP, NOISED, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released, tracked
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bounded_matrices import transposed, unproven

@@ -41,10 +41,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import ONE_STEP
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, Citation
+from decentral_dp.algorithms.references import CHEN_WANG, ONE_STEP, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, released
 from decentral_dp.bounded import CHANNELS, Array, memory_slack
 from decentral_dp.exchange import Bundle, Gossip, Reply, Value

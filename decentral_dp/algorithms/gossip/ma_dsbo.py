@@ -45,13 +45,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.common_options import inverse_iterations, lower_steps
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import NOISED
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import MA_DSBO, Citation
+from decentral_dp.algorithms.references import MA_DSBO, NOISED, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released, tracked
 from decentral_dp.bounded import Array, memory_slack
 from decentral_dp.exchange import Gossip, Reply, Value

@@ -27,10 +27,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.examples import ONE_STEP
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, DSGD, Citation
+from decentral_dp.algorithms.references import CHEN_WANG, DSGD, ONE_STEP, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Gossip, Reply, Value

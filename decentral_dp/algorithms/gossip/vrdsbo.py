@@ -43,10 +43,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.common_options import neumann_smoothness, neumann_terms
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
-from decentral_dp.algorithms.options import option
+from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
 from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released

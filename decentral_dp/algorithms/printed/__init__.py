@@ -9,29 +9,34 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from decentral_dp.algorithms.printed.printed_bsa import PrintedBsa
-from decentral_dp.algorithms.printed.printed_double_spider import PrintedDoubleSpider
-from decentral_dp.algorithms.printed.printed_dp_bilevel import PrintedDpBilevel
-from decentral_dp.algorithms.printed.printed_dp_sgd_dual import PrintedDpSgdDual
-from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
-from decentral_dp.algorithms.printed.printed_dp_spider import PrintedDpSpider
-from decentral_dp.algorithms.printed.printed_dsbo_jhip import PrintedDsboJhip
-from decentral_dp.algorithms.printed.printed_exponential_mechanism import PrintedExponentialMechanism
-from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
-from decentral_dp.algorithms.printed.printed_gradient_norm_exponential_mechanism import PrintedGradientNormMechanism
-from decentral_dp.algorithms.printed.printed_grid_walk import PrintedGridWalk
-from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
-from decentral_dp.algorithms.printed.printed_ma_dsbo import PrintedMaDsbo
-from decentral_dp.algorithms.printed.printed_privatediff import PrintedPrivateDiff
-from decentral_dp.algorithms.printed.printed_recursive_spider import PrintedRecursiveSpider
-from decentral_dp.algorithms.printed.printed_regularised_exponential_mechanism import (
+from decentral_dp.algorithms.printed.coordinator_bilevel import (
+    PrintedDpBilevel,
+    PrintedExponentialMechanism,
+    PrintedGradientNormMechanism,
+    PrintedGridWalk,
     PrintedRegularisedExponentialMechanism,
+    PrintedSecondOrder,
+    PrintedWarmStart,
 )
-from decentral_dp.algorithms.printed.printed_second_order import PrintedSecondOrder
-from decentral_dp.algorithms.printed.printed_single_level import PrintedDpDsgd, PrintedLdpSingleLevel
-from decentral_dp.algorithms.printed.printed_spdb import PrintedSpdb
-from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
-from decentral_dp.algorithms.printed.printed_warm_start import PrintedWarmStart
+from decentral_dp.algorithms.printed.coordinator_minimax import (
+    PrintedDoubleSpider,
+    PrintedDpSgda,
+    PrintedDpSgdDual,
+    PrintedDpSpider,
+    PrintedPrivateDiff,
+    PrintedRecursiveSpider,
+)
+from decentral_dp.algorithms.printed.gossip import (
+    PrintedBsa,
+    PrintedDpDsgd,
+    PrintedDsboJhip,
+    PrintedGbdsbo,
+    PrintedLdpDsbo,
+    PrintedLdpSingleLevel,
+    PrintedMaDsbo,
+    PrintedSpdb,
+    PrintedVrdsbo,
+)
 
 __all__ = ["PRINTED"]
 

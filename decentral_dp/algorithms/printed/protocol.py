@@ -1,15 +1,23 @@
-"""What printed forms add: own values that are never noised, of gossip; the noise of the paper, of a coordinator."""
+"""What printed forms add: own values that are never noised, of gossip; the noise of the paper, of a coordinator.
+
+Noise of trusted coordinators as their papers print it: for comparison, never a certificate.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from decentral_dp.algorithms.coordinator_protocol import Coordinated
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.protocol import Algorithm
-from decentral_dp.bounded import Array, Split
-from decentral_dp.exchange import Value
+from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import SelectionMechanism, Value
 from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 class Calibration(NamedTuple):
@@ -54,3 +62,94 @@ class PrintedCoordinated(Coordinated, Protocol):
             InputError: where the paper's formula has no value.
         """
         ...
+
+
+def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
+    """σ = S √(2 log(5/(4δ)))/ε, the Gaussian mechanism of Dwork & Roth (Kornowski, Lemma 15)."""
+    return sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
+
+
+def within(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
+    """(ε₀, δ₀) of each of k releases that advanced composition brings to (ε, δ) together.
+
+    ε = √(2k log(1/δ₀)) ε₀ + 2k ε₀², δ = (k + 1) δ₀ (Kornowski, Lemma 14); one release needs no composition.
+    """
+    if releases == 1:
+        return epsilon, delta
+    each = delta / (releases + 1.0)
+    root = math.sqrt(2.0 * releases * math.log(1.0 / each))
+    # The positive root of 2k ε₀² + root·ε₀ = ε, without cancellation.
+    return 2.0 * epsilon / (root + math.sqrt(root * root + 8.0 * releases * epsilon)), each
+
+
+def calibrated(
+    context: CoordinatorContext,
+    factors: Mapping[str, float],
+    width: int,
+    rate: float,
+    rounds: int,
+    releases: int,
+    target: tuple[float, float],
+) -> Calibration:
+    """Compute the printed noise of a channel, and what one record really moves its releases by.
+
+    Args:
+        context: what the coordinator knows.
+        factors: term → its factor in a release.
+        width: coordinates of a release.
+        rate: of the Poisson sample that is read, which the noise ignores.
+        rounds: of the run.
+        releases: how many a round.
+        target: (ε, δ) of a round's releases together.
+
+    Returns:
+        Scale and sensitivities, (rounds·releases,) each.
+    """
+    whole: dict[Split, float] = {}
+    sensitivity: dict[Split, Array] = {}
+    for term in (t for t in factors if context.reads(t)):
+        for split, s in context.mean_sensitivity(term, width).items():
+            whole[split] = whole.get(split, 0.0) + factors[term] * s
+        for split, s in context.mean_sensitivity(term, width, rate).items():
+            sensitivity[split] = sensitivity.get(split, 0.0) + np.full(rounds * releases, factors[term] * s)
+    scale = gaussian_scale(max(whole.values()), *within(*target, releases))
+    return Calibration(np.full(rounds * releases, scale), sensitivity)
+
+
+def constant_noise(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> Noise:
+    """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
+    out = {}
+    for channel, charge in charges.items():
+        scale, sensitivity = (np.full(charge.indices.size, number) for number in noise[channel])
+        out[channel] = Calibration(scale, {"train": sensitivity})
+    return out
+
+
+def in_units(value: Bounded, unit: float) -> Bounded:
+    """A value in units of a public number, so that noise planned in units is right whatever the number will be.
+
+    What is clipped to 0 is 0.
+    """
+    return value * (1.0 / unit if unit > 0.0 else 0.0)
+
+
+def root_log(delta: float) -> float:
+    """√log(1/δ)."""
+    return math.sqrt(math.log(1.0 / delta))
+
+
+def one_draw(selection: SelectionMechanism, scale: float) -> Noise:
+    """A published scale of a single draw of x, and what it really meets."""
+    sensitivity: Mapping[Split, float] = selection.sensitivity
+    return {"x": Calibration(np.array([scale]), {kind: np.array([s]) for kind, s in sensitivity.items()})}
+
+
+def smaller_count(context: CoordinatorContext) -> int:
+    """n of a published formula, which knows one set of records: the smaller count, by which it adds more noise."""
+    return min(context.counts.values())
+
+
+def check_ascent(solver: str, why: str) -> None:
+    """Refuse another way to find y than the paper's. Raises InputError."""
+    if solver != "ascent":
+        raise InputError(f'algorithm.solver: {why}; with "as_printed" take "ascent", and a step size y.')

@@ -11,7 +11,7 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.printed.printed_ldp_dsbo import PrintedLdpDsbo
+from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.formatting import delta_text

@@ -12,10 +12,9 @@ from scipy.special import gammaln
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
-from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel_defaults import check_penalty
-from decentral_dp.algorithms.printed.printed_dp_bilevel import PrintedDpBilevel
-from decentral_dp.algorithms.printed.printed_scales import gaussian_scale, within
+from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel, check_penalty
+from decentral_dp.algorithms.printed.coordinator_bilevel import PrintedDpBilevel
+from decentral_dp.algorithms.printed.protocol import gaussian_scale, within
 from decentral_dp.constants.bilevel_rates import penalty_smoothness
 from decentral_dp.constants.families import Declared
 from decentral_dp.constants.problem_constants import ProblemConstants

@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.algorithms.coordinator_bilevel.localised_lower_solver import (
+from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     DpLocGd,
+    Known,
+    LowerObjective,
     Miss,
     Objective,
     _bernstein,
     next_radius,
+    noise_gain,
+    solver_of,
     stages_of,
+    steps_of_descent,
     steps_of_stage,
 )
-from decentral_dp.algorithms.coordinator_bilevel.lower_objective import LowerObjective
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import Known, noise_gain, solver_of, steps_of_descent
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.exchange import Ask, Pool, Release
 from decentral_dp.simulation.jobs.build import build

@@ -20,7 +20,7 @@ from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
 from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
 from decentral_dp.algorithms.coordinator_minimax.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.coordinator_protocol import Charge
-from decentral_dp.algorithms.printed.printed_dp_sgda import PrintedDpSgda
+from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.models.linear_model import Linear

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp.algorithms import messages
 from decentral_dp.algorithms.gossip import dsbo_jhip
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
-from decentral_dp.algorithms.printed.printed_dsbo_jhip import PrintedDsboJhip
+from decentral_dp.algorithms.printed.gossip import PrintedDsboJhip
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.constants.bounded_matrices import transposed, unproven

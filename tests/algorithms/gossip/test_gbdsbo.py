@@ -13,7 +13,7 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms import messages
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
-from decentral_dp.algorithms.printed.printed_gbdsbo import PrintedGbdsbo
+from decentral_dp.algorithms.printed.gossip import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build

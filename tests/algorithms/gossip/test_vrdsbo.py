@@ -12,8 +12,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
-from decentral_dp.algorithms.printed.printed_vrdsbo import PrintedVrdsbo
-from decentral_dp.algorithms.printed.unreleased_series import solve_unreleased
+from decentral_dp.algorithms.printed.gossip import PrintedVrdsbo, solve_unreleased
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.simulation.jobs.job import Job

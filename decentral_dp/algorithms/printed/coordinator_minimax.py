@@ -1,0 +1,472 @@
+"""DP-SGDA as printed: both gradients clipped to constants, and the noise of its explicit values.
+
+The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
+both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
+certificate of that noise is its true price, which is less than half of what it claims.
+
+Reference: Yang et al. 2022, Theorem 1 and the values after it; "DP-SGDA" in the paper of PrivateDiff Minimax.
+
+PrivateDiff Minimax as it is printed: y is carried and used without noise, and nothing is certified of it.
+
+    y <- Π_Y(y + η_i mean clip(∇_y f(x_r, y), C_0)), inner times, no noise, from the last un-noised y
+    d_r = mean clip(∇_x f(x_r, y_{r+1})) over the sample of round r, less that of round r − 1 over its own sample
+    r % T = 0    ṽ = mean clip(∇_x f(x_r, y_{r+1}), C_1) + N(0, (σ_1 C_1)² I)
+    otherwise    ṽ += d_r + N(0, (σ_2 C_{2,r})² I),     C_{2,r} = C_2 ‖x_r − x_{r−1}‖ + C_3
+    x <- P(x − η_x (ṽ + ∇_x r)),    output ỹ = y + N(0, σ_y² I), which is used for nothing else
+
+with the noise of Remark 5.1: σ_1 = 4√((R/T) log(1/δ))/(nε), σ_2 = 4√(R log(1/δ))/(nε), and σ_y = 4(2C_0² + βM)
+√(R log(1/δ))/(μnε). C_0, C_1 → privacy.clip.y and x, C_2 → smoothness, T → period, R → rounds, 1/μ → the scale of η_i.
+C_3 = 1/√inner, the order that Theorem 6 gives. βM, for which no value is given anywhere, is left out.
+
+Samples are Poisson samples. They differ in size, so that there are no pairs (z_r^j, z_{r−1}^j) whose difference could
+be clipped at C_{2,r}, as the paper does: here every gradient is clipped at C_1. Both differences are of different
+samples, the older one used for the second time, and add up to the newest sample's mean and all the noise.
+
+Nothing is proven of any of these releases: all agents receive the exact means that y moves by, and what x moves by
+depends on that y. In the ledger every channel has the sensitivity ∞.
+
+Reference: Zhang et al. 2025, Algorithms 3 and 4, Theorem 5 and Remark 5.1.
+
+DP Double-SPIDER as printed: the mean of a batch is clipped when it has been taken.
+
+The steps are those of `double_spider`, with step length 1/(L√n) at most where none is given. Means are clipped to C_y
+and C_x at anchors, and in both differences to 2L max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, in which y_{t+1} has no part
+though ∇_x f is taken there. For a clip of c the noise is, with N = qn, c times (Theorem 6, its constant taken as 1)
+
+    u  anchors √(R log(1/δ))/(n√(Tε)),  differences √log(1/δ)/(Nε)            R rounds
+    v  both    √log(1/δ)/ε · max{1/N, √R/(n√T)}
+
+But one record can carry a clipped mean from one end to the other: by 2c, not 2c/N, whatever the sample. That is the
+sensitivity which the certificate of the printed noise is for, and its ε is ∞ but for tiny n.
+
+Reference: Xu et al. 2025, Algorithm 2 and Theorem 6.
+
+DP Recursive-SPIDER as printed: for comparison, at ε = ∞.
+
+Algorithm 3 of Xu et al. 2025 with the noise of its Theorem 8, constants c = 1 and G = C, on h instead of e^{ℓ/λ}, which
+overflows. N = qn, R rounds, a = √log(1/δ)/ε · max{1/N, √R/n}:
+
+    t % T = 0    v = mean clip(∇_x h_i(w_t), C_x) + N(0, σ_1²),      σ_1 = C_x √(R log(1/δ))/(nTε);  u alike with C_λ
+    otherwise    v = mean clip(∇_x h_i(w_t) − ∇_x h_i(w_{t−1}), C_x) + noise of a · min{L ‖x_t − x_{t−1}‖, 2C_λ}
+                 u = mean clip(∂_λ h_i(w_t) − ∂_λ h_i(w_{t−1}), C_λ) + noise of a · min{L |λ_t − λ_{t−1}|, 2C_x}
+    s = β h_k(w_t) + (1−β) s + noise of √(R log(1/δ))/(nε),          k one record
+
+Printed so, and kept: v and u at differences without the v and u before; the 2C of one in the minimum of the other;
+noise that shrinks with the step while the clip does not; T for √T in σ_1; h at one point, so that s is a moving
+average; one record, whose part in s is β and not β/n.
+
+Repaired, for it would not run: λ_0 > 0 (w_0 = 0 divides by λ = 0) and λ ≥ λ_0; the first round, t = 0, is an anchor,
+and s starts at 1, where the paper defines neither; s is cut to where the mean of h must lie. A Poisson sample of rate
+1/n stands for the one record: it has one on average.
+
+What one record does to differences over their noise has no bound, so nothing is certified. s alone is charged by its
+true price. G, smoothness and clips are of h.
+
+DP-SPIDER with its printed noise, which shrinks with the change that it is on: the steps of `dp_spider`.
+
+Of the paper's own constant taken as 1, with N = qn and R rounds,
+
+    anchors C √log(1/δ)/ε · max{1/N, √R/(n√T)}        differences τ √log(1/δ)/ε · max{1/N, √R/n}
+
+for Lipschitz and smooth losses, where nothing is clipped. The clips here do to any losses what these constants say, and
+what the noise is worth follows from them. A change is released in units of its clip τ, so that the scale of the noise
+is planned.
+
+Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
+
+DP-SGD on the dual objective with the noise that is printed for it: the program of `dp_sgd_dual`.
+
+The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
+√(1/ε). Its certificate is its true price.
+
+Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self, final
+
+import numpy as np
+
+from decentral_dp.algorithms.coordinator_minimax.double_spider import TERMS, DoubleSpider, plan_of_estimates
+from decentral_dp.algorithms.coordinator_minimax.dp_sgd_dual import DpSgdDual
+from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
+from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider
+from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
+    CHANNELS,
+    Iterate,
+    check_solver,
+    questions,
+    released_gradient,
+    step_of,
+)
+from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider
+from decentral_dp.algorithms.coordinator_minimax.recursive_spider import State as RecursiveSpiderState
+from decentral_dp.algorithms.coordinator_minimax.spider import (
+    Block,
+    Estimating,
+    Point,
+    SpiderState,
+    block_charges,
+    composed,
+    is_anchor,
+    reach,
+    split,
+)
+from decentral_dp.algorithms.coordinator_protocol import Charge
+from decentral_dp.algorithms.printed.protocol import (
+    Calibration,
+    Noise,
+    check_ascent,
+    constant_noise,
+    in_units,
+    root_log,
+)
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+
+@final
+class PrintedDpSgda(DpSgda):
+    """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise."""
+
+    protocol = "printed"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ascent(self.solver, "as printed, y ascends")
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        known, context = super().resolve_defaults(context)
+        if context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
+            raise InputError(
+                "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
+            )
+        return known, context
+
+    def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
+        """The paper clips to a constant, whatever is known of the problem at this point."""
+        asked = {c: CHANNELS[c] for c in ("gx", "gy") if context.reads(CHANNELS[c])}
+        return {
+            c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in asked.items()
+        }
+
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
+        asked = self._questions(context, self.init(context))
+        noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}
+        return constant_noise(self.planned_releases(context, rounds), noise)
+
+
+REASON = (
+    "As printed, y carries no noise where it is used: the agents are told exact means of samples, and what x moves by "
+    "depends on them, so nothing can be proven."
+)
+
+
+class State(NamedTuple):
+    """x: iterate. y: ỹ, the output. carried: y without noise. v: ṽ. last: x_{r−1}. sample: the last round's mean."""
+
+    x: Array
+    y: Array
+    carried: Array
+    v: Array
+    last: Array
+    sample: Bounded | None
+
+
+@final
+@dataclass(frozen=True)
+class PrintedPrivateDiff(Estimating):
+    """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: C_2. rate: q. solver: "ascent"."""
+
+    x: StepSize
+    period: int
+    y: StepSize | None = None
+    inner: int | None = None
+    smoothness: float | None = None
+    rate: float = 1.0
+    solver: str = "ascent"
+
+    protocol = "printed"
+    queries = ("grad_x", "grad_y")
+
+    def __post_init__(self) -> None:
+        check_solver(self.solver, self.y, self.inner)
+        check_ascent(self.solver, "the paper ascends step by step")
+
+    @property
+    def steps(self) -> int:
+        """Releases for y in a round."""
+        return self.inner or 1
+
+    @property
+    def releases_per_round(self) -> int:
+        return self.steps + 1
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        super().resolve_defaults(context)
+        return replace(self, inner=self.steps), context
+
+    def init(self, context: MinimaxContext) -> State:
+        x, y = context.start("x", self.start), context.start("y", self.start)
+        return State(x, y, y, np.zeros_like(x), x, None)
+
+    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+        y = s.carried
+        for i in range(self.steps):
+            answer = yield Ask(**questions(context, ("gy",), s.x, y, self.rate))
+            released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
+            by_y = released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
+        out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
+        v, sample = s.v, s.sample
+        if context.reads("grad_x"):
+            sample = (yield Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
+        if sample is None:
+            released = (yield Release(**out)).released
+        elif is_anchor(t, self.period) or s.sample is None:
+            released = (yield Release(gx=_unproven(sample), **out)).released
+            v = released.gx[0]
+        else:
+            # In units of C_{2,r}, so that the scale of the noise is the printed constant.
+            unit = self._unit(s)
+            released = (yield Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
+            v = v + unit * released.dx[0]
+        x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
+        return State(x, released.y[0], y, v, s.x, sample)
+
+    def _unit(self, s: State) -> float:
+        """C_{2,r}; C_3 where x is not finite."""
+        with np.errstate(all="ignore"):
+            sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
+        return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        last = (np.arange(rounds, dtype=np.int64) + 1) * self.releases_per_round
+        anchored = np.arange(rounds) % self.period == 0
+        out = {}
+        if context.reads("grad_y"):
+            each = (last[:, None] - self.steps + np.arange(self.steps)).reshape(-1)
+            out["gy"] = Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
+        if context.reads("grad_x"):
+            for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
+                if chosen.size:
+                    out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
+        return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
+
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        """Compute the noise of Remark 5.1.
+
+        Raises:
+            InputError: an η_i that says nothing of μ.
+        """
+        if self.y is None or self.y.scale == 0.0:
+            raise InputError(
+                'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
+                "example y = { scale = 1.0, decay = 1.0 }."
+            )
+        point = context.start("x", {}), context.start("y", {})
+        root = 4.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
+        scales = {
+            "gy": 0.0,
+            "gx": root / math.sqrt(self.period) * context.ball("grad_x", *point).radius,
+            "dx": root,
+            "y": root * self.y.scale * 2.0 * context.ball("grad_y", *point).radius ** 2,
+        }
+        return {
+            channel: Calibration(np.full(charge.indices.size, scales[channel]), charge.weight)
+            for channel, charge in self.planned_releases(context, rounds).items()
+        }
+
+
+def _unproven(value: Bounded) -> Bounded:
+    """A value of which nothing is claimed: its sample lives on."""
+    return replace(
+        value, sensitivities={split: _unbounded(s.sensitivity.size) for split, s in value.sensitivities.items()}
+    )
+
+
+def _unbounded(agents: int) -> Sensitivity:
+    return Sensitivity(np.full(agents, np.inf), np.ones(agents), None)
+
+
+def _infinite(releases: int) -> dict[Split, Array]:
+    return {"train": np.full(releases, np.inf)}
+
+
+@final
+class PrintedDoubleSpider(DoubleSpider):
+    """The fields and steps of `DoubleSpider`, for clipped means of batches."""
+
+    protocol = "printed"
+
+    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+        known, context = super().resolve_defaults(context)
+        if self.longest is None and self.smoothness is not None:
+            return replace(known, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
+        return known, context
+
+    def _released(
+        self, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
+    ) -> Generator[Request, Response, Array]:
+        """The mean, or what it has changed by, clipped when it has been taken."""
+        term, channel = TERMS[names], names[before is not None]
+        unit = reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
+        mean = (yield Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
+        # The noise is planned in units of the clip.
+        released: Array = (yield Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][0]
+        return released * unit
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        # What one record moves does not depend on the sample, which therefore amplifies nothing.
+        return plan_of_estimates(context, rounds, self.period, 1.0)
+
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        size, root = self.rate * context.n, root_log(delta)
+        often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
+        by_x = root / epsilon * max(1.0 / size, often)
+        noise = {"gy": root * often / math.sqrt(epsilon), "dy": root / (size * epsilon), "gx": by_x, "dx": by_x}
+        charges = self.planned_releases(context, rounds)
+        sizes = {c: (noise[c], context.cut_sensitivity(charge.width)) for c, charge in charges.items()}
+        return constant_noise(charges, sizes)
+
+
+def _larger(s: SpiderState) -> float:
+    """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
+    with np.errstate(all="ignore"):
+        found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
+    return found if math.isfinite(found) else 0.0
+
+
+# Noise of a deviation of 0 is drawn with this one, in units of a.
+_NONE = 1e-9
+
+
+@final
+class PrintedRecursiveSpider(RecursiveSpider):
+    """The fields of `RecursiveSpider`, with the printed steps and noise."""
+
+    protocol = "printed"
+    releases_per_round = 2
+
+    def init(self, context: MinimaxContext) -> RecursiveSpiderState:
+        return super().init(context)._replace(s=np.ones(1))
+
+    def step(
+        self, t: int, context: MinimaxContext, s: RecursiveSpiderState
+    ) -> Generator[Request, Response, RecursiveSpiderState]:
+        here, before = (s.x, s.y), (s.last_x, s.last_y)
+        clips, fresh = _clips(context), is_anchor(t, self.period)
+        since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
+        asked = {
+            name: context.query(term, *here, self.rate, since, clip)
+            for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
+        }
+        answer = yield Ask(**asked)
+        units = (1.0, 1.0) if fresh else _units(self.smoothness or 0.0, s, clips)
+        released = (
+            yield Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
+        ).released
+        v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
+        one = (yield Ask(one=_one(context, *here))).one
+        value = (1.0 - self.weight(t)) * s.s + (yield Release(s=self.weight(t) * one)).released.s[0]
+        by_x, by_y = composed(context, s.y, value, v, u)
+        x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
+        return RecursiveSpiderState(x, y, v, u, value, 0.0, s.x, s.y)
+
+    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+        first = np.arange(rounds, dtype=np.int64) * 2 + 1
+        blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        return block_charges(blocks, self.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
+
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        n, root, clips = context.n, root_log(delta), _clips(context)
+        worst = _worst(context)
+        anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
+        change = root / epsilon * max(1.0 / (self.rate * n), math.sqrt(rounds) / n)
+        weights, one = np.array([self.weight(t) for t in range(rounds)]), context.sensitivity_of(_one(context, *worst))
+        out = {}
+        for channel, charge in self.planned_releases(context, rounds).items():
+            size = charge.indices.size
+            if channel == "s":
+                scale = np.full(size, root * math.sqrt(rounds) / (n * epsilon))
+                out[channel] = Calibration(scale, {"train": one * weights})
+            elif channel in ("gx", "gy"):
+                which = ("gx", "gy").index(channel)
+                sensitivity = context.sensitivity_of(
+                    context.query(("inner_x", "inner_y")[which], *worst, self.rate, None, clips[which])
+                )
+                out[channel] = Calibration(np.full(size, clips[which] * anchor), {"train": np.full(size, sensitivity)})
+            else:
+                out[channel] = Calibration(np.full(size, change), {"train": np.full(size, np.inf)})
+        return out
+
+
+def _one(context: MinimaxContext, x: Array, y: Array) -> ClippedQuery:
+    """h of one record, on average."""
+    return context.query("inner", x, y, 1.0 / context.n)
+
+
+def _worst(context: MinimaxContext) -> Point:
+    """Where λ is least: there h and its derivatives reach as far as anywhere."""
+    return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
+
+
+def _clips(context: MinimaxContext) -> tuple[float, float]:
+    """C_x and C_λ, the same at every λ."""
+    return reach(context.ball("inner_x", *_worst(context))), reach(context.ball("inner_y", *_worst(context)))
+
+
+def _units(smoothness: float, s: RecursiveSpiderState, clips: tuple[float, float]) -> tuple[float, float]:
+    """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
+    away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
+    by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
+    return max(by_x, _NONE), max(by_y, _NONE)
+
+
+@final
+class PrintedDpSpider(DpSpider):
+    """The fields and steps of `DpSpider`, with the printed noise in units of the clip."""
+
+    protocol = "printed"
+
+    def _released_change(self, mean: Bounded, bound: float) -> Generator[Request, Response, Array]:
+        released: Array = (yield Release(d=in_units(mean, bound))).released.d[0]
+        return released * bound
+
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        s, size = self.init(context), self.rate * context.n
+        often = math.sqrt(rounds) / context.n
+        anchor = context.query("joint", s.x, s.y, self.rate)
+        change = context.query("joint", s.x, s.y, self.rate, (s.x, s.y), 1.0)
+        unit = root_log(delta) / epsilon
+        noise = {
+            "g": (
+                unit * anchor.bound * max(1.0 / size, often / math.sqrt(self.period)),
+                context.sensitivity_of(anchor),
+            ),
+            "d": (unit * max(1.0 / size, often), context.sensitivity_of(change)),
+        }
+        return constant_noise(self.planned_releases(context, rounds), noise)
+
+
+@final
+class PrintedDpSgdDual(DpSgdDual):
+    """The fields and steps of `DpSgdDual`, with the printed noise."""
+
+    protocol = "printed"
+
+    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        s = self.init(context)
+        asked = context.query("joint", s.x, s.y, self.rate)
+        size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)
+        scale = asked.bound * root_log(delta) / math.sqrt(epsilon) * size
+        return constant_noise(self.planned_releases(context, rounds), {"g": (scale, context.sensitivity_of(asked))})
