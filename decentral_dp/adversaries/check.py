@@ -28,8 +28,8 @@ from decentral_dp.adversaries.check_subjects import Subject, subject
 from decentral_dp.adversaries.extreme_pairs import Pair, Tried, in_world, pairs_of, play
 from decentral_dp.adversaries.mechanism_trials import complaint
 from decentral_dp.adversaries.partition_trials import TRIES, deal_trial
-from decentral_dp.config import outside_components as outside
-from decentral_dp.config import outside_functions
+from decentral_dp.config import outside as outside
+from decentral_dp.config import outside as outside_functions
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.checked_files import code_files
 from decentral_dp.config.scenario_components import mechanism_of_scenario, topology_of

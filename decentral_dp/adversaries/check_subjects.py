@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import entry_of, is_coordinated, outside_entry, with_algorithm
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load, scenario_names

@@ -14,8 +14,8 @@ import numpy as np
 
 from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
 from decentral_dp.bounded import Array
-from decentral_dp.config.outside_components import component
-from decentral_dp.config.record_tables import Partition
+from decentral_dp.config.outside import component
+from decentral_dp.config.problem_schema import Partition
 from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed

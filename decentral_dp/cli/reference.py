@@ -11,8 +11,7 @@ from pydantic import BaseModel
 
 from decentral_dp.cli.algorithm_reference import algorithm_pages
 from decentral_dp.config.problem_schema import ProblemTable
-from decentral_dp.config.run_schema import RunTable
-from decentral_dp.config.schema import PrivacyTable, Scenario, TopologyTable
+from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX

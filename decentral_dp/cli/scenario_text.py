@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.problem_schema import ProblemTable
-from decentral_dp.config.run_schema import RunTable
-from decentral_dp.config.schema import PrivacyTable, TopologyTable
+from decentral_dp.config.schema import PrivacyTable, RunTable, TopologyTable
 from decentral_dp.topology import GENERATORS
 
 _WIDTH = 100

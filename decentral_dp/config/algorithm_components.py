@@ -13,13 +13,13 @@ from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.outside_algorithms import entry_of_class
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
-from decentral_dp.config.algorithm_fields import own_fields
 from decentral_dp.config.algorithm_schema import (
     ALGORITHM_TABLES,
     AlgorithmTable,
     DomainTable,
     OutsideAlgorithmTable,
     Step,
+    own_fields,
 )
 from decentral_dp.config.loading import explain
 from decentral_dp.config.schema import Scenario, by_channel

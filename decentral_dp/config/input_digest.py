@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from decentral_dp.config.algorithm_components import outside_source
-from decentral_dp.config.outside_components import fingerprints
+from decentral_dp.config.outside import fingerprints
 from decentral_dp.config.schema import Scenario
 from decentral_dp.privacy.fingerprint import digest_of_file
 

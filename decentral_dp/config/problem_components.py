@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.problem_schema import ModelTable, ProblemTable
 from decentral_dp.config.schema import Scenario, by_channel

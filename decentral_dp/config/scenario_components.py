@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp import topology as topologies
-from decentral_dp.config import outside_components as outside
-from decentral_dp.config import outside_functions
+from decentral_dp.config import outside as outside
+from decentral_dp.config import outside as outside_functions
 from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.config.problem_components import is_minimax, public_seed
-from decentral_dp.config.record_tables import Column, Partition
+from decentral_dp.config.problem_schema import Column, Partition
 from decentral_dp.config.schema import MechanismTable, Scenario
 from decentral_dp.config.shard_components import agent_shards_of
 from decentral_dp.data import Dataset, Shards, Stream, make_shards

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.problem_components import is_minimax
-from decentral_dp.config.record_tables import Column
+from decentral_dp.config.problem_schema import Column
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges
 from decentral_dp.data.shard_manifest import read_manifest

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.config.outside_components import KEYS, option_fields, problem_type
-from decentral_dp.config.outside_functions import parameters
+from decentral_dp.config.outside import KEYS, option_fields, parameters, problem_type
 from decentral_dp.user_code import find_outside, in_file, installed
 
 # Component → keys of its function that the scenario says elsewhere.

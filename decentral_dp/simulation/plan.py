@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import SPLITS, Split
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.schema import Scenario

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.config.shard_components import place_of
 from decentral_dp.data.fetch import is_url

@@ -21,7 +21,7 @@ import tomli_w
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.algorithm_components import is_coordinated
-from decentral_dp.config.outside_components import objects_of
+from decentral_dp.config.outside import objects_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import agent_names

@@ -12,7 +12,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.loading import load
-from decentral_dp.config.outside_components import objects_of
+from decentral_dp.config.outside import objects_of
 from decentral_dp.config.problem_components import public_seed
 from decentral_dp.config.scenario_components import dataset_of, shards_of, topology_of
 from decentral_dp.config.schema import Scenario, put

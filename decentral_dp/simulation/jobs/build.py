@@ -19,7 +19,7 @@ from typing import Any, cast
 from decentral_dp.algorithms.messages import Checked
 from decentral_dp.algorithms.protocol import Algorithm, Counts
 from decentral_dp.bounded import Norm, Split
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import algorithm_of, is_coordinated, outside_source, with_algorithm
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.missing_keys import all_at_once

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.closed_over import components_of
 from decentral_dp.data import Shards

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.config import outside_components as outside
+from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.checked_files import labels
 from decentral_dp.config.closed_over import arrays_seen
