@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.plan import Plan, plan
     from decentral_dp.simulation.result import RunResult
     from decentral_dp.simulation.runner import Run, run
-    from decentral_dp.studies.conduct import study
+    from decentral_dp.studies.study import study
     from decentral_dp.tuner import Tuned, tune
 
 __all__ = [
@@ -79,7 +79,7 @@ _HOMES = {
     "plan": "simulation.plan",
     "resume": "resumption.resume",
     "run": "simulation.runner",
-    "study": "studies.conduct",
+    "study": "studies.study",
     "tune": "tuner",
     "write_shards": "simulation.folder.shards",
 }

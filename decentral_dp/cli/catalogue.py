@@ -33,7 +33,7 @@ from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.reproductions import EXPERIMENTS
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.study_schema import load_study
+from decentral_dp.studies.schema import load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
 from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
 

@@ -12,7 +12,7 @@ from decentral_dp.cli.reference import kind_words
 from decentral_dp.config.schema import Scenario
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter
 
 # Stands for whatever name a table of tables has there, such as that of a variable.

@@ -15,8 +15,8 @@ from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, Topolog
 from decentral_dp.data import DATASETS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.studies.measure_words import ENDINGS, grouped
-from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.measures import ENDINGS, grouped
+from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, names, title
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"

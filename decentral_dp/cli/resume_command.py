@@ -31,7 +31,7 @@ def go_on(begun: Resumable, quiet: bool) -> bool:
 
 def _study(folder: Path, quiet: bool) -> bool:
     from decentral_dp.cli.study_printing import Progress, print_findings
-    from decentral_dp.studies.resumed_study import resume_study
+    from decentral_dp.studies.study import resume_study
 
     if quiet:
         found = resume_study(folder)

@@ -33,8 +33,8 @@ def study(
     "python -m pydoc decentral_dp.studies" describes the file.
     """
     from decentral_dp.cli.study_printing import Progress, print_findings
-    from decentral_dp.studies.conduct import conduct
-    from decentral_dp.studies.study_schema import load_study
+    from decentral_dp.studies.schema import load_study
+    from decentral_dp.studies.study import conduct
 
     if study == AUDITS:
         return _study_audits(out, jobs, address, override)

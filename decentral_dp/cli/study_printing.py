@@ -13,8 +13,8 @@ from rich.text import Text
 
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.study_findings import Findings
-from decentral_dp.studies.study_text import FAILED, StudyTable, failures, study_table
+from decentral_dp.studies.study import Findings
+from decentral_dp.studies.tables import FAILED, StudyTable, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40

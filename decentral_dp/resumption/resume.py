@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decentral_dp.problems.protocol import Problem
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.runner import Run
-    from decentral_dp.studies.study_findings import Findings
+    from decentral_dp.studies.study import Findings
 
 
 def resume(
@@ -94,7 +94,7 @@ def resume(
     refuse_for_others(kind, place, [name for name, value in given.items() if value is not None])
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
     if kind is Kind.STUDY:
-        from decentral_dp.studies.resumed_study import resume_study
+        from decentral_dp.studies.study import resume_study
 
         return resume_study(place, progress)
     from decentral_dp.adversaries.resumed import resume_file, resume_table

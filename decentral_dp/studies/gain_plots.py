@@ -19,10 +19,10 @@ from decentral_dp.reporting.plots.style import (
     side_label,
     write_figure,
 )
-from decentral_dp.studies.axis_labels import axis_label, metric_stem, words_of
 from decentral_dp.studies.gains import COSTS, FAILED, OPEN, PAYS, UNEQUAL
-from decentral_dp.studies.study_legend import panel_height, set_foot
-from decentral_dp.studies.study_schema import Gain, Study
+from decentral_dp.studies.plots import panel_height, set_foot
+from decentral_dp.studies.schema import Gain, Study
+from decentral_dp.studies.words import axis_label, metric_stem, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,12 +16,12 @@ import pandas as pd
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.reporting.text import power_text
-from decentral_dp.studies.axis_labels import metric_stem, words_of
 from decentral_dp.studies.grid import VARIANT, Axis, Cell
 from decentral_dp.studies.intervals import interval, spread_text
 from decentral_dp.studies.measures import names_of
-from decentral_dp.studies.study_runs import GOOD
-from decentral_dp.studies.study_schema import Gain, Pair, Study
+from decentral_dp.studies.runs import GOOD
+from decentral_dp.studies.schema import Gain, Pair, Study
+from decentral_dp.studies.words import metric_stem, words_of
 
 # What a level of a pair is called.
 PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"

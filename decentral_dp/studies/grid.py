@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from decentral_dp.config.loading import assign, dotted, find, load, nearest_of, read_toml, tables_in
 from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.studies.study_schema import Study, Variant
+from decentral_dp.studies.schema import Study, Variant
 from decentral_dp.user_code import in_file, installed
 
 Label: TypeAlias = "str | int | float | bool"
@@ -66,7 +66,7 @@ def axes(study: Study) -> list[Axis]:
         InputError: a key that no scenario has, or an axis without values.
 
     Example:
-        >>> from decentral_dp.studies.study_schema import load_study
+        >>> from decentral_dp.studies.schema import load_study
         >>> study = load_study({"scenario": "quadratic", "grid": {"algorithm.rounds": [1, 2]}, "seeds": 2})
         >>> [(axis.name, axis.labels) for axis in axes(study)], len(cells(study))
         ([('algorithm.rounds', (1, 2))], 4)

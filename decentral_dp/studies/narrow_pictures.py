@@ -10,8 +10,8 @@ import pandas as pd
 
 from decentral_dp.studies.gain_plots import write_gain_plots
 from decentral_dp.studies.grid import Axis
-from decentral_dp.studies.study_plots import write_study_plots
-from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.plots import write_study_plots
+from decentral_dp.studies.schema import Study
 
 # Inches: on a screen of 390 points letters then have their own size.
 _WIDTH = 3.7

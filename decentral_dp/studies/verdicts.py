@@ -19,11 +19,11 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import rounded_up
 from decentral_dp.reporting.text import power_text
 from decentral_dp.studies.differences import HOLDS, MISSING, REFUTED, UNDECIDED, Decision, Outcome, decide
-from decentral_dp.studies.epsilons import is_epsilon
 from decentral_dp.studies.grid import Axis, Cell, Label
 from decentral_dp.studies.intervals import COUNTS, spread_text
-from decentral_dp.studies.study_runs import GOOD
-from decentral_dp.studies.study_schema import Claim, Side, Study, Where
+from decentral_dp.studies.runs import GOOD
+from decentral_dp.studies.schema import Claim, Side, Study, Where
+from decentral_dp.studies.words import is_epsilon
 from decentral_dp.topology import GENERATORS
 
 # Where a comparison holds, and where it does not: what is printed is true either way.

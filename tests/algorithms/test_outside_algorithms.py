@@ -15,8 +15,8 @@ import decentral_dp
 from decentral_dp import InputError, build, load
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.catalogue import print_entry, registries
-from decentral_dp.studies.conduct import conduct
-from decentral_dp.studies.study_schema import load_study
+from decentral_dp.studies.schema import load_study
+from decentral_dp.studies.study import conduct
 from decentral_dp.user_code import UserCodeError, run_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_an_algorithm.md"

@@ -17,8 +17,8 @@ from decentral_dp.config.loading import assign, load, read_toml
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.studies.conduct import conduct
-from decentral_dp.studies.study_schema import load_study
+from decentral_dp.studies.schema import load_study
+from decentral_dp.studies.study import conduct
 from decentral_dp.user_code import GROUPS, run_file
 
 DOCS = Path(__file__).parents[2] / "docs"

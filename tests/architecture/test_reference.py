@@ -10,7 +10,7 @@ import pytest
 
 from decentral_dp.cli.reference import pages
 from decentral_dp.config.schema import Scenario
-from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.schema import Study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 # Tables whose keys are described elsewhere, in phrases: those of [algorithm] are the fields of the algorithms.

@@ -22,7 +22,7 @@ from decentral_dp.cli.catalogue import registries
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.reproductions import name_of
-from decentral_dp.studies.study_schema import load_study
+from decentral_dp.studies.schema import load_study
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

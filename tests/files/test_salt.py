@@ -105,7 +105,7 @@ def test_a_study_knows_its_files_again(tmp_path: Path) -> None:
 def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr("decentral_dp.studies.conduct._write", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("decentral_dp.studies.study._write", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(decentral_dp.errors.Stopped):
             study(tmp_path / "mine", out)
     shutil.copytree(out, tmp_path / "whole")

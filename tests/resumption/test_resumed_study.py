@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.studies import study_runs
-from decentral_dp.studies.study_begun import alone
-from decentral_dp.studies.study_findings import Findings
+from decentral_dp.studies import runs
+from decentral_dp.studies.manifest import alone
+from decentral_dp.studies.study import Findings
 from tests.support.killed import killed
 
 Scenario = Callable[..., dict[str, Any]]
@@ -51,13 +51,13 @@ def cut_off(file: Path, out: Path, after: int = 2, **options: Any) -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of the cells that are computed from now on."""
     seen: list[str] = []
-    real = study_runs.compute
+    real = runs.compute
 
-    def compute(task: study_runs.Task) -> study_runs.Record:
+    def compute(task: runs.Task) -> runs.Record:
         seen.append(task.key)
         return real(task)
 
-    monkeypatch.setattr(study_runs, "compute", compute)
+    monkeypatch.setattr(runs, "compute", compute)
     return seen
 
 
@@ -151,7 +151,7 @@ def test_cells_of_another_state_of_the_package_are_computed_anew(
 ) -> None:
     out = tmp_path / "out"
     cut_off(file, out)
-    monkeypatch.setattr(study_runs, "package_digest", lambda: "another")
+    monkeypatch.setattr(runs, "package_digest", lambda: "another")
     found = decentral_dp.resume(out)
     assert isinstance(found, Findings)
     assert found.computed == 4
@@ -200,7 +200,7 @@ def test_a_record_that_is_damaged_or_missing_is_refused(file: Path, tmp_path: Pa
 def test_a_killed_study_goes_on_by_its_folder(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     patch = (
-        "import time, decentral_dp.studies.study_runs as c\n"
+        "import time, decentral_dp.studies.runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"

@@ -10,9 +10,9 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.studies import study_runs
+from decentral_dp.studies import runs
 from decentral_dp.studies.measures import asks_for_network
-from decentral_dp.studies.study_schema import load_study
+from decentral_dp.studies.schema import load_study
 
 GRAPHS = [{"kind": "ring", "agents": 6}, {"kind": "star", "agents": 6}]
 
@@ -50,7 +50,7 @@ def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.Monk
     def refuse(job: Any) -> Any:
         raise AssertionError("nobody asked for pairs")
 
-    monkeypatch.setattr(study_runs, "prepare", refuse)
+    monkeypatch.setattr(runs, "prepare", refuse)
     found = decentral_dp.study(_study(measure=["epsilon_max"]), jobs=1)
     assert found.failed.empty
     side = {"measure": "network_epsilon_max"}
@@ -65,7 +65,7 @@ def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.Monk
 
 def test_cells_with_pairs_have_files_of_their_own() -> None:
     scenario = decentral_dp.load("network_view", ["algorithm.rounds=5"])
-    with_pairs, without = (study_runs.key_of(scenario, "last", network, b"salt") for network in (True, False))
+    with_pairs, without = (runs.key_of(scenario, "last", network, b"salt") for network in (True, False))
     assert with_pairs != without
 
 

@@ -35,22 +35,19 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import run
-from decentral_dp.studies import study_plots
-from decentral_dp.studies import study_runs as cell_files
-from decentral_dp.studies.axis_labels import axis_label
-from decentral_dp.studies.conduct import check_plot, conduct
-from decentral_dp.studies.epsilons import described
+from decentral_dp.studies import plots as study_plots
+from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.grid import Axis, axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import check_names, names_of
-from decentral_dp.studies.study_findings import Findings
-from decentral_dp.studies.study_plots import _lines
-from decentral_dp.studies.study_runs import Task, task_of
-from decentral_dp.studies.study_schema import Plot, Study, load_study
-from decentral_dp.studies.study_tables import summary
-from decentral_dp.studies.study_text import StudyTable, latex, markdown, pivoted, study_table
+from decentral_dp.studies.plots import _lines
+from decentral_dp.studies.runs import Task, task_of
+from decentral_dp.studies.schema import Plot, Study, load_study
+from decentral_dp.studies.study import Findings, check_plot, conduct
+from decentral_dp.studies.tables import StudyTable, latex, markdown, pivoted, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
+from decentral_dp.studies.words import axis_label, described
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -953,7 +950,7 @@ def test_what_is_done_is_not_computed_again(make: Make, tmp_path: Path, monkeypa
     first = conduct(make(**small, seeds=2), out, jobs=1)
     before = files(out)
     assert first.computed == len(before) == 4
-    monkeypatch.setattr("decentral_dp.studies.study_runs.compute", lambda task: pytest.fail("computed again"))
+    monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: pytest.fail("computed again"))
     # Other words, other pictures and fewer measures need no other numbers.
     again = conduct(make(**small, seeds=2, title="Another", measure=["test_loss"]), out, jobs=1)
     assert again.computed == 0
@@ -1033,7 +1030,7 @@ def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_repla
     assert foreign.exists()
     # A cell that does not come out again leaves its old file, for whoever returns to that state.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
-    monkeypatch.setattr("decentral_dp.studies.study_runs.compute", lambda task: cell_files.lost("no memory"))
+    monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: cell_files.lost("no memory"))
     assert again(3)[::2] == (3, 4)
 
 
@@ -1063,7 +1060,7 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
     crash = tmp_path / "crash"
     crash.mkdir()
     (crash / "sitecustomize.py").write_text(
-        "import os, decentral_dp.studies.study_runs as c\n"
+        "import os, decentral_dp.studies.runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"
@@ -1108,7 +1105,7 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
     # Each of the two workers stays in its 6th cell: however late the interrupt comes, the study is not done before.
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "sitecustomize.py").write_text(
-        "import time, decentral_dp.studies.study_runs as c\n"
+        "import time, decentral_dp.studies.runs as c\n"
         "real, done = c.compute, []\n"
         "def compute(task):\n"
         "    done.append(task)\n"

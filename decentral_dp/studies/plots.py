@@ -1,19 +1,25 @@
-"""Pictures of a study: means with their confidence intervals over the values of an axis, a measured name, or rounds."""
+"""What the pictures of a study say of cells that failed, and of how many cells their means are over.
+
+Below the pictures of a study: what colours and dashes mean, and what the means are over.
+
+Pictures of a study: means with their confidence intervals over the values of an axis, a measured name, or rounds.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.axes import log_axis
+from decentral_dp.reporting.plots.minor_ticks import POINTS_PER_INCH
 from decentral_dp.reporting.plots.style import (
     GREY,
     SERIES_COLOURS,
@@ -23,23 +29,300 @@ from decentral_dp.reporting.plots.style import (
     side_label,
     write_figure,
 )
-from decentral_dp.studies.axis_labels import axis_label, metric_stem, words_of
-from decentral_dp.studies.failed_cells import (
-    Labels,
-    caption,
-    is_lost,
-    mark_failed,
-    mark_failed_line,
-)
 from decentral_dp.studies.grid import VARIANT, Axis, Label
-from decentral_dp.studies.study_legend import Line, legend, panel_height, set_foot
-from decentral_dp.studies.study_schema import Plot, Study
-from decentral_dp.studies.study_tables import counts_of
+from decentral_dp.studies.intervals import described_intervals
+from decentral_dp.studies.runs import GOOD
+from decentral_dp.studies.schema import Plot, Study
+from decentral_dp.studies.tables import counts_of, failures_text
 from decentral_dp.studies.verdicts import selected
+from decentral_dp.studies.words import axis_label, metric_stem, words_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Labels: TypeAlias = "tuple[Label, ...]"
+FAILED_LABEL = "all cells failed"
+# Where failures are marked, in heights of the axes.
+_MARK_HEIGHT = 0.035
+_GID = "failed"
+# Combinations that a caption names.
+_MOST_NAMES = 4
+
+
+def is_lost(cells: pd.DataFrame) -> bool:
+    """Say whether there are cells, and all of them failed.
+
+    Example:
+        >>> is_lost(pd.DataFrame({"status": ["diverged", "ok"]})), is_lost(pd.DataFrame({"status": ["diverged"]}))
+        (False, True)
+    """
+    return len(cells) > 0 and not cells["status"].isin(GOOD).any()
+
+
+def places(value: str, cells: pd.DataFrame, over_rounds: bool) -> str:
+    """Name a line in the legend; over rounds, where its points cannot say it, with how many cells ended ok.
+
+    Example:
+        >>> places("ring", pd.DataFrame({"status": ["ok", "diverged"]}), over_rounds=True)
+        'ring (1 of 2 ended ok)'
+    """
+    ok = int(cells["status"].isin(GOOD).sum())
+    return f"{value} ({ok} of {len(cells)} ended ok)" if over_rounds and ok < len(cells) else value
+
+
+def failed_handle() -> Any:
+    """The cross that stands for a combination without any cell that ended ok."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=GREY, marker="x", linestyle="none", markersize=6, markeredgewidth=1.6)
+
+
+def mark_failed(
+    ax: Axes,
+    colour: str,
+    cells: pd.DataFrame,
+    axes: Sequence[str],
+    found: pd.DataFrame,
+    placed: Callable[[pd.DataFrame], Array],
+) -> list[Labels]:
+    """Put a cross at the foot where all cells failed, and "3/5" beside the mean of those that ended ok.
+
+    Args:
+        ax: the panel.
+        colour: of the line.
+        cells: of the line in this panel.
+        axes: names of the axes.
+        found: the line's means here.
+        placed: labels of combinations → their places along x.
+
+    Returns:
+        The combinations that failed and have no place, since what x measures is not known of them.
+    """
+    means = {tuple(row[a] for a in axes): row for row in found.to_dict("records")}
+    unplaced = []
+    for labels, (total, failed) in counts_of(cells, axes).items():
+        row = means.get(labels)
+        if row is not None and (row["n"] == total or not math.isfinite(row["mean"])):
+            continue
+        at = float(placed(pd.DataFrame([labels], columns=list(axes)))[0]) if failed else math.nan
+        if row is not None and failed:
+            words, offset = f"{row['n']}/{total}", (4, 4)
+            ax.annotate(words, (at, row["mean"]), xytext=offset, textcoords="offset points", fontsize=7, color=GREY)
+        elif failed == total and math.isnan(at):
+            unplaced.append(labels)
+        elif failed == total:
+            _cross(ax, at, colour, ax.get_xaxis_transform())
+    return unplaced
+
+
+def mark_failed_line(ax: Axes, colour: str, place: int) -> None:
+    """Put the cross of a line over rounds, which has no place among them, at the foot on the right."""
+    _cross(ax, 0.98 - 0.035 * place, colour, ax.transAxes)
+
+
+def _cross(ax: Axes, at: float, colour: str, transform: Any) -> None:
+    (cross,) = ax.plot([at], [_MARK_HEIGHT], "x", color=colour, transform=transform, markersize=6, zorder=5)
+    cross.set(markeredgewidth=1.6, clip_on=False, gid=_GID)
+
+
+def are_marked(axes: Iterable[Axes]) -> bool:
+    """Say whether there is a cross on any of these."""
+    return any(line.get_gid() == _GID for ax in axes for line in ax.lines)
+
+
+def caption(
+    rows: pd.DataFrame,
+    cells: pd.DataFrame,
+    confidence: float,
+    over_rounds: bool,
+    unplaced: Sequence[Labels],
+    more: Sequence[str] = (),
+) -> str:
+    """Say what the points are means of, with which intervals, and how many cells failed.
+
+    Args:
+        rows: means that are drawn.
+        cells: of the picture.
+        confidence: level of the intervals.
+        over_rounds: whether the means are along lines, not single points.
+        unplaced: combinations that failed and are not drawn.
+        more: sentences on what is drawn otherwise than a reader would expect.
+    """
+    low, high, total = int(rows["n"].min()), int(rows["n"].max()), int(rows["cells"].max())
+    n = f"{low}" if low == high else f"{low} to {high}"
+    of = "" if low == high == total else f" of {total}"
+    noun = "cell" if n == "1" and not of else "cells"
+    ended = ", those that ended ok" if of else ""
+    said = [f"n = {n}{of} {noun} a {'line' if over_rounds else 'point'}{ended}"]
+    said.append(described_intervals(rows["interval"], confidence) or "No intervals")
+    if not cells["status"].isin(GOOD).all():
+        said.append(failures_text(cells).removesuffix("."))
+    if unplaced:
+        names = [" ".join(map(words_of, labels)) for labels in dict.fromkeys(unplaced)]
+        others = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+        said.append(f"Failed, and without a place here: {', '.join(names[:_MOST_NAMES])}{others}")
+    return ". ".join([*said, *more]) + "."
+
+
+# An inch holds about so many letters of a legend; a handle takes the room of some more.
+_LETTERS_PER_INCH, _HANDLE_LETTERS = 17, 7
+# A legend's letters beside all others, and what stands between its entries, in them.
+_LEGEND_SIZE = 0.88
+_LEGEND_SPACES: Mapping[str, float] = {
+    **{"labelspacing": 0.25, "handlelength": 1.6, "handletextpad": 0.5},
+    **{"columnspacing": 1.2, "borderpad": 0.2, "borderaxespad": 0.2},
+}
+_MOST_COLUMNS = 6
+_LEAST_LETTERS = 6.5
+_CAPTION_SIZE, _CAPTION_LETTERS_PER_INCH, _CAPTION_LINE, _CAPTION_PAD = 8.0, 15.5, 0.15, 0.08
+
+
+class Line(NamedTuple):
+    """One line of a picture, in its colour and style.
+
+    Args:
+        value: of the axis that colours tell apart.
+        measure: what is drawn.
+        where: axis → label of its points.
+        colour: of the line.
+        marker: of the points.
+        dash: of the line.
+        fill: of the markers.
+        also: what else markers tell apart; "" where nothing else varies at one place.
+    """
+
+    value: str
+    measure: str
+    where: Mapping[str, Label]
+    colour: str
+    marker: str
+    dash: Any
+    fill: Any
+    also: str = ""
+
+
+def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> None:
+    """Say what colours mean and, where there are several measures for each, what dashes or fillings mean.
+
+    Args:
+        figure: the picture, to which the legend is added.
+        plot: its declaration in the study.
+        lines: all of its lines.
+        cells: the table of the study's cells.
+        joined: whether points are joined, so that dashes tell measures apart; else fillings do.
+    """
+    from matplotlib.lines import Line2D
+
+    values, measures = {n.value: n for n in lines}, {n.measure: n for n in lines}
+    entries: list[tuple[str, str, str, Any, Any]] = []
+    heading = "" if plot.lines is None else axis_label(plot.lines, cells)
+    if len(values) > 1:
+        named = {value: places(value, selected(cells, n.where), plot.x == "round") for value, n in values.items()}
+        # Where markers tell something else apart, a stroke has the colour alone.
+        entries += [
+            (named[value], n.colour, "none" if n.also else n.marker, "-", "full") for value, n in values.items()
+        ]
+        if len(measures) > 1:
+            heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})"
+            entries += [
+                (axis_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill)
+                for m, n in measures.items()
+            ]
+    elif len(measures) > 1:
+        heading = "measured"
+        entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
+    if len(others := {n.also: n for n in lines if n.also}) > 1:
+        heading = f"{heading} (colour)" if heading and not heading.endswith(")") else heading
+        entries += [(also, GREY, n.marker, "none", "full") for also, n in others.items()]
+    handles: list[Any] = [
+        Line2D(
+            [],
+            [],
+            color=colour,
+            marker=marker,
+            fillstyle=fill,
+            linestyle=dash if joined or marker == "none" else "none",
+        )
+        for _, colour, marker, dash, fill in entries
+    ]
+    labels = [label for label, *_ in entries]
+    if are_marked(figure.axes):
+        handles, labels = [*handles, failed_handle()], [*labels, FAILED_LABEL]
+    if not labels:
+        return
+    room = int(figure.get_figwidth() * _LETTERS_PER_INCH) - _HANDLE_LETTERS
+    labels = [textwrap.fill(label, room) for label in labels]
+    heading = textwrap.fill(heading, room)
+    longest = max(len(label) for label in labels) + _HANDLE_LETTERS
+    columns = max(1, min(len(labels), _MOST_COLUMNS, int(figure.get_figwidth() * _LETTERS_PER_INCH / longest)))
+    # Rows that are nearly full are made even: seven entries in six columns would leave a row to one.
+    columns = math.ceil(len(labels) / math.ceil(len(labels) / columns))
+    size = max(_LEAST_LETTERS, _LEGEND_SIZE * letter_size("font"))
+    figure.legend(
+        handles,
+        labels,
+        loc="lower center",
+        ncols=columns,
+        title=heading or None,
+        fontsize=size,
+        title_fontsize=size,
+        **_LEGEND_SPACES,
+    )
+
+
+def panel_height(width: float, across: int, down: int) -> float:
+    """Inches that a panel is high in a figure of a given width: less where others are below it."""
+    return (0.52 if down == 1 else 0.36) * min(width / across, 6.0)
+
+
+def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
+    """Make room at the foot for the legend and, below it, for the words on what the means are over.
+
+    Args:
+        figure: with all else drawn.
+        said: on what the means are over; "" for a picture without a foot.
+        panel: inches that each panel is to be high, whatever the words around it take; as it comes if left out.
+    """
+    size = min(_CAPTION_SIZE, letter_size("font"))
+    words = textwrap.fill(said, int(figure.get_figwidth() * _CAPTION_LETTERS_PER_INCH))
+    below = _CAPTION_LINE * (words.count("\n") + 1) + _CAPTION_PAD if words else 0.0
+    note = figure.text(0.01, 0.0, words, va="top", fontsize=size, color=GREY)
+    layout: Any = figure.get_layout_engine()
+
+    def place(height: float) -> None:
+        figure.set_figheight(height)
+        note.set_y((below - _CAPTION_PAD) / height)
+        taken = below
+        for box in figure.legends:
+            box.set_bbox_to_anchor((0.5, below / height))
+            # It stands half a letter above its anchor.
+            taken += box.get_window_extent().height / figure.dpi + 0.5 * letter_size("font") / POINTS_PER_INCH
+        layout.set(rect=(0.0, taken / height, 1.0, 1.0 - taken / height))
+
+    place(figure.get_figheight() + below)
+    if panel is not None:
+        rows = max(spec.rowspan.stop for ax in figure.axes if (spec := ax.get_subplotspec()) is not None)
+        # What is around the axes grows with their number alone: it is known once they have been laid out.
+        place(figure.get_figheight() + rows * panel)
+        figure.draw_without_rendering()
+        place(figure.get_figheight() + rows * (panel - figure.axes[0].bbox.height / figure.dpi))
+    _centre_side_label(figure)
+
+
+def _centre_side_label(figure: Figure) -> None:
+    """Put the label beside all panels at the middle of theirs: matplotlib takes that of the figure, with its foot."""
+    # The only words of the figure itself that are turned.
+    labels = [text for text in figure.texts if text.get_rotation() and text.get_text()]
+    if not labels:
+        return
+    figure.draw_without_rendering()
+    places = [ax.get_position() for ax in figure.axes if ax.get_visible()]
+    middle = (min(p.y0 for p in places) + max(p.y1 for p in places)) / 2
+    for label in labels:
+        half = label.get_window_extent().height / figure.bbox.height / 2
+        label.set_y(min(max(middle, half), 1.0 - half))
+
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":", "-.")

@@ -3,6 +3,8 @@
 A file is written whole or not at all, and carries the digest of its content: what was interrupted or damaged is
 computed again. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files differ in the last two where
 the files that its scenario names, or this package, changed in between. That of the files is keyed by the folder's salt.
+
+Cells in parallel, each kept in its file when it is done.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -23,6 +26,7 @@ from decentral_dp.adversaries.curious_neighbours import prepare
 from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
+from decentral_dp.engines.task_pool import Stream, in_parallel
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest
 from decentral_dp.files.regular import regular
@@ -305,3 +309,23 @@ def value_of(stored: Any) -> float:
         (inf, nan)
     """
     return math.nan if stored is None else float(stored)
+
+
+def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream[Task, Record]:
+    """Compute each task as it is done: on Ray with an address, else in so many processes.
+
+    Args:
+        tasks: one for each cell.
+        folder: where cells are kept, by the process that computed them; from Ray, when they come back.
+        jobs: processes of this machine; 1 computes in this process. Not read with an address.
+        address: of a Ray cluster, or None.
+
+    Returns:
+        Tasks with their records, in the order in which they are done.
+    """
+    if address is None:
+        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, jobs, named=str(folder))
+    else:
+        for task, record in in_parallel(compute, tasks, lost, jobs, address):
+            keep(folder, task, record)
+            yield task, record

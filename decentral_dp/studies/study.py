@@ -1,12 +1,23 @@
-"""Performing a study: what is done already is read, the rest is computed, and tables, pictures and verdicts written."""
+"""What a study comes to: tables of all cells and of means, verdicts, and gains.
+
+Kept cells of an earlier state of the package, or of the files that the scenarios name.
+
+They are known by their names (see `cells`): the settings are those of a cell of the study, the rest is not. Such a file
+is removed once the cell that takes its place is kept. Cells of other settings stay: a study that is changed back finds
+them again.
+
+Performing a study: what is done already is read, the rest is computed, and tables, pictures and verdicts written.
+
+Going on with a study by its folder.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
@@ -23,20 +34,161 @@ from decentral_dp.files.salt import has_salt, salt_in
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
 from decentral_dp.simulation.folder.layout import versions
 from decentral_dp.simulation.result import plain
-from decentral_dp.studies.gains import check_gains, gain_table
+from decentral_dp.studies.gains import check_gains, gain_table, gain_words
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
+from decentral_dp.studies.interactive import interactive_figures, require_plotly
+from decentral_dp.studies.manifest import (
+    Begun,
+    alone,
+    digest_of_cells,
+    ended,
+    read_begun,
+    require_unchanged,
+    write_begun,
+)
 from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
-from decentral_dp.studies.pool import perform
-from decentral_dp.studies.stale import discard, find_stale, why
-from decentral_dp.studies.study_begun import Begun, alone, digest_of_cells, ended, require_unchanged, write_begun
-from decentral_dp.studies.study_findings import Findings
-from decentral_dp.studies.study_interactive import interactive_figures, require_plotly
-from decentral_dp.studies.study_page import study_page
-from decentral_dp.studies.study_runs import GOOD, Record, Task, read, task_of
-from decentral_dp.studies.study_schema import Plot, Study, load_study
-from decentral_dp.studies.study_tables import cell_table, counted_rows, results, summary
-from decentral_dp.studies.study_text import study_table
-from decentral_dp.studies.verdicts import check_claims, check_where, planned_alike, verdict
+from decentral_dp.studies.page import study_page
+from decentral_dp.studies.runs import GOOD, Record, Task, perform, read, task_of
+from decentral_dp.studies.schema import Plot, Study, load_study
+from decentral_dp.studies.tables import (
+    StudyTable,
+    cell_table,
+    columns_of,
+    counted_rows,
+    latex,
+    markdown,
+    pivoted,
+    results,
+    study_table,
+    summary,
+)
+from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, planned_alike, verdict
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """A finished study.
+
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        results: cell, seed, one column per axis, round, last, name, value.
+        summary: n, mean, low, high per combination.
+        cells: guarantee, δ, status and reason of each.
+        verdicts: one for each claim.
+        computed: how many cells were not there before.
+        warnings: what of the study came to nothing, one sentence each.
+        folder: where tables and pictures are, None where nothing was kept.
+        gains: paired differences of variants, a row for every pair and level, with a verdict.
+        removed: pictures of the study that was in the folder before, which this one does not draw.
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    results: pd.DataFrame
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+    verdicts: Sequence[Verdict]
+    computed: int
+    warnings: Sequence[str]
+    folder: Path | None
+    gains: pd.DataFrame
+    removed: Sequence[str] = ()
+
+    @property
+    def gain_sentences(self) -> list[tuple[str, list[str]]]:
+        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def __repr__(self) -> str:
+        ended = len(self.cells) - len(self.failed)
+        return f"<Findings {self.study.title!r}: {ended} of {len(self.cells)} cells ended ok>"
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.studies.page import study_view
+
+        return study_view(self.study, self.axes, self.summary, self.cells, self.verdicts, self.warnings)
+
+    def to_markdown(self) -> str:
+        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
+        return markdown(self._laid_out(worded=False))
+
+    def to_latex(self) -> str:
+        """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
+        return latex(self._laid_out(worded=True))
+
+    def _laid_out(self, worded: bool) -> StudyTable:
+        layout = self.study.table
+        columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
+        columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
+        table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
+        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot)
+
+
+Stale = Mapping[str, Sequence[Path]]
+"""Key of a cell of the study → the files that it replaces."""
+
+
+def find_stale(folder: Path, keys: Collection[str]) -> Stale:
+    """Find what in the folder has the settings of one of these keys, and no other key of them."""
+    by_settings = {settings_of(key): key for key in keys}
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob("*.json"):
+        if path.stem not in keys and (key := by_settings.get(settings_of(path.stem))) is not None:
+            found.setdefault(key, []).append(path)
+    return found
+
+
+def settings_of(key: str) -> str:
+    """Return the part of a cell's name that stands for its settings.
+
+    Example:
+        >>> settings_of("settings-inputs-package")
+        'settings'
+    """
+    return key.partition("-")[0]
+
+
+def why(stale: Stale, missing: Collection[str], knew: bool = True) -> str | None:
+    """Write one sentence on those kept cells that are computed anew; None where there are none.
+
+    Args:
+        stale: of `find_stale`.
+        missing: keys of cells that are computed.
+        knew: whether the folder had its salt, by which it knows files.
+    """
+    again = {key: files for key, files in stale.items() if key in missing}
+    if not again:
+        return None
+    # What was kept by this very package is there anew because of what it read.
+    by_inputs = sum(any(_package(p.stem) == _package(key) for p in files) for key, files in again.items())
+    if not knew:
+        changed = "The salt, by which this folder knows the files that scenarios name, is new, or decentral_dp has"
+    elif by_inputs == 0:
+        changed = "decentral_dp has"
+    else:
+        changed = (
+            "A file that the scenarios name has" if by_inputs == len(again) else "decentral_dp and its inputs have"
+        )
+    return f"{changed} changed since; {len(again)} kept {'cell is' if len(again) == 1 else 'cells are'} computed anew."
+
+
+def _package(key: str) -> str:
+    return key.rpartition("-")[2]
+
+
+def discard(folder: Path, stale: Stale) -> None:
+    """Remove the files whose successor is kept."""
+    for key, files in stale.items():
+        if (folder / f"{key}.json").is_file():
+            for path in files:
+                path.unlink(missing_ok=True)
+
 
 ProgressCallback = Callable[[int, int, int], None]
 """Told of progress: cells done, cells in all, cells that failed."""
@@ -258,7 +410,7 @@ def _write(
     # matplotlib is slow to import.
     from decentral_dp.studies.gain_plots import write_gain_plots
     from decentral_dp.studies.narrow_pictures import narrow_pictures
-    from decentral_dp.studies.study_plots import left_out_words, write_study_plots
+    from decentral_dp.studies.plots import left_out_words, write_study_plots
 
     names = [axis.name for axis in varied]
     before = _plots_before(out)
@@ -363,3 +515,22 @@ def resolved(study: Study, out: Path | None = None) -> str:
             elif full.is_relative_to(home):
                 table["scenario"] = full.relative_to(home).as_posix()
     return tomli_w.dumps(content)
+
+
+def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Findings:
+    """Go on with a study that was interrupted: finished cells are kept, the others are computed.
+
+    Args:
+        folder: of the study.
+        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
+
+    Returns:
+        As without the interruption.
+
+    Raises:
+        InputError: the folder holds no such study, it is complete or under way, or one of its scenarios has changed.
+        Stopped: interrupted again.
+    """
+    begun = read_begun(folder)
+    with shown(progress, StudyBar) as told:
+        return conduct(begun.study, folder, begun.jobs, begun.address, told, begun)

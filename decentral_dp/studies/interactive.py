@@ -11,10 +11,10 @@ import pandas as pd
 from decentral_dp.errors import needing
 from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.reporting.plots.style import SERIES_COLOURS
-from decentral_dp.studies.axis_labels import axis_label, own_name
 from decentral_dp.studies.grid import Axis
-from decentral_dp.studies.study_schema import Plot, Study
+from decentral_dp.studies.schema import Plot, Study
 from decentral_dp.studies.verdicts import selected
+from decentral_dp.studies.words import axis_label, own_name
 
 # Beyond so many panels the pictures are enough.
 _MOST_PANELS = 12

@@ -1,23 +1,28 @@
-"""The page of a study: one file with its tables, which can be sorted, its pictures, and what it says of its claims."""
+"""The page of a study: one file with its tables, which can be sorted, its pictures, and what it says of its claims.
+
+What notebooks show of a study: how many cells failed, its claims, its means, and its pictures.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 import pandas as pd
 
 from decentral_dp.reporting.page.document import document
-from decentral_dp.reporting.page.figures import image
+from decentral_dp.reporting.page.figures import figure, image
 from decentral_dp.reporting.page.markup import Html, breakable, tag, unbroken
 from decentral_dp.studies.differences import HOLDS, REFUTED
-from decentral_dp.studies.epsilons import GUARANTEES
-from decentral_dp.studies.study_runs import GOOD
-from decentral_dp.studies.study_schema import Study
-from decentral_dp.studies.study_text import FAILED, StudyTable, failures, failures_text
+from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.runs import GOOD
+from decentral_dp.studies.schema import Study
+from decentral_dp.studies.tables import FAILED, StudyTable, failures, failures_text, study_table
 from decentral_dp.studies.verdicts import Verdict
+from decentral_dp.studies.words import GUARANTEES
 
 # A picture so much wider than high has panels side by side, and the whole width of the page.
 _ACROSS = 1.6
@@ -172,3 +177,52 @@ def means_table(table: StudyTable) -> Html:
             found.append(tag("td", text, class_=look, **by))
         rows.append(tag("tr", *found))
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="sortable")
+
+
+# More pictures are on the page of the study's folder.
+_MOST_PICTURES = 2
+
+
+def study_view(
+    study: Study,
+    axes: Sequence[Axis],
+    summary: pd.DataFrame,
+    cells: pd.DataFrame,
+    verdicts: Sequence[Verdict],
+    warnings: Sequence[str],
+) -> str:
+    """Markup of a study.
+
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        summary: means with intervals.
+        cells: status of each.
+        verdicts: one for each claim.
+        warnings: what of the study came to nothing.
+    """
+    table = study_table(study, axes, summary, cells)
+    ok = int(cells["status"].isin(GOOD).sum())
+    parts = [
+        tag("h4", study.title or "Study"),
+        tag("p", f"{ok} of {len(cells)} cells ended ok; seeds: {len(study.seed_list)}."),
+        *failures_note(cells),
+        *(tag("p", warning) for warning in warnings),
+        *claims_section(verdicts),
+        means_table(table),
+        tag("p", tag("small", table.note)),
+    ]
+    few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES], "formats": ["png"]})
+    pictures = [figure(png, title, captioned=False) for title, png in _drawn(few, axes, summary, cells)]
+    return tag("div", *parts, *pictures).markup
+
+
+def _drawn(study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> list[tuple[str, bytes]]:
+    """Title and PNG of every picture that has numbers."""
+    # matplotlib is slow to import.
+    from decentral_dp.studies.plots import write_study_plots
+
+    titles = {plot.name: plot.title or plot.name for plot in study.plots}
+    with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
+        written = write_study_plots(Path(folder), study, axes, summary, cells)
+        return [(titles[path.stem], path.read_bytes()) for path in written]

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from decentral_dp.errors import InputError
 from decentral_dp.files.begun_names import STUDY
 from decentral_dp.files.regular import regular
-from decentral_dp.studies.study_schema import Study
+from decentral_dp.studies.schema import Study
 
 
 class Begun(NamedTuple):
