@@ -12,11 +12,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from decentral_dp.adversaries.audit_result import AuditResult
-    from decentral_dp.adversaries.audits import audit
-    from decentral_dp.adversaries.check import check
-    from decentral_dp.adversaries.curious_neighbours import network_view
-    from decentral_dp.adversaries.repeats import attack
+    from decentral_dp.adversaries.attack.attack import attack
+    from decentral_dp.adversaries.audit.audit import audit
+    from decentral_dp.adversaries.audit.result import AuditResult
+    from decentral_dp.adversaries.check.check import check
+    from decentral_dp.adversaries.network.view import network_view
     from decentral_dp.config.loading import load
     from decentral_dp.config.schema import Scenario
     from decentral_dp.errors import InputError
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AuditResult": "adversaries.audits",
+    "AuditResult": "adversaries.audit.audit",
     "Comparison": "reporting.comparison",
     "InputError": "errors",
     "Job": "simulation.jobs.job",
@@ -68,14 +68,14 @@ _HOMES = {
     "RunResult": "simulation.result",
     "Scenario": "config.schema",
     "Tuned": "tuner",
-    "attack": "adversaries.repeats",
-    "audit": "adversaries.audits",
+    "attack": "adversaries.attack.attack",
+    "audit": "adversaries.audit.audit",
     "build": "simulation.jobs.build",
-    "check": "adversaries.check",
+    "check": "adversaries.check.check",
     "compare": "reporting.comparison",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",
-    "network_view": "adversaries.curious_neighbours",
+    "network_view": "adversaries.network.view",
     "plan": "simulation.plan",
     "resume": "resumption.resume",
     "run": "simulation.runner",

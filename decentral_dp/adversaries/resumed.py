@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decentral_dp.adversaries.attack_storage import ATTACK, read_attack
-from decentral_dp.adversaries.attack_summary import write
-from decentral_dp.adversaries.audit_begun import AUDIT, finish, read_asked
-from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audit_tables import audit_table, read_table, write_table
-from decentral_dp.adversaries.audits import play
-from decentral_dp.adversaries.repeats import Inference, infer
+from decentral_dp.adversaries.attack.attack import Inference, infer, write
+from decentral_dp.adversaries.attack.storage import ATTACK, read_attack
+from decentral_dp.adversaries.audit.audit import play
+from decentral_dp.adversaries.audit.manifest import AUDIT, finish, read_asked
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.tables import audit_table, read_table, write_table
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 

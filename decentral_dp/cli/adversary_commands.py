@@ -57,8 +57,7 @@ def attack(
     it is. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the
     certificate allows.
     """
-    from decentral_dp.adversaries.attack_summary import write
-    from decentral_dp.adversaries.repeats import infer
+    from decentral_dp.adversaries.attack.attack import infer, write
     from decentral_dp.cli import attack_command as inside
     from decentral_dp.cli.progress import ProgressBar
 
@@ -106,7 +105,7 @@ def audit(
     is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
     code 1 where more is shown than is certified, or where the audit itself is broken.
     """
-    from decentral_dp.adversaries.audit_runs import Workers
+    from decentral_dp.adversaries.audit.runs import Workers
     from decentral_dp.cli import audit_command as inside
     from decentral_dp.engines.task_pool import cores
 

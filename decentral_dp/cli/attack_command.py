@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.attack_summary import sentences
-from decentral_dp.adversaries.repeats import Inference
+from decentral_dp.adversaries.attack.attack import Inference, sentences
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.plan import console
 

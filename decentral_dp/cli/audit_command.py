@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.audit_begun import Ends, finish
-from decentral_dp.adversaries.audit_plan import AuditPlan, planned
-from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audit_runs import HERE, Workers, check_workers
-from decentral_dp.adversaries.audit_tables import audit_table, can_go_on, write_table
-from decentral_dp.adversaries.audits import play
-from decentral_dp.adversaries.one_run import gaussian_throughout, one_run_bound
+from decentral_dp.adversaries.audit.audit import play
+from decentral_dp.adversaries.audit.manifest import Ends, finish
+from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
+from decentral_dp.adversaries.audit.plan import AuditPlan, planned
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.runs import HERE, Workers, check_workers
+from decentral_dp.adversaries.audit.tables import audit_table, can_go_on, write_table
 from decentral_dp.bounded import Array
 from decentral_dp.cli.attack_command import require_new
 from decentral_dp.cli.progress import ProgressBar

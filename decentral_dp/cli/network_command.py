@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
+from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.loading import assign, load, parsed
@@ -155,7 +155,7 @@ def write_view(
     width: float | None = None,
 ) -> list[Path]:
     """network.parquet and the figures; `others`: the same scenario on other graphs, for one more figure."""
-    from decentral_dp.adversaries.pair_plots import write_pairs
+    from decentral_dp.adversaries.network.plots import write_pairs
 
     require_new(folder)
     folder.mkdir(parents=True, exist_ok=True)

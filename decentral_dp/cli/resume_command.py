@@ -58,7 +58,7 @@ def _table(folder: Path, quiet: bool) -> bool:
 
 
 def _file(out: Path, quiet: bool) -> bool:
-    from decentral_dp.adversaries.audit_result import AuditResult
+    from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.adversaries.resumed import resume_file
     from decentral_dp.cli.attack_command import print_inference
     from decentral_dp.cli.audit_command import UNSOUND, print_audit

@@ -49,7 +49,7 @@ def study(
 
 def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
     """The study of all audits, whose cells are no runs of one scenario."""
-    from decentral_dp.adversaries.audit_runs import Workers
+    from decentral_dp.adversaries.audit.runs import Workers
     from decentral_dp.cli.audit_command import audit_every
     from decentral_dp.engines.task_pool import cores
 

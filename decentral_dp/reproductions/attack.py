@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from decentral_dp.adversaries.distinguishing_bounds import counted
+from decentral_dp.adversaries.audit.bounds import counted
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity

@@ -13,8 +13,8 @@ from decentral_dp.simulation import runner
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.adversaries.audit_result import AuditResult
-    from decentral_dp.adversaries.repeats import Inference
+    from decentral_dp.adversaries.attack.attack import Inference
+    from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.problems.protocol import Problem
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.runner import Run

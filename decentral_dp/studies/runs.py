@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.adversaries.curious_neighbours import prepare
+from decentral_dp.adversaries.network.view import prepare
 from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario

@@ -18,11 +18,11 @@ from scipy.stats import binom
 from typer.testing import CliRunner, Result
 
 import decentral_dp
-from decentral_dp.adversaries import members, repeats
-from decentral_dp.adversaries.attack_scores import auc, class_only, minimax_scores
-from decentral_dp.adversaries.attack_summary import sentences
-from decentral_dp.adversaries.members import Attacked, attacked, require_attackable
-from decentral_dp.adversaries.repeats import infer, judge, judged, repetition
+from decentral_dp.adversaries.attack import attack as repeats
+from decentral_dp.adversaries.attack import members
+from decentral_dp.adversaries.attack.attack import infer, judge, judged, repetition, sentences
+from decentral_dp.adversaries.attack.members import Attacked, attacked, require_attackable
+from decentral_dp.adversaries.attack.scores import auc, class_only, minimax_scores
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError

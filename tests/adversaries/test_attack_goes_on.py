@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.adversaries import repeats
+from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation import runner

@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries import audit_plan, audit_runs, audit_tables
-from decentral_dp.adversaries.audit_plan import planned
-from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audit_sentences import LowerBound, sentences_of
-from decentral_dp.adversaries.audit_tables import audit_table, write_table
-from decentral_dp.adversaries.audited_systems import GUARANTEES, System, scenario_of, systems
-from decentral_dp.adversaries.audits import audit, play
+from decentral_dp.adversaries.audit import plan as audit_plan
+from decentral_dp.adversaries.audit import runs as audit_runs
+from decentral_dp.adversaries.audit import tables
+from decentral_dp.adversaries.audit.audit import LowerBound, audit, play, sentences_of
+from decentral_dp.adversaries.audit.plan import planned
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
@@ -331,7 +331,7 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
     assert pd.read_parquet(written[0]).equals(table)
     assert written[1].read_bytes()[:4] == b"\x89PNG"
     # Interrupted at the second, the first is kept.
-    real, calls = audit_tables.audit, []
+    real, calls = tables.audit, []
 
     def interrupted(*arguments: Any) -> AuditResult:
         calls.append(0)
@@ -339,11 +339,11 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(audit_tables, "audit", interrupted)
+    monkeypatch.setattr(tables, "audit", interrupted)
     with pytest.raises(Stopped, match="audits of 1 systems"):
         audit_table(names, runs=20, out=tmp_path / "kept")
     assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
-    monkeypatch.setattr(audit_tables, "audit", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(tables, "audit", lambda *given: calls.append(1) or real(*given))
     calls.clear()
     with pytest.raises(InputError, match="other settings"):
         audit_table(names, runs=21, out=tmp_path / "kept")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.adversaries.distinguishing_bounds import counted, from_likelihoods, most_counted
-from decentral_dp.adversaries.likelihoods import Movement, drawn_noise
-from decentral_dp.adversaries.loss_laws import laplace_epsilon
+from decentral_dp.adversaries.audit.bounds import counted, from_likelihoods, most_counted
+from decentral_dp.adversaries.audit.laws import laplace_epsilon
+from decentral_dp.adversaries.audit.likelihoods import Movement, drawn_noise
 
 NOTHING = np.zeros(0)
 

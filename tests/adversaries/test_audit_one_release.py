@@ -10,11 +10,11 @@ from scipy.optimize import brentq
 from scipy.stats import laplace, norm
 
 import decentral_dp
-from decentral_dp.adversaries.audits import audit
-from decentral_dp.adversaries.likelihoods import drawn_noise
-from decentral_dp.adversaries.loss_laws import mixture_epsilon
-from decentral_dp.adversaries.neighbouring_worlds import among_copies, farthest
-from decentral_dp.adversaries.sampled_releases import Moves, _coordinate, _line, shown_by
+from decentral_dp.adversaries.audit.audit import audit
+from decentral_dp.adversaries.audit.laws import mixture_epsilon
+from decentral_dp.adversaries.audit.likelihoods import drawn_noise
+from decentral_dp.adversaries.audit.neighbours import among_copies, farthest
+from decentral_dp.adversaries.audit.sampled_releases import Moves, _coordinate, _line, shown_by
 from decentral_dp.privacy.randomness import seeded_root
 
 ONE = ["algorithm.rounds=1", "run.average=1"]

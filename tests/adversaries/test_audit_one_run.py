@@ -11,12 +11,11 @@ import pytest
 from scipy.stats import binom, norm
 
 import decentral_dp
-from decentral_dp.adversaries.audit_plot import write_curve
-from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audits import audit
-from decentral_dp.adversaries.distinguishing_bounds import trade_off
-from decentral_dp.adversaries.one_run import one_run_bound, plant
-from decentral_dp.adversaries.one_run_bounds import chance
+from decentral_dp.adversaries.audit.audit import audit
+from decentral_dp.adversaries.audit.bounds import trade_off
+from decentral_dp.adversaries.audit.one_run import chance, one_run_bound, plant
+from decentral_dp.adversaries.audit.plot import write_curve
+from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root

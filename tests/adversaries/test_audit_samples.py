@@ -12,15 +12,13 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 import decentral_dp
-from decentral_dp.adversaries.audit_scores import score_of
-from decentral_dp.adversaries.audits import audit
-from decentral_dp.adversaries.exact_losses import not_as_stated
-from decentral_dp.adversaries.loss_laws import mixture_epsilon
-from decentral_dp.adversaries.memberships import Membership, prescribed_agent
-from decentral_dp.adversaries.neighbouring_worlds import Worlds, farthest
-from decentral_dp.adversaries.sampled_releases import membership_of, mixture_log_ratio, sampling_rates, separate
-from decentral_dp.adversaries.selection_laws import Law, choice_epsilon, law_of_choice
-from decentral_dp.adversaries.transcripts import observe, replay
+from decentral_dp.adversaries.audit.audit import audit
+from decentral_dp.adversaries.audit.exact_losses import not_as_stated
+from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, law_of_choice, mixture_epsilon
+from decentral_dp.adversaries.audit.neighbours import Worlds, farthest
+from decentral_dp.adversaries.audit.runs import score_of
+from decentral_dp.adversaries.audit.sampled_releases import membership_of, mixture_log_ratio, sampling_rates, separate
+from decentral_dp.adversaries.audit.transcripts import Membership, observe, prescribed_agent, replay
 from decentral_dp.data.streams import draw_batch
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock

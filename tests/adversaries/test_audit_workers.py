@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries import audit_runs
-from decentral_dp.adversaries.audit_runs import Workers, made
-from decentral_dp.adversaries.audits import audit
+from decentral_dp.adversaries.audit import runs as audit_runs
+from decentral_dp.adversaries.audit.audit import audit
+from decentral_dp.adversaries.audit.runs import Workers, made
 from decentral_dp.cli import audit_command, study_commands
 from decentral_dp.errors import InputError, Stopped
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.adversaries.mechanism_trials import complaint
+from decentral_dp.adversaries.check.mechanism import complaint
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside
 from decentral_dp.user_code import run_file
 

@@ -18,8 +18,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import decentral_dp
-from decentral_dp.adversaries.curious_neighbours import ASSUMPTIONS, NetworkView, prepare
-from decentral_dp.adversaries.pair_plots import by_distance, by_topology, heat_map, write_pairs
+from decentral_dp.adversaries.network.plots import by_distance, by_topology, heat_map, write_pairs
+from decentral_dp.adversaries.network.view import ASSUMPTIONS, NetworkView, prepare
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.network_command import coalitions_of, comparisons
 from decentral_dp.engines.local import LocalEngine

@@ -10,14 +10,14 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import norm
 
-from decentral_dp.adversaries.one_run import one_run_bound
-from decentral_dp.adversaries.one_run_bounds import (
+from decentral_dp.adversaries.audit.one_run import (
     approximate_error,
     epsilon_refuted,
     gaussian_error,
     impossible,
     most_refuted,
     mu_refuted,
+    one_run_bound,
 )
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries.partition_trials import deal_trial
+from decentral_dp.adversaries.check.partition import deal_trial
 from decentral_dp.data import Shards
 from decentral_dp.simulation.jobs.build import assembled
 

@@ -54,7 +54,7 @@ FORBIDDEN = {
     "algorithms/selection": ["decentral_dp.algorithms.printed"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
-    "adversaries/attack_scores.py": ["decentral_dp.simulation"],
+    "adversaries/attack/scores.py": ["decentral_dp.simulation"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
     # A study is settings and their results; it never touches what is inside a run.
@@ -76,8 +76,8 @@ ONLY_IN = {
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",
-        "adversaries/audit_plot.py",
-        "adversaries/pair_plots.py",
+        "adversaries/audit/plot.py",
+        "adversaries/network/plots.py",
         "reproductions/experiment_plots.py",
         "studies/plots.py",
         "studies/gain_plots.py",

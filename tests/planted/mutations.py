@@ -32,21 +32,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Checks of components ---------------------------------------------------------------------------------------------
     Mutation(
         "a mechanism that check does not try",
-        "adversaries/check.py",
+        "adversaries/check/check.py",
         "        why = complaint(found)\n",
         '        why = ""\n',
         (f"{_CHECK}::test_a_mechanism_that_lies_gets_no_label",),
     ),
     Mutation(
         "a check that stops after two rounds",
-        "adversaries/check.py",
+        "adversaries/check/check.py",
         "_fitting(asked, pairs) if rounds is None else rounds",
         "_FEWEST_ROUNDS",
         (f"{_CHECK}::test_a_leak_of_a_late_round_is_found",),
     ),
     Mutation(
         "a label for a component that no row tried",
-        "adversaries/check_result.py",
+        "adversaries/check/check.py",
         'return component in _BY_ROW and self._verdict(component) == "checked"',
         "return True",
         (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
@@ -60,7 +60,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
-        "adversaries/mechanism_trials.py",
+        "adversaries/check/mechanism.py",
         "            if found := _of_price(m, here, shift, risk):\n                return found\n",
         "            _of_price(m, here, shift, risk)\n",
         ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
@@ -74,14 +74,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an audit that cannot refute and does not say so",
-        "adversaries/audit_sentences.py",
+        "adversaries/audit/audit.py",
         "    elif _is_saturated(plan, bound, certified):\n",
         "    elif False:\n",
         ("tests/adversaries/test_audit_games.py::test_an_audit_that_can_show_no_more_says_so",),
     ),
     Mutation(
         "noises of one key that are taken for several",
-        "adversaries/mechanism_trials.py",
+        "adversaries/check/mechanism.py",
         "if (before := seen.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
@@ -643,35 +643,35 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
         "an audit that takes the record for certainly drawn",
-        "adversaries/sampled_releases.py",
+        "adversaries/audit/sampled_releases.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
         ("tests/adversaries/test_audit_samples.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
         "an audit that counts what both worlds' records have in common",
-        "adversaries/sampled_releases.py",
+        "adversaries/audit/sampled_releases.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
         ("tests/adversaries/test_audit_one_release.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
-        "adversaries/sampled_releases.py",
+        "adversaries/audit/sampled_releases.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
         ("tests/adversaries/test_audit_one_release.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
-        "adversaries/one_run_bounds.py",
+        "adversaries/audit/one_run.py",
         " + 2.0 * canaries * delta * slack",
         "",
         ("tests/adversaries/test_audit_one_run.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
     ),
     Mutation(
         "a recursion that counts one right guess too many",
-        "adversaries/one_run_bounds.py",
+        "adversaries/audit/one_run.py",
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
@@ -681,14 +681,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a recursion that forgets the coins that are not guessed",
-        "adversaries/one_run_bounds.py",
+        "adversaries/audit/one_run.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
         ("tests/adversaries/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",
-        "adversaries/loss_laws.py",
+        "adversaries/audit/laws.py",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
         ("tests/adversaries/test_audit_samples.py::test_the_loss_of_samples_is_that_of_the_library",),

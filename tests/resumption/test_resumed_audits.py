@@ -13,10 +13,13 @@ import tomli_w
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp.adversaries import audit_begun, audit_runs, audit_tables, audits, repeats
-from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audit_tables import audit_table
-from decentral_dp.adversaries.repeats import Inference
+from decentral_dp.adversaries.attack import attack as repeats
+from decentral_dp.adversaries.attack.attack import Inference
+from decentral_dp.adversaries.audit import audit as audits
+from decentral_dp.adversaries.audit import manifest, tables
+from decentral_dp.adversaries.audit import runs as audit_runs
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation import runner
@@ -217,7 +220,7 @@ def test_a_damaged_order_is_refused(tmp_path: Path, asked: Any) -> None:
 def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     patch = (
-        "import time, decentral_dp.adversaries.audit_begun as b, decentral_dp.adversaries.audit_runs as r\n"
+        "import time, decentral_dp.adversaries.audit.manifest as b, decentral_dp.adversaries.audit.runs as r\n"
         "b._INTERVAL, real = 0.0, r.runs_of\n"
         "r.runs_of = lambda game, numbers: time.sleep(300) if 9 in numbers else real(game, numbers)\n"
     )
@@ -232,7 +235,7 @@ def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
 def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names, out = ["bsa", "paper_boxed", "scdro"], tmp_path / "audits"
     whole = audit_table(names, runs=RUNS)
-    real, calls = audit_tables.audit, []
+    real, calls = tables.audit, []
 
     def audit(*given: Any) -> AuditResult:
         calls.append(0)
@@ -240,13 +243,13 @@ def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: py
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(audit_tables, "audit", audit)
+    monkeypatch.setattr(tables, "audit", audit)
     with pytest.raises(Stopped, match=f'"decentral-dp resume {out}" goes on'):
         audit_table(names, runs=RUNS, out=out)
     with pytest.raises(InputError, match="is of a table of audits"):
         decentral_dp.resume(out, rounds=3)
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(audit_tables, "package_digest", lambda: "another")
+        here.setattr(tables, "package_digest", lambda: "another")
         with pytest.raises(InputError, match="decentral_dp has changed since"):
             decentral_dp.resume(out)
     found = decentral_dp.resume(out)
@@ -320,7 +323,7 @@ def test_an_attack_on_what_has_changed_is_refused(run_folder: Path, tmp_path: Pa
 def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "attack.json"
     patch = (
-        "import time, decentral_dp.adversaries.repeats as r\n"
+        "import time, decentral_dp.adversaries.attack.attack as r\n"
         "real, done = r.attacked, []\n"
         "def attacked(*given):\n"
         "    done.append(0)\n"
@@ -336,10 +339,10 @@ def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
 
 def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, written = [0.0], []
-    real = audit_begun.write_json
-    monkeypatch.setattr(audit_begun.time, "monotonic", lambda: now[0])
+    real = manifest.write_json
+    monkeypatch.setattr(manifest.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(
-        audit_begun,
+        manifest,
         "write_json",
         lambda out, content, *mode: written.append(len(content["scores"]["null"])) or real(out, content, *mode),
     )

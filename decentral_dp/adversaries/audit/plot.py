@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.reporting.plots.style import BLUE, GREY, PINK, VERMILLION, new_figure, package_style
 
 if TYPE_CHECKING:

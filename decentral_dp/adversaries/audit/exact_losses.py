@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.stats import kstest, norm
 
-from decentral_dp.adversaries.likelihoods import Movement, movement
-from decentral_dp.adversaries.neighbouring_worlds import Worlds, among_copies, farthest
-from decentral_dp.adversaries.sampled_releases import (
+from decentral_dp.adversaries.audit.laws import Law, choice_epsilon
+from decentral_dp.adversaries.audit.likelihoods import Movement, movement
+from decentral_dp.adversaries.audit.neighbours import Worlds, among_copies, farthest
+from decentral_dp.adversaries.audit.sampled_releases import (
     Moves,
     amplified,
     membership_of,
@@ -19,8 +20,7 @@ from decentral_dp.adversaries.sampled_releases import (
     separate,
     shown_by,
 )
-from decentral_dp.adversaries.selection_laws import Law, choice_epsilon
-from decentral_dp.adversaries.transcripts import Transcript, observe, replay
+from decentral_dp.adversaries.audit.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
 from decentral_dp.simulation.jobs.job import Job
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.attack_scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.adversaries.attack.scores import auc, bilevel_scores, class_only, minimax_scores
 from decentral_dp.bounded import Array
 from decentral_dp.config.outside import component
 from decentral_dp.config.problem_schema import Partition

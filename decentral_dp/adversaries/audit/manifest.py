@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from decentral_dp.adversaries.audit_plan import AuditPlan, planned
-from decentral_dp.adversaries.audit_result import AuditResult
-from decentral_dp.adversaries.audit_runs import Workers
-from decentral_dp.adversaries.audit_storage import OWNERS, Played, add_to_run, write_json
+from decentral_dp.adversaries.audit.plan import AuditPlan, planned
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.runs import Workers
+from decentral_dp.adversaries.audit.storage import OWNERS, Played, add_to_run, write_json
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.regular import regular
@@ -175,7 +175,7 @@ def finish(found: AuditResult, ends: Ends) -> Iterator[Path]:
     """
     if ends.curve is not None:
         # matplotlib is slow to import and only drawing needs it.
-        from decentral_dp.adversaries.audit_plot import write_curve
+        from decentral_dp.adversaries.audit.plot import write_curve
 
         yield write_curve(found, ends.curve)
     if ends.run is not None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.audit_storage import OWNERS, write_json
-from decentral_dp.adversaries.members import Attacked
+from decentral_dp.adversaries.attack.members import Attacked
+from decentral_dp.adversaries.audit.storage import OWNERS, write_json
 from decentral_dp.bounded import Array
 from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario

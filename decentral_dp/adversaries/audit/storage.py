@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.adversaries.audit_result import AuditResult
+from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.bounded import Array
 from decentral_dp.config.input_digest import inputs_digest
 from decentral_dp.config.schema import Scenario

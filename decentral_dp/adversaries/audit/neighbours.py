@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.likelihoods import movement
-from decentral_dp.adversaries.memberships import Membership
-from decentral_dp.adversaries.transcripts import Transcript, observe, replay
+from decentral_dp.adversaries.audit.likelihoods import movement
+from decentral_dp.adversaries.audit.transcripts import Membership, Transcript, observe, replay
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take

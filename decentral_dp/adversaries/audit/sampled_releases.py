@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.adversaries.likelihoods import log_likelihood
-from decentral_dp.adversaries.loss_laws import mixture_epsilon
-from decentral_dp.adversaries.memberships import Membership
-from decentral_dp.adversaries.neighbouring_worlds import Worlds
-from decentral_dp.adversaries.transcripts import Key, Made, Query, Transcript, replay
+from decentral_dp.adversaries.audit.laws import mixture_epsilon
+from decentral_dp.adversaries.audit.likelihoods import log_likelihood
+from decentral_dp.adversaries.audit.neighbours import Worlds
+from decentral_dp.adversaries.audit.transcripts import Key, Made, Membership, Query, Transcript, replay
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import Job

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2, gamma
 
-from decentral_dp.adversaries.loss_laws import laplace_epsilon
-from decentral_dp.adversaries.selection_laws import Law
-from decentral_dp.adversaries.transcripts import Key, Made, Query, Transcript
+from decentral_dp.adversaries.audit.laws import Law, laplace_epsilon
+from decentral_dp.adversaries.audit.transcripts import Key, Made, Query, Transcript
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE

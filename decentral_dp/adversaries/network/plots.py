@@ -35,7 +35,7 @@ from decentral_dp.reporting.text import capitalised, power_text, topology_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from decentral_dp.adversaries.curious_neighbours import NetworkView
+    from decentral_dp.adversaries.network.view import NetworkView
 
 # Of a figure, in inches, where none is asked for.
 _WIDTH = 5.6

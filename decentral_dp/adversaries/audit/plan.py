@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.adversaries.distinguishing_bounds import most_counted
-from decentral_dp.adversaries.one_run import plant
+from decentral_dp.adversaries.audit.bounds import most_counted
+from decentral_dp.adversaries.audit.one_run import plant
 from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError

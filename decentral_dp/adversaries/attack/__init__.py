@@ -1,0 +1,1 @@
+"""Membership inference against published values."""

@@ -1,0 +1,1 @@
+"""Audits: neighbouring data sets, their transcripts, and what tells them apart."""

@@ -1,0 +1,1 @@
+"""Checks of a component by its author."""
