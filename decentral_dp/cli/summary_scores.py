@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from decentral_dp.reporting.text import cut_text
+from decentral_dp.reporting.words import cut_text
 from decentral_dp.simulation.result import RunResult
 
 UNRELEASED = "_unreleased"

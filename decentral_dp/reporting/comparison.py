@@ -17,7 +17,7 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.reporting.folder import broken, read_scenario
-from decentral_dp.reporting.text import topology_name
+from decentral_dp.reporting.words import topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
 
@@ -116,7 +116,7 @@ class Comparison:
         return f"<Comparison of {', '.join(run.name for run in self.runs)}>"
 
     def _repr_html_(self) -> str:
-        from decentral_dp.reporting.page.comparison_page import comparison_view
+        from decentral_dp.reporting.page.comparison import comparison_view
 
         return comparison_view(self)
 
@@ -209,7 +209,7 @@ class Comparison:
             The path of the page.
         """
         # matplotlib is slow to import.
-        from decentral_dp.reporting.page.comparison_page import write_comparison
+        from decentral_dp.reporting.page.comparison import write_comparison
 
         return write_comparison(self, Path(folder), formats)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from decentral_dp.errors import quoted
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.metric_words import metric_words
-from decentral_dp.reporting.text import score_text
+from decentral_dp.reporting.words import metric_words, score_text
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class ComparisonTable(NamedTuple):
 
 def comparison_tables(found: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
-    return [_budgets(found), _metrics(found), *_settings(found)]
+    return [_budgets(found), _metric_rows(found), *_settings(found)]
 
 
 def _settings(found: Comparison) -> list[ComparisonTable]:
@@ -105,7 +104,7 @@ def _free(run: ComparedRun, channel: str) -> str:
     return "free" if channel in run.result.privacy.free_channels else ""
 
 
-def _metrics(found: Comparison) -> ComparisonTable:
+def _metric_rows(found: Comparison) -> ComparisonTable:
     table = found.metrics
     written: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
         epsilon_text(v) if name == "epsilon_spent" else score_text(v)

@@ -7,12 +7,11 @@ from typing import Any
 
 from decentral_dp.formatting import agent_names, graph_text
 from decentral_dp.reporting.page.budgets import budget_table
-from decentral_dp.reporting.page.figures import image
 from decentral_dp.reporting.page.guarantee import verdict
-from decentral_dp.reporting.page.markup import Html, join, tag
+from decentral_dp.reporting.page.markup import Html, image, join, tag
 from decentral_dp.reporting.page.opening import lead
 from decentral_dp.reporting.page.outcome import change_advice, guess_text, score_table
-from decentral_dp.reporting.text import capitalised, topology_name
+from decentral_dp.reporting.words import capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 

@@ -57,7 +57,7 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.reporting.plots.run_plots import RunPlots
+    from decentral_dp.reporting.plots.run import RunPlots
 
 
 class ProgressCallback(Protocol):
@@ -115,8 +115,8 @@ class Run:
     @property
     def plot(self) -> RunPlots:
         """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
-        from decentral_dp.reporting.plots.drawing import drawing_of, drawn_rounds
-        from decentral_dp.reporting.plots.run_plots import RunPlots
+        from decentral_dp.reporting.plots.axes import drawing_of, drawn_rounds
+        from decentral_dp.reporting.plots.run import RunPlots
 
         ledger = self.ledger
         kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger

@@ -15,7 +15,7 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.reporting.text import power_text
+from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import VARIANT, Axis, Cell
 from decentral_dp.studies.intervals import interval, spread_text
 from decentral_dp.studies.measures import names_of

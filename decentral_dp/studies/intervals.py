@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit, logit, ndtri, stdtrit
 
 from decentral_dp.bounded import Array
-from decentral_dp.reporting.text import power_text
+from decentral_dp.reporting.words import power_text
 
 Kind = Literal["wilson", "logit", "student", "none"]
 

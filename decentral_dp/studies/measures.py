@@ -14,7 +14,7 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.reporting.metric_words import METRIC_WORDS
+from decentral_dp.reporting.words import METRIC_WORDS
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.schema import Plot, Side, Study
 

@@ -13,9 +13,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from decentral_dp.reporting.page.document import document
-from decentral_dp.reporting.page.figures import figure, image
-from decentral_dp.reporting.page.markup import Html, breakable, tag, unbroken
+from decentral_dp.reporting.page.markup import Html, breakable, document, figure, image, tag, unbroken
 from decentral_dp.studies.differences import HOLDS, REFUTED
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.runs import GOOD

@@ -19,9 +19,9 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.minor_ticks import POINTS_PER_INCH
 from decentral_dp.reporting.plots.style import (
     GREY,
+    POINTS_PER_INCH,
     SERIES_COLOURS,
     letter_size,
     new_figure,

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.text import power_text
+from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import Axis, Cell
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
 from decentral_dp.studies.measures import OF_EVERY_CELL

@@ -17,7 +17,7 @@ import pandas as pd
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import rounded_up
-from decentral_dp.reporting.text import power_text
+from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.differences import HOLDS, MISSING, REFUTED, UNDECIDED, Decision, Outcome, decide
 from decentral_dp.studies.grid import Axis, Cell, Label
 from decentral_dp.studies.intervals import COUNTS, spread_text

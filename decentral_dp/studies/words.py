@@ -10,7 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.metric_words import metric_words
+from decentral_dp.reporting.words import metric_words
 from decentral_dp.studies.grid import Label
 
 GUARANTEES = {"certified": "certified", "as_printed": "provable as printed", "none": "no guarantee"}

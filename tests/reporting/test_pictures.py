@@ -13,9 +13,16 @@ from matplotlib.ticker import NullLocator
 from PIL import Image
 
 from decentral_dp.reporting.plots.axes import log_axis, title
-from decentral_dp.reporting.plots.margins import RIM, in_a_row
-from decentral_dp.reporting.plots.minor_ticks import draw_minor_ticks_at_once
-from decentral_dp.reporting.plots.style import Format, new_figure, package_style, save_figure, save_png
+from decentral_dp.reporting.plots.style import (
+    RIM,
+    Format,
+    draw_minor_ticks_at_once,
+    in_a_row,
+    new_figure,
+    package_style,
+    save_figure,
+    save_png,
+)
 
 INCHES = (5.6, 3.5)
 

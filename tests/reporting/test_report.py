@@ -21,7 +21,7 @@ from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.page.markup import tag
 from decentral_dp.reporting.page.outcome import METRIC_NAMES
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.text import power_text, score_text
+from decentral_dp.reporting.words import power_text, score_text
 from decentral_dp.simulation.statements.statement import number
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 

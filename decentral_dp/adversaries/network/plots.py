@@ -30,7 +30,7 @@ from decentral_dp.reporting.plots.style import (
     package_style,
     write_figure,
 )
-from decentral_dp.reporting.text import capitalised, power_text, topology_name
+from decentral_dp.reporting.words import capitalised, power_text, topology_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from decentral_dp.formatting import agent_names, delta_text, epsilon_text
 from decentral_dp.reporting.page import trusted
-from decentral_dp.reporting.page.figures import figures
-from decentral_dp.reporting.page.markup import Html, join, tag, unbroken
+from decentral_dp.reporting.page.markup import Html, figures, join, tag, unbroken
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, PrivacyStatement
 

@@ -1,12 +1,20 @@
-"""What is guaranteed, and what is and is not covered by it."""
+"""What is guaranteed, and what is and is not covered by it.
+
+The convergence theorem's conditions, and which of them hold.
+
+How large what records add can be beside the noise of every channel: a bound from public numbers.
+
+What an audit of the run has shown, beside what is claimed and certified.
+"""
 
 from __future__ import annotations
 
-from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.page import trusted
-from decentral_dp.reporting.page.markup import Html, Part, tag
+from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
+from decentral_dp.reporting.words import Json, power_text
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statements.statement import Claim, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Claim, PrivacyStatement, number
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 
@@ -157,3 +165,115 @@ def _claim_in_words(claim: Claim) -> str:
     if value is None:
         return f"The claimed number ({source}) is undefined on this graph."
     return f"The claimed number {epsilon_text(value)} ({source}) is not a guarantee."
+
+
+def theorem_section(result: RunResult) -> list[Html]:
+    """Which case of the theorem applies, and every condition once, with its margin and the cases that ask for it."""
+    theorem = result.theorem
+    cases = theorem.get("cases") or []
+    if not cases:
+        return []
+    verdicts = []
+    conditions: dict[str, Json] = {}
+    for case in cases:
+        listed = case.get("conditions") or []
+        conditions |= {str(c.get("condition")): c for c in listed}
+        failing = sum(not c.get("holds") for c in listed)
+        words: Part = f"{failing} of {len(listed)} conditions fail."
+        if case.get("holds"):
+            words = join(["applies: ", formula(str(case["rate"]))]) if case.get("rate") else "applies."
+        verdicts.append(tag("li", tag("strong", f"{case.get('case')}: "), words))
+    rows = []
+    for name, condition in conditions.items():
+        good = bool(condition.get("holds"))
+        asking = [any(str(c.get("condition")) == name for c in case.get("conditions") or []) for case in cases]
+        marks = [
+            tag("td", ("holds" if good else "fails") if a else "", class_="good" if good else "bad") for a in asking
+        ]
+        rows.append(tag("tr", tag("th", formula(name), scope="row"), tag("td", _margin(condition)), *marks))
+    names = ("Condition", "Left − right (must exceed 0)", *(str(case.get("case")) for case in cases))
+    heads = tag("tr", *(tag("th", name, scope="col") for name in names))
+    return [
+        tag("h2", str(theorem.get("name") or "Theorem 4.1")),
+        tag(
+            "p",
+            "Convergence conditions on the exponents of step sizes (v) and noise (ς). They concern the rate that the "
+            "paper proves, not privacy: no budget depends on them.",
+        ),
+        tag("ul", *verdicts),
+        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows)), class_="wide", tabindex="0"),
+    ]
+
+
+def _margin(condition: Json) -> str:
+    margin = number(condition.get("margin"))
+    if margin is None:
+        return "–"
+    return f"{'+' if margin > 0 else '−' if margin < 0 else ''}{power_text(abs(margin))}"
+
+
+def signal_section(result: RunResult) -> list[Html]:
+    """A table of the largest signal in units of the noise; nothing where no channel has such a bound."""
+    privacy = result.privacy
+    if not privacy.signal:
+        return []
+    whose = "over all rounds" if privacy.is_trusted else "over all rounds and agents"
+    heads = ("Channel", "in one release", whose)
+    rows = [
+        tag(
+            "tr",
+            tag("th", channel, scope="row"),
+            *(tag("td", _ratio(value), class_="number") for value in (signal.one_release, signal.all_releases)),
+        )
+        for channel, signal in privacy.signal.items()
+    ]
+    table = tag("table", tag("thead", tag("tr", *(tag("th", h, scope="col") for h in heads))), tag("tbody", *rows))
+    said = (
+        "At most so many times the noise, as a norm, is what all records together add, if all of them agree. Most "
+        "records do not agree that well: a run may learn nothing at several times 1, and below 1 noise alone moves it. "
+        "The bound follows from sensitivities, counts and scales, and reads no record."
+    )
+    return [tag("h2", "Signal beside the noise"), tag("div", table, class_="wide"), tag("p", said, class_="small")]
+
+
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2g}" if value < 10.0 else f"{value:.0f}"
+
+
+def audit_section(result: RunResult) -> list[Html]:
+    """Nothing where the run was not audited."""
+    audit = result.audit
+    if not audit:
+        return []
+    shown, claimed = number(audit.get("shown")) or 0.0, number(audit.get("claimed"))
+    confidence = number(audit.get("confidence")) or 0.0
+    rows = [
+        ("claimed by the paper", "–" if claimed is None else epsilon_text(claimed)),
+        ("certified", epsilon_text(number(audit.get("certified")))),
+        ("shown by an attack", f"{at_least_text(shown)}, with confidence {100.0 * confidence:g} %"),
+    ]
+    body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
+    delta = delta_text(number(audit.get("delta")) or 0.0)
+    sentences = [str(s) for s in audit.get("sentences") or []]
+    return [
+        tag("h2", "Audit"),
+        tag(
+            "p",
+            f"ε at δ = {delta} of one replaced record, for an observer who sees {_who(str(audit.get('vantage')))}. "
+            f"Method: {_how(str(audit.get('method')), audit.get('runs'))}.",
+        ),
+        tag("div", tag("table", tag("tbody", *body)), class_="wide", tabindex="0"),
+        tag("ul", *(tag("li", sentence) for sentence in sentences)),
+    ]
+
+
+def _who(vantage: str) -> str:
+    kind, _, agent = vantage.partition(":")
+    words = {"everybody": "everything that is sent", "published": "what is published at the end"}
+    return words.get(vantage, f"what agent {agent} receives" if kind == "agent" else vantage)
+
+
+def _how(method: str, runs: object) -> str:
+    return "canaries in one run" if method == "one run" else f"{method}, {runs} runs of each of two worlds"

@@ -1,11 +1,18 @@
-"""Markup whose text is escaped by construction: markup is a type of its own (`Html`)."""
+"""Markup whose text is escaped by construction: markup is a type of its own (`Html`).
+
+The figures of the run folder, inlined with what each shows.
+
+One HTML file that loads nothing: its head, with the style of all pages, around given sections.
+"""
 
 from __future__ import annotations
 
+import base64
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from decentral_dp.errors import printable
@@ -55,3 +62,84 @@ def formula(text: str) -> Html:
     for sign, mark, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         marks += [tag("sub" if sign == "_" else "sup", mark.replace("-", "−")), rest]
     return tag("span", *marks, class_="formula")
+
+
+CAPTIONS = {
+    "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
+    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
+    "an average over the last values covers the few there are.",
+    "explained": "R² on held-out records by round: 1 is a perfect prediction, 0 (dotted) that of their mean label. "
+    "Line: mean over agents; band: worst to best agent.",
+    "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
+    "lowest to highest agent; dashed, if all places started at one value: where x started. Drawn from released "
+    "values alone.",
+    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
+    "zero at a stationary point.",
+    "primal": "The value that is minimised, by round.",
+    "gradient": "The norm of its gradient, by round.",
+    "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
+    "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
+    "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
+    "Lines that coincide are drawn as one, with all their names.",
+    "topology": "Who talks to whom. Places follow hop counts, or the graph's own coordinates. "
+    "Where agents differ in ε or in weight on neighbours, "
+    "colour tells.",
+}
+
+
+def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None) -> list[Html]:
+    """Those of the named figures that the folder has, side by side. captions: instead of the usual ones."""
+    stated, found = {**CAPTIONS, **(captions or {})}, []
+    for name in names:
+        path = folder / "plots" / f"{name}.png"
+        if path.exists():
+            found.append(figure(path.read_bytes(), stated[name]))
+    return [tag("div", *found, class_="figures")] if found else []
+
+
+def figure(png: bytes, caption: str, captioned: bool = True) -> Html:
+    """A picture within the page. captioned: whether its caption is printed below it, too."""
+    return tag("figure", image(png, alt=caption), *([tag("figcaption", caption)] if captioned else []))
+
+
+def image(png: bytes, **attributes: str) -> Html:
+    """A picture whose bytes stand in the markup. attributes: of `<img>`."""
+    data = base64.b64encode(png).decode("ascii")
+    return Html(tag("img", src=f"data:image/png;base64,{data}", **attributes).markup.removesuffix("</img>"))
+
+
+# Clicked, the head of a column sorts the rows: by the number that a cell carries, else by its text.
+_SORT = """
+document.querySelectorAll("table.sortable").forEach(t => t.querySelectorAll("thead th").forEach((th, k) => {
+  th.tabIndex = 0;
+  const sort = () => {
+    const up = th.getAttribute("aria-sort") !== "ascending", body = t.tBodies[0];
+    const key = r => { const c = r.cells[k], v = c.dataset.sort; return v === undefined ? c.textContent : Number(v); };
+    const worse = v => typeof v === "number" && Number.isNaN(v);
+    const order = (a, b) => worse(a) || worse(b) ? worse(a) - worse(b)
+      : (up ? 1 : -1) * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+    [...body.rows].sort((r, s) => order(key(r), key(s))).forEach(r => body.append(r));
+    t.querySelectorAll("thead th").forEach(h => h.removeAttribute("aria-sort"));
+    th.setAttribute("aria-sort", up ? "ascending" : "descending");
+  };
+  th.addEventListener("click", sort);
+  th.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
+}));
+"""
+
+
+def document(title: str, sections: Iterable[Part], sortable: bool = False) -> str:
+    """The text of a page. sortable: whether tables of the class "sortable" are sorted by a click on a column's head."""
+    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+    head = join(
+        [
+            Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html('<link rel="icon" href="data:,">'),
+            Html('<meta name="color-scheme" content="light dark">'),
+            tag("title", title),
+            tag("style", Html(style)),
+        ]
+    )
+    script = [tag("script", Html(_SORT))] if sortable else []
+    page = tag("html", tag("head", head), tag("body", tag("main", *sections), *script), lang="en")
+    return f"<!DOCTYPE html>\n{page.markup}\n"

@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.page import trusted_facts
+from decentral_dp.reporting.page import trusted
 from decentral_dp.reporting.page.markup import Html, Part, join, tag
-from decentral_dp.reporting.page.settings import schedules, settings_text
-from decentral_dp.reporting.setting_words import WORDS
-from decentral_dp.reporting.text import Json, article, capitalised, graph_noun, power_text, score_text, topology_name
+from decentral_dp.reporting.page.trusted import schedules, settings_text
+from decentral_dp.reporting.words import (
+    WORDS,
+    Json,
+    article,
+    capitalised,
+    graph_noun,
+    power_text,
+    score_text,
+    topology_name,
+)
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
 from decentral_dp.user_code import own_name
@@ -102,7 +110,7 @@ def _budget(result: RunResult) -> str:
 def _score(result: RunResult) -> str:
     before = " before it diverged" if result.has_diverged else ""
     if result.privacy.is_trusted:
-        return trusted_facts.score(result, before)
+        return trusted.score(result, before)
     kind = "upper" if result.tunes_x else "lower"
     accuracy, loss = result.metric("test_accuracy"), result.metric(f"{kind}_loss")
     if accuracy is not None:
@@ -127,7 +135,7 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     if claim is not None:
         tiles.append(("Claimed ε, not certified", epsilon_text(claim), "by the printed formula"))
     if result.privacy.is_trusted:
-        tiles += trusted_facts.score_tile(result, result.has_diverged)
+        tiles += trusted.score_tile(result, result.has_diverged)
     elif accuracy is not None:
         low, high = result.metric("test_accuracy_min"), result.metric("test_accuracy_max")
         spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
@@ -182,7 +190,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         network = f"a server, which asks {_agents(graph)}; the scenario's graph plays no part"
     stream, noisy = settings.get("stream"), privacy.is_noisy
     if result.privacy.is_trusted:
-        return [*_listed(trusted_facts.rows(result, scenario, "; ".join(counts))), *_own_words(scenario)]
+        return [*_listed(trusted.rows(result, scenario, "; ".join(counts))), *_own_words(scenario)]
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", f"x: {problem['p']}, y and z: {problem['q']}" if "p" in problem and "q" in problem else ""),

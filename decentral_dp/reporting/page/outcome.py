@@ -7,11 +7,10 @@ from pathlib import Path
 
 from decentral_dp.formatting import graph_text
 from decentral_dp.reporting.folder import published_x
-from decentral_dp.reporting.page import trusted, trusted_facts
-from decentral_dp.reporting.page.figures import figures
-from decentral_dp.reporting.page.markup import Html, Part, tag
-from decentral_dp.reporting.setting_words import WORDS
-from decentral_dp.reporting.text import article, capitalised, cut_text, power_text, score_text, topology_name
+from decentral_dp.reporting.page import trusted
+from decentral_dp.reporting.page import trusted as trusted_facts
+from decentral_dp.reporting.page.markup import Html, Part, figures, tag
+from decentral_dp.reporting.words import WORDS, article, capitalised, cut_text, power_text, score_text, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import number
 

@@ -6,16 +6,12 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.reporting.folder import read_scenario, scenario_text
-from decentral_dp.reporting.page.audit import audit_section
 from decentral_dp.reporting.page.budgets import budget_section
-from decentral_dp.reporting.page.document import document
-from decentral_dp.reporting.page.guarantee import guarantee_section
-from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.reporting.page.guarantee import audit_section, guarantee_section, signal_section, theorem_section
+from decentral_dp.reporting.page.markup import Html, document, tag
 from decentral_dp.reporting.page.opening import opening, what_was_run
 from decentral_dp.reporting.page.outcome import outcome_section, topology_section
-from decentral_dp.reporting.page.signal import signal_section
-from decentral_dp.reporting.page.theorem import theorem_section
-from decentral_dp.reporting.text import Json
+from decentral_dp.reporting.words import Json
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.user_code import own_name
 

@@ -11,10 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decentral_dp.reporting.plots.curves import accuracy, consensus, epsilon, explained, hypergradient, losses
-from decentral_dp.reporting.plots.drawing import Drawing, read_drawing
-from decentral_dp.reporting.plots.minimax import gradient, held_out, primal, shares
-from decentral_dp.reporting.plots.network_plots import topology
+from decentral_dp.reporting.plots.axes import Drawing, read_drawing
+from decentral_dp.reporting.plots.curves import (
+    accuracy,
+    consensus,
+    epsilon,
+    explained,
+    gradient,
+    held_out,
+    hypergradient,
+    losses,
+    primal,
+    shares,
+)
+from decentral_dp.reporting.plots.network import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
 from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure
 

@@ -8,10 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from decentral_dp.reporting.comparison_text import ComparisonTable, comparison_tables
-from decentral_dp.reporting.page.document import document
-from decentral_dp.reporting.page.figures import figure
-from decentral_dp.reporting.page.markup import Html, breakable, tag
-from decentral_dp.reporting.plots.comparison_plots import write_comparison_plot
+from decentral_dp.reporting.page.markup import Html, breakable, document, figure, tag
+from decentral_dp.reporting.plots.comparison import write_comparison_plot
 
 if TYPE_CHECKING:
     from decentral_dp.reporting.comparison import Comparison

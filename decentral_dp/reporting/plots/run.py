@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots import FIGURES, SIZE
-from decentral_dp.reporting.plots.drawing import Drawing
+from decentral_dp.reporting.plots.axes import Drawing
 from decentral_dp.reporting.plots.style import new_figure, package_style, save_png
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decentral_dp.reporting.comparison_text import described
-from decentral_dp.reporting.plots.axes import flat_axis, log_axis, value_axis
-from decentral_dp.reporting.plots.drawing import Curve, curve
+from decentral_dp.reporting.plots.axes import Curve, curve, flat_axis, log_axis, value_axis
 from decentral_dp.reporting.plots.style import (
     SERIES_COLOURS,
     Format,

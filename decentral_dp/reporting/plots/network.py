@@ -13,10 +13,9 @@ from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.axes import title
-from decentral_dp.reporting.plots.drawing import Drawing
+from decentral_dp.reporting.plots.axes import Drawing, title
 from decentral_dp.reporting.plots.style import BLUE, GREY
-from decentral_dp.reporting.text import Json, capitalised, topology_name
+from decentral_dp.reporting.words import Json, capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import number
 
