@@ -3,12 +3,11 @@
 from decentral_dp.data.dataset import Dataset, nearest
 from decentral_dp.data.images import COLLECTIONS
 from decentral_dp.data.loaders import DATASETS, FILED, load
-from decentral_dp.data.partition import PARTITIONS, partition
-from decentral_dp.data.roles import Split, held_out, split
+from decentral_dp.data.partition import PARTITIONS, Split, held_out, partition, split
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
 from decentral_dp.data.shards import Shards, make_shards
-from decentral_dp.data.simulated_trajectories import ENVIRONMENTS
 from decentral_dp.data.streams import Draw, Stream, draw_batch
+from decentral_dp.data.trajectories import ENVIRONMENTS
 
 __all__ = [
     "COLLECTIONS",

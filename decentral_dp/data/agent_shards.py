@@ -17,7 +17,7 @@ import numpy as np
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray
 from decentral_dp.data.libsvm import is_libsvm
 from decentral_dp.data.loaders import load
-from decentral_dp.data.roles import check_parts
+from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, ScaleSpec, declared_ranges, scale, scale_labels
 from decentral_dp.data.shard_manifest import Held, Manifest
 from decentral_dp.data.shards import Shards, bounded

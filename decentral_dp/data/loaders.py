@@ -13,10 +13,9 @@ from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
 from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_libsvm
 from decentral_dp.data.parquet_files import read_parquet
 from decentral_dp.data.record_files import read_csv, read_npz
-from decentral_dp.data.simulated_trajectories import ENVIRONMENTS, simulated
 from decentral_dp.data.stand_in import standing_in
 from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
-from decentral_dp.data.trajectories import read_trajectories
+from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError
 
 DATASETS: Mapping[str, str] = {

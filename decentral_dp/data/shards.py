@@ -10,10 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.data.construction import construct
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
-from decentral_dp.data.partition import DEAL_NOTE, FUNCTION_NOTE, deal, deals_by_label, partition
-from decentral_dp.data.roles import Roles, cut_roles, held_out, split, values_by_column
+from decentral_dp.data.partition import (
+    DEAL_NOTE,
+    FUNCTION_NOTE,
+    Roles,
+    cut_roles,
+    deal,
+    deals_by_label,
+    held_out,
+    partition,
+    split,
+    values_by_column,
+)
 from decentral_dp.data.scaling import (
     Normalisation,
     Normalised,
@@ -24,6 +33,7 @@ from decentral_dp.data.scaling import (
     scale_labels,
     shares_cut,
 )
+from decentral_dp.data.synthetic import construct
 from decentral_dp.errors import InputError
 
 

@@ -4,18 +4,43 @@ The first three are those of Chen & Wang (ICML 2024), Section 5.1 and Appendix A
 i = 1..m (here i = agent + 1). The paper prints the label as aᵀω + 0.1ε with a vector ε, which is
 neither a number nor a class; here ε is a standard normal number and the label is the sign, with one ω_true ~ N(0, I)
 for all agents.
+
+Other records made of a data set's own, by their labels: two classes of many, rare positives, few of some classes.
+
+    positive   these classes become class 1, all others class 0
+    share      all negative train records are kept, and ⌊share/(1 − share) · negatives⌋ of the positive ones, drawn at
+               random: MNIST with 0.1 and the positive digits 5 to 9 has 30596 + 3399 records (imbalanced data of
+               Zhang et al. 2025; MNIST-ST of Xu et al. 2025)
+    keep       of a class that it names so many train records are kept, the last ones in the file; of others all (with
+               100 for each of the classes 0 to 4: CIFAR10-ST of Xu et al. 2025)
+    tail       of the k-th of K classes, from 0, a share tail^(k/(K−1)) of its train records is kept, drawn at random,
+               rounded down (the papers name heavy tails without a rule; this is the usual one, of Cui et al. 2019)
+
+One of share, keep and tail at most; keep and tail count classes before `positive` joins them. Test records are held out
+first, and keep their classes as they are. What is drawn at random follows from the public seed.
+
+A construction reads the labels of all train records, and nothing protects that: its choice is taken as given, like a
+deal by label. The guarantee of a run is for the records that it keeps, whose number is public, within the given shards.
+For a replaced label of one record the following holds all the same: `positive` alone changes nothing about any other
+record; every record's role (train, validation, test) is cut by place beforehand; and what is drawn at random is the
+first of one public order of places, so that of the other records at most 2 are kept or left out by `keep` and `tail`,
+one of each class that the label leaves and joins, and at most 1 + ⌈share/(1 − share)⌉ by `share`, as one negative
+record takes share/(1 − share) positive ones with it. What `keep` declares is met exactly or refused; other counts are
+those that the rule gives on the records at hand. A refusal is said when records are
+loaded and before anything is released, like that of a malformed file; that of a certified run names no count of them.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, public_generator
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, label_key, nearest, public_generator
 from decentral_dp.errors import InputError
 
 # (generator, i = 1..m, records, d) → (records, d)
@@ -165,4 +190,178 @@ def _dataset(
         agent=owners.astype(np.int64),
         split=np.concatenate([np.tile(words, n_agents), test]),
         made_up=True,
+    )
+
+
+_THINNING = ("share", "keep", "tail")
+
+
+class Constructed(NamedTuple):
+    """dataset: with the new labels, and a note. train: which of the train records are kept, in file order."""
+
+    dataset: Dataset
+    train: IntArray
+
+
+def construct(
+    dataset: Dataset, table: Mapping[str, Any], train: IntArray, *, seed: int, certified: bool = False
+) -> Constructed:
+    """Make other records of these, as `table` says.
+
+    Args:
+        dataset: the records.
+        table: the keys positive, share, keep and tail, see above; a key that is None counts as left out.
+        train: indices of the records that are not held out, in file order.
+        seed: the public one, for what is drawn at random.
+        certified: whether refusals leave out every count of records; default no.
+
+    Returns:
+        The data set with its new labels and a note, and which of the train records are kept.
+
+    Raises:
+        InputError: first for what the declared classes already exclude, then for what the records do not have.
+    """
+    given = {key: value for key, value in table.items() if value is not None}
+    if not dataset.classes:
+        raise InputError(
+            f"problem.construction: it goes by classes, and the labels of {dataset.source!r} are numbers. Declare "
+            "classes, or leave it out."
+        )
+    thinning = [key for key in _THINNING if key in given]
+    if not given or len(thinning) > 1:
+        raise InputError(
+            f"problem.construction: got {' and '.join(thinning) or 'nothing'}, but one of positive, share, keep and "
+            "tail is wanted, or positive beside one of the others."
+        )
+    positive = _positive(dataset, given["positive"]) if "positive" in given else None
+    kept = train
+    if "keep" in given:
+        kept = _last(dataset, given["keep"], train, certified)
+    elif "tail" in given:
+        kept = _tail(dataset, float(given["tail"]), train, seed, certified)
+    if positive is not None:
+        labels = np.isin(dataset.labels, positive).astype(np.int64)
+        dataset = replace(dataset, labels=labels, classes=(0, 1))
+    if "share" in given:
+        kept = _rare(dataset, float(given["share"]), train, seed, certified)
+    return Constructed(replace(dataset, notes=(*dataset.notes, _note(given, kept.size, train.size))), kept)
+
+
+def _codes(dataset: Dataset, named: Sequence[Label], key: str) -> IntArray:
+    """Indices of classes that a table names, each once. Raises InputError."""
+    known = {label_key(label): k for k, label in enumerate(dataset.classes)}
+    for label in named:
+        if label_key(label) not in known:
+            hint = nearest(str(label), [str(label) for label in dataset.classes])
+            raise InputError(
+                f"problem.construction.{key}: {label!r} is no class of {dataset.source!r}; {hint}. Take one of these."
+            )
+    codes = [known[label_key(label)] for label in named]
+    if len(set(codes)) < len(codes):
+        twice = next(label for k, label in enumerate(named) if codes[k] in codes[:k])
+        raise InputError(f"problem.construction.{key}: {twice!r} is named more than once; name every class once.")
+    return np.array(codes, dtype=np.int64)
+
+
+def _positive(dataset: Dataset, named: Sequence[Label]) -> IntArray:
+    codes = _codes(dataset, named, "positive")
+    if not 0 < codes.size < len(dataset.classes):
+        which = "none" if codes.size == 0 else "all"
+        raise InputError(
+            f"problem.construction.positive: {which} of the {len(dataset.classes)} classes are positive, and one class "
+            "is left; name some of them, not all."
+        )
+    return codes
+
+
+def _last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certified: bool) -> IntArray:
+    names = list(keep)
+    codes = _codes(dataset, names, "keep")
+    if not names:
+        raise InputError("problem.construction.keep: it names no class; name one, or leave it out.")
+    of_all = dataset.labels[train]
+    parts = [train[~np.isin(of_all, codes)]]
+    for name, code in zip(names, codes, strict=True):
+        members = train[of_all == code]
+        if not 1 <= keep[name] <= members.size:
+            has = "does not have so many. Keep fewer" if certified else f"has {members.size}. Keep from 1 to so many"
+            raise InputError(
+                f"problem.construction.keep: {keep[name]} train records of class {name!r} are wanted, and "
+                f"{dataset.source!r} {has}."
+            )
+        parts.append(members[members.size - keep[name] :])
+    return np.sort(np.concatenate(parts))
+
+
+def _tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certified: bool) -> IntArray:
+    _check_share("tail", tail)
+    last, parts = len(dataset.classes) - 1, []
+    for k, label in enumerate(dataset.classes):
+        members = train[dataset.labels[train] == k]
+        count = _whole(members.size * tail ** (k / last))
+        if count < 1:
+            those = "" if certified else f"{members.size} "
+            raise InputError(
+                f"problem.construction.tail: {tail:g} leaves none of the {those}train records of class {label!r}. Give "
+                "a larger tail, or more records."
+            )
+        parts.append(_drawn(members, count, dataset.n, seed, k))
+    return np.sort(np.concatenate(parts))
+
+
+def _rare(dataset: Dataset, share: float, train: IntArray, seed: int, certified: bool) -> IntArray:
+    _check_share("share", share)
+    if len(dataset.classes) != 2:
+        raise InputError(
+            f"problem.construction.share: {dataset.source!r} has {len(dataset.classes)} classes, and a share is of one "
+            "of two. Say which are positive, for example positive = [5, 6, 7, 8, 9]."
+        )
+    labels = dataset.labels[train]
+    negatives, positives = train[labels == 0], train[labels == 1]
+    count = _whole(negatives.size * share / (1.0 - share))
+    if not 1 <= count <= positives.size:
+        if certified:
+            raise InputError(
+                f"problem.construction.share: {share:g} takes no positive train record, or more than "
+                f"{dataset.source!r} has. Give another share."
+            )
+        raise InputError(
+            f"problem.construction.share: {share:g} beside {negatives.size} negative train records takes {count} "
+            f"positive ones, and {dataset.source!r} has {positives.size}. Give a share that needs from 1 to so many."
+        )
+    return np.sort(np.concatenate([negatives, _drawn(positives, count, dataset.n, seed, 1)]))
+
+
+def _check_share(key: str, share: float) -> None:
+    if not 0.0 < share < 1.0:
+        raise InputError(f"problem.construction.{key}: got {share:g}, but a share above 0 and below 1 is wanted.")
+
+
+def _whole(count: float) -> int:
+    """Rounded down, but not for what float64 lost."""
+    return math.floor(round(count, 9))
+
+
+def _drawn(members: IntArray, count: int, n: int, seed: int, k: int) -> IntArray:
+    """The first of the members in a public order of all n places: whoever joins or leaves them moves no other."""
+    order = public_generator(seed, "construction", k).permutation(n)
+    return order[np.isin(order, members)][:count]
+
+
+def _note(given: Mapping[str, Any], kept: int, among: int) -> str:
+    said = []
+    if "positive" in given:
+        said.append(f"the classes {', '.join(str(label) for label in given['positive'])} are positive")
+    if "share" in given:
+        said.append(f"positive train records are kept to a share of {given['share']:g} of all")
+    if "keep" in given:
+        said.append(f"only the last are kept of class {', '.join(f'{k} ({n})' for k, n in given['keep'].items())}")
+    if "tail" in given:
+        said.append(f"classes are kept to shares that fall from 1 to {given['tail']:g}")
+    note = f"A construction made these records: {', and '.join(said)}."
+    if kept == among:
+        return note
+    return (
+        f"{note} It kept {kept} of {among} train records, and all held-out ones. It read the labels, and its choice is "
+        "taken as given: the guarantee is for the records that it kept, and not for the others."
     )

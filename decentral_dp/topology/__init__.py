@@ -21,9 +21,7 @@ import numpy as np
 from decentral_dp.errors import InputError
 from decentral_dp.topology.generators import GENERATORS, Generator, generate
 from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, require_connected
-from decentral_dp.topology.graph_files import find_named, names, read, title
-from decentral_dp.topology.links import numbering_note
-from decentral_dp.topology.networkx_graphs import read_networkx
+from decentral_dp.topology.graph_files import find_named, names, numbering_note, read, read_networkx, title
 from decentral_dp.topology.parameters import Parameter, unknown_key
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule, weigh
 

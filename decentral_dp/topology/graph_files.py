@@ -1,4 +1,8 @@
-"""Graphs in files: edge lists, the formats of `networkx_graphs`, and TOML files that name a generator or one of these.
+"""Links as a file or a networkx graph writes them, collected to a graph.
+
+Graphs of networkx, and the files that networkx reads as text: no format that could run code.
+
+Graphs in files: edge lists, the formats of `networkx_graphs`, and TOML files that name a generator or one of these.
 
 An edge list has one link a line: two agents, and at most a weight. Columns are separated by commas, semicolons, tabs
 or white space; `#` and `%` start a comment, and a first line such as `source,target` is a header.
@@ -21,18 +25,314 @@ attribute `weight`) is read only for weights = "file", and a note says where it 
 from __future__ import annotations
 
 import csv
+import io
+import json
+import math
 import re
 import tomllib
-from collections.abc import Mapping
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from decentral_dp.errors import InputError, quoted
+import numpy as np
+
+from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.regular import is_file, regular
 from decentral_dp.topology.generators import GENERATORS, generate
-from decentral_dp.topology.graph import Graph, unknown
-from decentral_dp.topology.links import Link, collect, finite, numbering
-from decentral_dp.topology.networkx_graphs import FORMATS, read_format
+from decentral_dp.topology.graph import Array, Graph, unknown
+from decentral_dp.user_code import USER_ERRORS, reason
+
+# A whole number as a file, or a networkx graph, may write it; of more digits it is a name like any other.
+_WHOLE = re.compile(r"([0-9]{1,18})(?:\.0)?")
+# So many nodes at most are listed with their numbers.
+_TOLD = 4
+
+
+class Link(NamedTuple):
+    """One link as written, with its place in the file for messages.
+
+    Args:
+        ends: names of the two agents.
+        weight: None where it is absent or not a number.
+        place: file and line, or link.
+    """
+
+    ends: tuple[str, str]
+    weight: float | None
+    place: str
+
+
+def finite(text: Any) -> float | None:
+    """Read a finite number; None for anything else.
+
+    Example:
+        >>> finite("0.5"), finite("x"), finite("inf")
+        (0.5, None, None)
+    """
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def are_numbers(names: Sequence[str]) -> bool:
+    """Whether every name is a whole number, and no two are the same one.
+
+    Example:
+        >>> are_numbers(["3", "1", "0"]), are_numbers(["a", "1"]), are_numbers(["1", "01"])
+        (True, False, False)
+    """
+    found = [_WHOLE.fullmatch(name) for name in names]
+    return None not in found and len({int(match[1]) for match in found if match}) == len(names)
+
+
+def numbering(names: Sequence[str]) -> list[int]:
+    """Place in `names` of agent 0, 1, …: the one rule by which nodes of every form of a graph become agents.
+
+    Names that are whole numbers are sorted by them, so that nodes 0 … m − 1 keep their numbers in whatever order they
+    were inserted or written; other names keep that order.
+
+    Example:
+        >>> numbering(["3", "1", "0", "2"]), numbering(["b", "a"])
+        ([2, 1, 3, 0], [0, 1])
+    """
+    places = range(len(names))
+    if not are_numbers(names):
+        return list(places)
+    return sorted(places, key=lambda k: int(names[k].removesuffix(".0")))
+
+
+def numbering_note(names: Sequence[str]) -> str:
+    """A sentence about which agent is which node; "" where the nodes are 0 … m − 1, so that there is nothing to say.
+
+    Example:
+        >>> numbering_note(["0", "1"]), numbering_note(["b", "a"])
+        ('', "agents are numbered in the order of the graph's nodes: 0 is b, 1 is a")
+    """
+    if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)):
+        return ""
+    told = [f"{k} is {name}" for k, name in enumerate(names)]
+    if len(told) > _TOLD:
+        told = [*told[: _TOLD - 1], "…", told[-1]]
+    return f"agents are numbered in the order of the graph's nodes: {', '.join(told)}"
+
+
+def collect(agents: list[str], links: list[Link]) -> Graph:
+    """Make a graph of links as written: loops are refused, parallel links merged with a note.
+
+    Args:
+        agents: their names, in order.
+        links: as written.
+
+    Raises:
+        InputError: a link of an agent to itself.
+    """
+    number = {agent: k for k, agent in enumerate(agents)}
+    weights: dict[tuple[int, int], float | None] = {}
+    parallel, wrong = 0, ""
+    for link in links:
+        a, b = sorted(number[agent] for agent in link.ends)
+        if a == b:
+            raise InputError(f"{link.place} links {link.ends[0]} to itself; remove it, W has its own diagonal.")
+        if (a, b) in weights:
+            parallel += 1
+            if link.weight != weights[a, b]:
+                # Which of two different weights is meant cannot be known: neither is, and "file" weights are refused.
+                wrong = wrong or f"{link.place} has another weight than before"
+                weights[a, b] = None
+        else:
+            weights[a, b] = link.weight
+            if link.weight is None or link.weight <= 0.0:
+                wrong = wrong or f"{link.place} has {'none' if link.weight is None else f'{link.weight:g}'}"
+    pairs = sorted(weights)
+    return Graph(
+        len(agents),
+        np.array(pairs, dtype=np.int64).reshape(-1, 2),
+        labels=tuple(map(printable, agents)),
+        given=None if wrong or not pairs else np.array([weights[p] for p in pairs], dtype=np.float64),
+        weighted=sum(link.weight is not None for link in links),
+        wrong_weight=wrong,
+        notes=(f"parallel links count once: {parallel} left out",) if parallel else (),
+    )
+
+
+COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
+# Coordinates place agents in a picture; farther out than this they place nobody.
+_FARTHEST = 1e9
+
+
+def _graphml(content: io.BytesIO) -> Any:
+    import networkx as nx
+
+    return nx.read_graphml(content, node_type=str)
+
+
+def _gml(content: io.BytesIO) -> Any:
+    import networkx as nx
+
+    # Its numbers are the format's own, those in which the nodes were written; but labels may be missing, or repeat.
+    graph = nx.read_gml(content, label=None)
+    label = {node: str(data["label"]) for node, data in graph.nodes(data=True) if "label" in data}
+    return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
+
+
+def _gexf(content: io.BytesIO) -> Any:
+    import networkx as nx
+
+    return nx.read_gexf(content, node_type=str)
+
+
+def _pajek(content: io.BytesIO) -> Any:
+    import networkx as nx
+
+    return nx.read_pajek(content)
+
+
+def _adjacency_list(content: io.BytesIO) -> Any:
+    import networkx as nx
+
+    return nx.read_adjlist(content)
+
+
+def _node_link(content: io.BytesIO) -> Any:
+    """What `networkx.node_link_data` writes, and D3 reads: "nodes", each with an id, and "edges" or "links"."""
+    import networkx as nx
+
+    data = json.loads(content.getvalue())
+    links = next((data[key] for key in ("edges", "links") if key in data), None) if isinstance(data, dict) else None
+    if not isinstance(links, list) or not isinstance(data.get("nodes"), list):
+        raise ValueError('wanted {"nodes": [{"id": …}, …], "edges": [{"source": …, "target": …}, …]}')
+    graph = nx.MultiDiGraph() if data.get("directed") else nx.MultiGraph()
+    for k, node in enumerate(data["nodes"]):
+        name = str(node.get("id", k))
+        if name in graph:
+            raise ValueError(f"two nodes have the id {quoted(name)}")
+        graph.add_node(name)
+        graph.nodes[name].update(node)
+    for link in links:
+        ends = [str(link[end]) for end in ("source", "target")]
+        lost = next((end for end in ends if end not in graph), None)
+        if lost is not None:
+            raise ValueError(f"a link has the end {quoted(lost)}, which is none of the nodes")
+        graph.add_edge(*ends, weight=link.get("weight"))
+    return graph
+
+
+# Ending → name of the format, and its reader.
+FORMATS: dict[str, tuple[str, Callable[[io.BytesIO], Any]]] = {
+    ".graphml": ("GraphML", _graphml),
+    ".gml": ("GML", _gml),
+    ".gexf": ("GEXF", _gexf),
+    ".net": ("Pajek", _pajek),
+    ".adjlist": ("an adjacency list", _adjacency_list),
+    ".json": ("node-link JSON", _node_link),
+}
+
+
+def read_format(path: Path, content: bytes) -> Graph:
+    """Read a file in one of `FORMATS`, which its ending names.
+
+    Raises:
+        InputError: it cannot be read, or what it holds is no graph of agents.
+    """
+    name, reader = FORMATS[path.suffix]
+    try:
+        with warnings.catch_warnings():
+            # It warns of attributes without a declared type, which are not needed.
+            warnings.simplefilter("ignore")
+            graph = reader(io.BytesIO(content))
+    except USER_ERRORS as error:
+        raise InputError(f"topology.file: {path} is not readable as {name} ({reason(error)}).") from error
+    return read_networkx(graph, f"topology.file: {path}")
+
+
+def write_graphml(
+    path: Path,
+    labels: Sequence[str],
+    links: Sequence[tuple[int, int]],
+    weights: Sequence[float] | None = None,
+    positions: Array | None = None,
+) -> None:
+    """Write a graph as GraphML, so that reading it gives the same agents in the same order, and the same weights.
+
+    Args:
+        path: of the file.
+        labels: names of the m agents.
+        links: pairs of agents.
+        weights: of each link; default none.
+        positions: (m, 2) for drawing; default none.
+    """
+    import networkx as nx
+
+    graph = nx.Graph()
+    for agent, label in enumerate(labels):
+        named = {} if label == str(agent) else {"label": label}
+        at = {} if positions is None else {"x": float(positions[agent, 0]), "y": float(positions[agent, 1])}
+        graph.add_node(str(agent), **named, **at)
+    for k, (a, b) in enumerate(links):
+        graph.add_edge(str(a), str(b), **({} if weights is None else {"weight": float(weights[k])}))
+    nx.write_graphml(graph, path)
+
+
+def read_networkx(graph: Any, place: str) -> Graph:
+    """Read a networkx graph, its attributes as those of a GraphML file.
+
+    Args:
+        graph: directed or undirected; a directed one needs every arc both ways.
+        place: begins the messages.
+
+    Returns:
+        The graph, its agents in the order of `links.numbering`; its labels are the nodes' names where labels repeat.
+
+    Raises:
+        InputError: no nodes, two of one name, an arc without its reverse, or an agent linked to itself.
+    """
+    if graph.number_of_nodes() == 0:
+        raise InputError(f"{place} has no nodes.")
+    listed = [(str(node), attributes) for node, attributes in graph.nodes(data=True)]
+    listed = [listed[k] for k in numbering([name for name, _ in listed])]
+    nodes = [name for name, _ in listed]
+    if len(set(nodes)) < len(nodes):
+        twice = next(name for name, there in Counter(nodes).items() if there > 1)
+        raise InputError(
+            f"{place} has two nodes that are both written {quoted(twice)}, so that no table could tell them apart; "
+            "rename one of them."
+        )
+    if graph.is_directed():
+        lonely = next(((a, b) for a, b in graph.edges() if not graph.has_edge(b, a)), None)
+        if lonely is not None:
+            raise InputError(
+                f"{place} is directed and has {lonely[0]} → {lonely[1]} but not the reverse, and gossip "
+                "needs every link both ways; add it, or make the graph undirected."
+            )
+        # Both arcs of a link are one link: an arc is dropped where its reverse has been seen.
+        order = {n: k for k, n in enumerate(nodes)}
+        kept = [(a, b, d) for a, b, d in graph.edges(data=True) if order[str(a)] <= order[str(b)]]
+    else:
+        kept = list(graph.edges(data=True))
+    links = [Link((str(a), str(b)), finite(data.get("weight")), f"{place}: link {a} – {b}") for a, b, data in kept]
+    attributes = [{str(k).lower(): v for k, v in data.items()} for _, data in listed]
+    shown = [str(a.get("label", a.get("name", n))) for n, a in zip(nodes, attributes, strict=True)]
+    # Labels that repeat name nobody; and a label that is another node's number would name the wrong one.
+    useless = len(set(shown)) < len(shown) or (are_numbers(shown) and are_numbers(nodes))
+    labels = nodes if useless else shown
+    return collect(nodes, links)._replace(labels=tuple(map(printable, labels)), positions=_coordinates(attributes))
+
+
+def _coordinates(attributes: list[dict[str, Any]]) -> Array | None:
+    """(m, 2) from the first pair of coordinates that every agent has; degrees are drawn with their true proportions."""
+    for pair in COORDINATES:
+        rows = [[finite(a.get(key)) for key in pair] for a in attributes]
+        if all(value is not None and abs(value) < _FARTHEST for row in rows for value in row):
+            points = np.array(rows, dtype=np.float64)
+            if pair != ("x", "y"):
+                points[:, 0] *= math.cos(math.radians(float(points[:, 1].mean())))
+            return points
+    return None
+
 
 EDGE_LISTS = (".edges", ".edgelist", ".txt", ".csv")
 HEADERS = {("source", "target"), ("from", "to"), ("agent", "neighbour"), ("node1", "node2")}

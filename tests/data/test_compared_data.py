@@ -15,8 +15,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.data import COLLECTIONS, fetch, images, load
+from decentral_dp.data.images import PUBLISHED
 from decentral_dp.data.libsvm import COLLECTED
-from decentral_dp.data.published_images import PUBLISHED
 from decentral_dp.errors import InputError
 
 LINES = "+1 1:0.5 3:-2\n-1 2:1e-3\n+1 3:7\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from decentral_dp import InputError, load
 from decentral_dp.data import Dataset, make_shards
 from decentral_dp.data import load as load_data
-from decentral_dp.data.construction import construct
+from decentral_dp.data.synthetic import construct
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.plan import problem_summary
 

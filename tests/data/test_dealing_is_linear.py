@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.data.dataset import Dataset
-from decentral_dp.data.partition import deal, partition
-from decentral_dp.data.roles import Roles
+from decentral_dp.data.partition import Roles, deal, partition
 
 
 def _dataset(owner: Any) -> Dataset:

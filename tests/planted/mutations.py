@@ -777,7 +777,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Graphs ---------------------------------------------------------------------------------------------------------
     Mutation(
         "nodes numbered as they were inserted",
-        "topology/links.py",
+        "topology/graph_files.py",
         "    if not are_numbers(names):\n",
         "    if names:\n",
         (

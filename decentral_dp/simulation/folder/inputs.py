@@ -30,7 +30,7 @@ from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graph import Graph
-from decentral_dp.topology.networkx_graphs import write_graphml
+from decentral_dp.topology.graph_files import write_graphml
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
 CODE, INPUTS, GRAPH = "code", "inputs", "topology.graphml"
