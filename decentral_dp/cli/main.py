@@ -12,10 +12,24 @@ from typing import Annotated
 
 import typer
 
-from decentral_dp.cli.adversary_commands import attack, audit, check, network
-from decentral_dp.cli.run_commands import compare, plan, report, resume, run
-from decentral_dp.cli.scenario_commands import list_, new, schema, shards, show
-from decentral_dp.cli.study_commands import experiment, study
+from decentral_dp.cli.commands import (
+    attack,
+    audit,
+    check,
+    compare,
+    experiment,
+    list_,
+    network,
+    new,
+    plan,
+    report,
+    resume,
+    run,
+    schema,
+    shards,
+    show,
+    study,
+)
 from decentral_dp.errors import InputError, Stopped, printable, readable
 
 app = typer.Typer(

@@ -1,23 +1,130 @@
-"""What the command line prints of a run: the progress bar, and the end."""
+"""The scores at the end of a run: of many agents, or of the one value that a trusted coordinator publishes.
+
+What the command line prints of a run: the progress bar, and the end.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import LiveBar
-from decentral_dp.cli.summary_scores import print_scores, print_values
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.words import cut_text
 from decentral_dp.simulation.events import RunEvent
 from decentral_dp.simulation.plan import console, guarantee, print_items, rounds_text, sentence
+from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.runner import Run
+
+UNRELEASED = "_unreleased"
+# Scores that the end of a run prints, in this order; then those that the problem adds.
+_SCORES = (
+    "test_auc",
+    "test_accuracy",
+    "test_f1",
+    "test_rmse",
+    "test_r2",
+    "test_loss",
+    "upper_loss",
+    "lower_loss",
+    "primal",
+    "gradient_norm",
+)
+_HIGHER_IS_BETTER = ("test_accuracy", "test_r2")
+_PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
+# What every run measures besides, for the report.
+_UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
+_ENDINGS = ("_min", "_max", "_last", "_unreleased")
+
+
+def print_scores(out: Console, result: RunResult) -> None:
+    metrics = result.metrics
+    if known := [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]:
+        out.print()
+        out.print(_scores(result.evaluated_on, "worst and best agent", known, metrics))
+        _print_beside(out, result)
+    if added := _added(metrics):
+        out.print()
+        out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
+    if known or added:
+        out.print(_PRIVATE)
+
+
+def print_values(out: Console, result: RunResult) -> None:
+    """Of a trusted coordinator, who publishes one value for all."""
+    metrics = result.metrics
+    # Where x alone is published, scores are those of a solution that nobody sees.
+    ending = UNRELEASED if not result.is_minimax and "upper_loss" not in metrics else ""
+    plain = {n.removesuffix(ending): _value(v) for n, v in metrics.items() if n.endswith(ending)}
+    known = [*(n for n in _SCORES if n in plain), *_added(plain)]
+    if known:
+        whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
+        out.print()
+        out.print(f"Scores of the {result.evaluated_on}, {whose}:")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name in known:
+            table.add_row(name, plain[name])
+        out.print(table)
+        _print_beside(out, result)
+        out.print(_PRIVATE)
+
+
+def _print_beside(out: Console, result: RunResult) -> None:
+    for guess, names in (("commonest class", ("test_accuracy",)), ("mean label", ("test_rmse", "test_r2"))):
+        if found := [f"{n} {_value(result.baselines[n])}" for n in names if n in result.baselines]:
+            out.print(f"Always the {guess}: {', '.join(found)}.")
+    if result.labels_cut:
+        out.print(
+            f"{result.labels_cut:.1%} of the labels lie outside problem.label_range and were cut, as scores know them."
+        )
+    if result.clipped:
+        shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
+        out.print(f"Records that a clip cuts at these values: {shares}.")
+    if told := cut_text(result.features_cut):
+        out.print(told)
+    for advice in (*result.clip_advice, *result.learning, result.unmeasured):
+        if advice:
+            out.print(advice)
+
+
+def _added(names: Iterable[str]) -> list[str]:
+    """The problem's own scores."""
+    return sorted(n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED))
+
+
+def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, float]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(what)
+    for column in ("mean", ends):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name in names:
+        low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
+        # Of these, accuracy and R² are better where they are higher; of a problem's own scores nothing is known.
+        first, last = (high, low) if name in _SCORES and name not in _HIGHER_IS_BETTER else (low, high)
+        table.add_row(name, _value(metrics[name]), f"{_value(first)}  {_value(last)}")
+    return table
+
+
+def _value(value: float) -> str:
+    if math.isnan(value) or math.isinf(value):
+        return "–" if math.isnan(value) else "∞"
+    if abs(value) >= 1e7:
+        return f"{value:.4g}"
+    # Four decimals of a loss; of an error in the label's unit no more digits than say something.
+    size = abs(value)
+    digits = 4 if size < 1e2 else 2 if size < 1e3 else 1 if size < 1e4 else 0
+    return f"{value:.{digits}f}"
+
 
 # Beyond so many coordinates x is not printed.
 _MOST_COORDINATES = 4

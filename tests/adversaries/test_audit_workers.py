@@ -12,7 +12,8 @@ import decentral_dp
 from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.adversaries.audit.runs import Workers, made
-from decentral_dp.cli import audit_command, study_commands
+from decentral_dp.cli import audit as audit_command
+from decentral_dp.cli import commands
 from decentral_dp.errors import InputError, Stopped
 
 FEW = ["algorithm.rounds=2"]
@@ -86,6 +87,6 @@ def test_what_no_other_process_can_do_is_refused() -> None:
 def test_the_study_of_audits_takes_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(audit_command, "audit_every", lambda *given: asked.append(given[-1]) or True)
-    study_commands.study("audits", out=tmp_path / "a", address="auto")
-    study_commands.study("audits", out=tmp_path / "b", jobs=2)
+    commands.study("audits", out=tmp_path / "a", address="auto")
+    commands.study("audits", out=tmp_path / "b", jobs=2)
     assert [asked[0].address, asked[1]] == ["auto", Workers(2, None)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.cli.catalogue import print_entry
+from decentral_dp.cli.describe import print_entry
 from decentral_dp.config.loading import assign, load, read_toml
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build

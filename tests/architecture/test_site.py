@@ -18,7 +18,7 @@ import pytest
 import typer
 import yaml
 
-from decentral_dp.cli.catalogue import registries
+from decentral_dp.cli.describe import registries
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.reproductions import name_of

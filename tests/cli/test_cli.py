@@ -23,8 +23,7 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.catalogue import registries
-from decentral_dp.cli.key_entries import key_entries, key_names
+from decentral_dp.cli.describe import key_entries, key_names, registries
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text

@@ -16,10 +16,8 @@ from sklearn.datasets import load_breast_cancer, load_wine
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.new_command import Wishes, carry_out, made, placeholders
-from decentral_dp.cli.new_questions import asked
-from decentral_dp.cli.new_text import parsed_classes, parsed_range
-from decentral_dp.cli.scenario_text import scenario_text, toml_value
+from decentral_dp.cli.new import Wishes, asked, carry_out, made, parsed_classes, parsed_range, placeholders
+from decentral_dp.cli.new_template import scenario_text, toml_value
 from decentral_dp.config.loading import load, shipped_folder
 from decentral_dp.errors import InputError
 

@@ -17,7 +17,7 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.cli.compare_command import carry_out
+from decentral_dp.cli.compare import carry_out
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare
 from decentral_dp.reporting.comparison_text import comparison_tables

@@ -17,7 +17,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp.cli import experiment_command
+from decentral_dp.cli import experiment as experiment_command
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.reproductions import EXPERIMENTS, instance, name_of, population, run, walks

@@ -77,12 +77,13 @@ def sentences_of(
     out = []
     if status == "broken":
         out.append(
-            f"Broken: two equal worlds are told apart ({_shown_words(bound.null)}), so nothing else here can be believed."
+            f"Broken: two equal worlds are told apart ({_shown_words(bound.null)}), so nothing else here can be "
+            "believed."
         )
     elif status == "refuted":
         out.append(
-            f"Refuted: {_shown_words(bound.epsilon)} {at}, and {epsilon_text(certified)} is certified. A bug, or a broken "
-            "guarantee."
+            f"Refuted: {_shown_words(bound.epsilon)} {at}, and {epsilon_text(certified)} is certified. A bug, or a "
+            "broken guarantee."
         )
     elif math.isinf(certified):
         out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")

@@ -469,7 +469,8 @@ def _how(job: Job, pair: Pair, why: str) -> str:
     return (
         f"Run {component_name(job)} for {job.rounds} rounds on features_here and labels_here, then on features_there "
         "and labels_there with the same releases (arrays release/participant/index/channel); agents hold the records "
-        f"that train/AGENT and validation/AGENT number. decentral_dp.adversaries.check.check.again does so. Found: {why}"
+        "that train/AGENT and validation/AGENT number. decentral_dp.adversaries.check.check.again does so. "
+        f"Found: {why}"
     )
 
 

@@ -30,7 +30,7 @@ def go_on(begun: Resumable, quiet: bool) -> bool:
 
 
 def _study(folder: Path, quiet: bool) -> bool:
-    from decentral_dp.cli.study_printing import Progress, print_findings
+    from decentral_dp.cli.study import Progress, print_findings
     from decentral_dp.studies.study import resume_study
 
     if quiet:
@@ -44,7 +44,7 @@ def _study(folder: Path, quiet: bool) -> bool:
 
 def _table(folder: Path, quiet: bool) -> bool:
     from decentral_dp.adversaries.resumed import resume_table
-    from decentral_dp.cli.audit_command import UNSOUND, print_table
+    from decentral_dp.cli.audit import UNSOUND, print_table
     from decentral_dp.cli.progress import ProgressBar
 
     if quiet:
@@ -60,8 +60,8 @@ def _table(folder: Path, quiet: bool) -> bool:
 def _file(out: Path, quiet: bool) -> bool:
     from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.adversaries.resumed import resume_file
-    from decentral_dp.cli.attack_command import print_inference
-    from decentral_dp.cli.audit_command import UNSOUND, print_audit
+    from decentral_dp.cli.attack import print_inference
+    from decentral_dp.cli.audit import UNSOUND, print_audit
     from decentral_dp.cli.progress import ProgressBar
 
     if quiet:

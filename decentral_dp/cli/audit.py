@@ -21,7 +21,7 @@ from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import HERE, Workers, check_workers
 from decentral_dp.adversaries.audit.tables import audit_table, can_go_on, write_table
 from decentral_dp.bounded import Array
-from decentral_dp.cli.attack_command import require_new
+from decentral_dp.cli.attack import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
@@ -30,7 +30,6 @@ from decentral_dp.simulation.result import as_written, read_result
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 # What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
 UNSOUND = ("refuted", "broken")

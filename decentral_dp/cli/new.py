@@ -1,28 +1,38 @@
-"""A new scenario from flags and answers. Of a CSV file the names of its columns are read, and no record."""
+"""A new scenario from flags and answers. Of a CSV file the names of its columns are read, and no record.
+
+Questions about a new scenario, to who sits at a terminal.
+
+What a user of `new` writes: ranges, and labels.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.new_problems import predicts_numbers, problem_of_classes, problem_of_numbers, require_solved
-from decentral_dp.cli.new_refusals import (
+from decentral_dp.cli.new_template import (
     AGENT,
     SPLIT,
+    WARNING,
+    predicts_numbers,
+    problem_of_classes,
+    problem_of_numbers,
     require_buildable,
     require_classes,
     require_columns,
     require_features,
+    require_solved,
+    scenario_text,
+    with_settings_that_learn,
 )
-from decentral_dp.cli.new_settings import WARNING, with_settings_that_learn
-from decentral_dp.cli.scenario_text import scenario_text
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.data import DATASETS, nearest
@@ -321,3 +331,112 @@ def _relative(path: Path, folder: Path) -> str:
 def first_named(columns: Sequence[str]) -> str:
     """The first of them."""
     return ", ".join(map(quoted, columns[:8])) + (" …" if len(columns) > 8 else "")
+
+
+# Ranges of more columns are filled in with an editor, not one by one.
+_MOST_ASKED = 20
+
+
+def asked(wishes: Wishes) -> Wishes:
+    """The wishes with answers where nothing is said; an empty answer is the usual value."""
+
+    def ask(question: str, usual: str = "") -> str:
+        return str(typer.prompt(question, default=usual, show_default=bool(usual))).strip()
+
+    if wishes.csv is None and wishes.data is None:
+        given = ask(f"CSV file of your records (empty: the bundled {DEFAULT_DATA} records)")
+        wishes = replace(wishes, csv=Path(given)) if given else replace(wishes, data=DEFAULT_DATA)
+    if wishes.csv is not None:
+        wishes = _asked_of_records(wishes, ask)
+    if wishes.algorithm is None:
+        wishes = replace(
+            wishes, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', DEFAULT_ALGORITHM)
+        )
+    if wishes.topology is None and not getattr(ALGORITHMS.get(str(wishes.algorithm)), "trusted", True):
+        wishes = replace(wishes, topology=ask("Graph of the agents", "ring"))
+    if wishes.agents is None:
+        wishes = replace(wishes, agents=int(typer.prompt("Agents", default=10, type=int)))
+    if wishes.epsilon is None:
+        wishes = replace(
+            wishes, epsilon=float(typer.prompt("ε of every agent, for the whole run", default=4.0, type=float))
+        )
+    return wishes
+
+
+def _asked_of_records(wishes: Wishes, ask: Any) -> Wishes:
+    columns = columns_of(wishes.csv or Path())
+    if wishes.label is None:
+        wishes = replace(wishes, label=ask(f"Label column, of {first_named(columns)}", columns[-1]))
+    if not wishes.classes and wishes.label_range is None:
+        wishes = _asked_of_labels(wishes, ask)
+    features = [name for name in features_of(columns, wishes.label) if name not in wishes.ranges]
+    ranges = dict(wishes.ranges)
+    for name in features if len(features) <= _MOST_ASKED else []:
+        given = ask(f"Public range of {name} as LOW:HIGH, from its meaning, not from the records (empty: later)")
+        if given:
+            ranges[name] = parsed_ends(given, name)
+    return replace(wishes, ranges=ranges)
+
+
+def _asked_of_labels(wishes: Wishes, ask: Any) -> Wishes:
+    if "ridge" in (wishes.problem or ""):
+        given = ask("Public range of the label as LOW:HIGH, from its meaning, not from the records (empty: later)")
+    else:
+        given = ask(
+            "Labels that there may be, separated by commas; or LOW:HIGH, the public range of a number to predict"
+        )
+    if ":" in given and "," not in given:
+        return replace(wishes, label_range=parsed_ends(given, "Range of the label"))
+    return replace(wishes, classes=parsed_classes(given))
+
+
+def parsed_range(text: str, columns: Sequence[str]) -> tuple[str, tuple[float, float]]:
+    """Read "column=low:high". Raises InputError for what is none, or for a column that is not there."""
+    name, equals, ends = text.rpartition("=")
+    if not equals:
+        raise InputError(f"--range: got {quoted(text)}, wanted COLUMN=LOW:HIGH, for example age=0:120.")
+    if name not in columns:
+        raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, columns)}.")
+    return name, parsed_ends(ends, f"--range {name}")
+
+
+def parsed_ranges(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Read every "column=low:high". Raises InputError, also for a column that is named twice."""
+    found: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, ends = parsed_range(text, columns)
+        if name in found:
+            raise InputError(f"--range: {quoted(name)} has two ranges. Give one of them.")
+        found[name] = ends
+    return found
+
+
+def parsed_ends(text: str, where: str) -> tuple[float, float]:
+    """Read "low:high". where: begins a refusal. Raises InputError."""
+    try:
+        low, high = (_number(part) for part in text.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not (low < high and math.isfinite(low) and math.isfinite(high)):
+        raise InputError(f"{where}: got {quoted(text)}, wanted LOW:HIGH, two numbers of which the first is smaller.")
+    return low, high
+
+
+def parsed_classes(text: str) -> list[Any]:
+    """Labels separated by commas; those that are numbers as numbers. Raises InputError for an empty one."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if "" in parts:
+        raise InputError(f"--classes: got {quoted(text)}, in which a label is empty. Write them as in no,yes.")
+    return [_label(part) for part in parts]
+
+
+def _number(text: str) -> float:
+    """A whole number stays one. Raises ValueError."""
+    return int(text) if text.strip().lstrip("+-").isdecimal() else float(text)
+
+
+def _label(text: str) -> Any:
+    try:
+        return _number(text)
+    except ValueError:
+        return text

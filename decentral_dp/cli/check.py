@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
-from decentral_dp.cli.attack_command import require_new
+from decentral_dp.cli.attack import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.checked_files import keep_label
 from decentral_dp.errors import InputError

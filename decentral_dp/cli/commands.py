@@ -1,0 +1,546 @@
+"""Arguments that several commands take.
+
+Commands on single runs: run, resume, plan, report, compare. Heavy imports wait.
+
+Commands on what scenarios are made of: list, show, new, shards, schema. Heavy imports wait.
+
+Commands that run many scenarios: study, experiment. Heavy imports wait.
+
+Commands that take an adversary's side: network, attack, audit, check. Heavy imports wait.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from decentral_dp.errors import InputError, printable, readable
+
+if TYPE_CHECKING:
+    from decentral_dp.simulation.runner import Run
+
+Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")
+]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Take a key or a table out before others are set, e.g. algorithm.z."),
+]
+
+
+class PictureFormat(StrEnum):
+    """What pictures can be written as."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+
+
+Log = Annotated[
+    str | None,
+    typer.Option(metavar="jsonl|FILE.jsonl", help="A JSON object a line of progress, on stderr or added to a file."),
+]
+
+
+def run(
+    scenario: Name,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; runs/NAME by default, with what --set changes.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
+    override: Set = None,
+    unset: Unset = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    forget_secret: Annotated[
+        bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
+    ] = False,
+    log: Log = None,
+) -> None:
+    """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
+
+    What may have been released is on record before it is. A run that is cut off goes on with "decentral-dp resume".
+    """
+    import json
+
+    from decentral_dp.cli.progress import ON_STDERR, opened
+    from decentral_dp.cli.run_names import run_name
+    from decentral_dp.cli.summary import Progress
+    from decentral_dp.config.loading import load
+    from decentral_dp.simulation import runner
+    from decentral_dp.simulation.events import Events
+    from decentral_dp.simulation.folder import layout
+
+    overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
+    loaded = load(scenario, overrides, unset=unset or ())
+    changed = [*(f"{key}=null" for key in unset or ()), *overrides]
+    with (
+        layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder,
+        opened(log) as logs,
+        Progress(quiet or log == ON_STDERR) as bar,
+    ):
+        finished = runner.run(loaded, out=folder, progress=Events([bar, *logs]), keep_secret=not forget_secret)
+        for one in logs:
+            one.ended(finished)
+    _end(finished, quiet)
+
+
+def _end(finished: Run, quiet: bool) -> None:
+    """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
+    from decentral_dp.cli.summary import print_run
+
+    if not quiet:
+        print_run(finished)
+    if finished.result.has_diverged:
+        if quiet:
+            typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
+        raise typer.Exit(1)
+
+
+def resume(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack."
+        ),
+    ],
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
+    ] = None,
+    charge_again: Annotated[
+        bool, typer.Option("--charge-again", help="Pay once more for what was in flight, after --forget-secret.")
+    ] = False,
+    log: Log = None,
+) -> None:
+    """Go on with what was interrupted, killed, or stopped by a full disk: a run, a study, an audit, an attack.
+
+    A run goes on from its last state on disk; finished cells of a study, and runs of an audit or attack, are kept. What
+    a run released after that state is released again with the same draws: the same values, and no second release.
+    Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
+    """
+    from decentral_dp.resumption.begun import Kind, begun_in
+    from decentral_dp.resumption.resume import refuse_for_others
+
+    begun = begun_in(folder)
+    if begun.kind is not Kind.RUN:
+        from decentral_dp.cli.resume import go_on
+
+        given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
+        refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
+        if not go_on(begun, quiet):
+            raise typer.Exit(1)
+        return
+
+    from decentral_dp.cli.progress import ON_STDERR, opened
+    from decentral_dp.cli.summary import Progress
+    from decentral_dp.simulation import plan as plan_text
+    from decentral_dp.simulation import runner
+    from decentral_dp.simulation.events import Events
+
+    with opened(log) as logs, Progress(quiet or log == ON_STDERR) as bar:
+        progress = Events([bar, *logs])
+        finished = runner.resume(
+            folder, progress=progress, rounds=rounds, priced=plan_text.print_plan, charge_again=charge_again
+        )
+        for one in logs:
+            one.ended(finished)
+    _end(finished, quiet)
+
+
+def plan(
+    scenario: Name,
+    override: Set = None,
+    unset: Unset = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="List every condition of the convergence theorem that fails."),
+    ] = False,
+) -> None:
+    """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
+    from decentral_dp.simulation import plan as plan_text
+    from decentral_dp.simulation import plan as plans
+
+    plan_text.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
+    """Draw the plots and the HTML page of a run folder again."""
+    from decentral_dp.files.regular import regular
+    from decentral_dp.reporting.page import write_report
+    from decentral_dp.reporting.plots import write_plots
+    from decentral_dp.simulation.result import as_written, require_complete
+
+    for name in ("result.json", "scenario.toml", "metrics.parquet", "ledger.parquet", "state.npz"):
+        regular(folder / name, "report")
+    require_complete(folder)
+    # Without one of these a page would say that nothing was measured, or released.
+    for name in ("result.json", "metrics.parquet", "ledger.parquet"):
+        if not (folder / name).is_file():
+            raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    # What a run writes can be drawn; what somebody has changed since need not be.
+    with as_written(folder, "report"):
+        # The page shows the PNGs.
+        write_plots(folder, ["png", *(f.value for f in formats or [])])
+        page = write_report(folder)
+    typer.echo(printable(str(page)))
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
+    formats: Annotated[
+        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+    ] = None,
+) -> None:
+    """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
+
+    A run that is not complete is shown as far as it goes.
+    """
+    from decentral_dp.cli import compare as inside
+
+    inside.carry_out(folders, out, [f.value for f in formats or []])
+
+
+class Listing(StrEnum):
+    """What `list` can list."""
+
+    algorithms = "algorithms"
+    problems = "problems"
+    topologies = "topologies"
+    scenarios = "scenarios"
+    studies = "studies"
+    experiments = "experiments"
+    data = "data"
+    weights = "weights"
+    mechanisms = "mechanisms"
+    partitions = "partitions"
+
+
+def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
+    """List what a scenario can name."""
+    from decentral_dp.cli.describe import print_list
+
+    print_list([what.value] if what else [w.value for w in Listing])
+
+
+Shown = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
+    ),
+]
+
+
+def show(name: Shown) -> None:
+    """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is.
+
+    `show measures` lists what a study can measure.
+    """
+    from decentral_dp.cli.describe import print_entry
+
+    print_entry(name)
+
+
+def new(
+    out: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your records: numbers, with one header line.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
+    classes: Annotated[str, typer.Option(help="All labels that there may be, e.g. no,yes.")] = "",
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable."),
+    ] = None,
+    label_range: Annotated[
+        str | None, typer.Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
+    problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="KIND", help="ldp_dsbo by default.")] = None,
+    topology: Annotated[str | None, typer.Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
+    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
+    out_option: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
+    ] = None,
+) -> None:
+    """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
+
+    Of a CSV file only the names of its columns are read. Labels and ranges are public facts that you declare: taken
+    from the records they would tell of them. What you do not give is a placeholder, and said.
+    """
+    from decentral_dp.cli import new as inside
+    from decentral_dp.cli.new import parsed_classes, parsed_ends, parsed_ranges
+
+    out = inside.one_file(out, out_option)
+    features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
+    wishes = inside.Wishes(
+        csv=csv,
+        data=data,
+        label=label,
+        classes=parsed_classes(classes),
+        ranges=parsed_ranges(ranges or [], features),
+        label_range=None if label_range is None else parsed_ends(label_range, "--label-range"),
+        agents=agents,
+        topology=topology,
+        problem=problem,
+        algorithm=algorithm,
+        rounds=rounds,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    if out is not None:
+        inside.require_new(out)
+    if sys.stdin.isatty():
+        from decentral_dp.cli.new import asked
+
+        wishes = asked(wishes)
+    inside.carry_out(out, wishes)
+
+
+def shards(
+    scenario: Name,
+    out: Annotated[Path, typer.Option(help="A new folder, for a file of each agent and a public manifest.")],
+    override: Set = None,
+) -> None:
+    """Write a gossip scenario's records as its agents would have them: a file each, and a public manifest.
+
+    A run of the scenario beside them reads every file where its agent runs, and the driver reads the manifest alone.
+    """
+    from decentral_dp.cli.shards import carry_out
+
+    carry_out(scenario, out, override or [])
+
+
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import json
+
+    from decentral_dp.config.schema import Scenario
+
+    typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
+
+
+# The study that audits every algorithm under every guarantee.
+AUDITS = "audits"
+
+
+def study(
+    study: Annotated[
+        str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
+    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario."),
+    ] = None,
+) -> None:
+    """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
+
+    Finished cells are kept: started again, or with "decentral-dp resume", a study goes on. A changed one, started
+    again, computes only what is new. Where decentral_dp or a file that the scenarios name has changed since, kept cells
+    are computed anew.
+    "python -m pydoc decentral_dp.studies" describes the file.
+    """
+    from decentral_dp.cli.study import Progress, print_findings
+    from decentral_dp.studies.schema import load_study
+    from decentral_dp.studies.study import conduct
+
+    if study == AUDITS:
+        return _study_audits(out, jobs, address, override)
+    loaded = load_study(study, override or [])
+    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
+    with Progress() as progress:
+        found = conduct(loaded, folder, jobs, address, progress)
+    print_findings(found)
+    if len(found.failed) == len(found.cells):
+        raise typer.Exit(1)
+
+
+def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
+    """The study of all audits, whose cells are no runs of one scenario."""
+    from decentral_dp.adversaries.audit.runs import Workers
+    from decentral_dp.cli.audit import audit_every
+    from decentral_dp.engines.task_pool import cores
+
+    if override:
+        raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
+    folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
+    if not audit_every(40, "everybody", 0.95, 0, folder, Workers(jobs or cores(), address)):
+        raise typer.Exit(1)
+
+
+def experiment(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
+) -> None:
+    """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
+    from decentral_dp.cli import experiment as inside
+
+    chosen = inside.chosen(names or [])
+    if out is not None:
+        inside.require_free(chosen, out)
+    findings = list(inside.carry_out(chosen, seed, quick, out))
+    if len(findings) > 1:
+        inside.print_summary(findings)
+
+
+def network(
+    scenario: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder for network.parquet and the figures.")] = None,
+    coalition: Annotated[
+        list[str] | None, typer.Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GRAPH",
+            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
+        ),
+    ] = None,
+    formats: Annotated[
+        list[PictureFormat] | None,
+        typer.Option("--format", help="Also as svg or pdf, beside png; repeatable."),
+    ] = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."
+        ),
+    ] = None,
+    override: Set = None,
+) -> None:
+    """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
+    from decentral_dp.cli import network as inside
+
+    inside.carry_out(
+        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
+    )
+
+
+def attack(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")
+    ] = 10,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+) -> None:
+    """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
+
+    The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
+    it is. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the
+    certificate allows.
+    """
+    from decentral_dp.adversaries.attack.attack import infer, write
+    from decentral_dp.cli import attack as inside
+    from decentral_dp.cli.progress import ProgressBar
+
+    with ProgressBar("runs", told=True) as progress:
+        found = infer(folders, runs, progress, out)
+    inside.print_inference(found)
+    if out is not None:
+        write(found, folders, out)
+        typer.echo(printable(str(out)))
+    if found.broken:
+        raise typer.Exit(1)
+
+
+def audit(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each of the two worlds, at least 20.")] = 200,
+    vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
+    confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Of the noise of these runs.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
+    ] = None,
+    override: Set = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then."),
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default this one, and with --all one per core.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
+    canaries: Annotated[
+        int | None, typer.Option(help="One run, in which so many records are canaries with a coin for a label.")
+    ] = None,
+    curve: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")
+    ] = None,
+) -> None:
+    """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
+
+    Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
+    is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
+    code 1 where more is shown than is certified, or where the audit itself is broken.
+    """
+    from decentral_dp.adversaries.audit.runs import Workers
+    from decentral_dp.cli import audit as inside
+    from decentral_dp.engines.task_pool import cores
+
+    if every == (scenario is not None):
+        raise InputError("audit: give a scenario or a run folder, or --all without either.")
+    if scenario is None:
+        if override:
+            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
+        sound = inside.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
+    else:
+        workers = Workers(jobs or 1, address)
+        given = (scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
+        sound = inside.audit_one(*given, workers)
+    if not sound:
+        raise typer.Exit(1)
+
+
+def check(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE_OR_KIND",
+            help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
+        ),
+    ],
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
+    again: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Try only the pair of such a file, once more.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
+    ] = None,
+) -> None:
+    """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
+
+    What passes is checked, never proved. Exit code 1 where a check fails.
+    """
+    from decentral_dp.cli import check as inside
+
+    if not inside.carry_out(what, pairs, seed, out, again, rounds):
+        raise typer.Exit(1)
