@@ -1,6 +1,8 @@
-"""Arguments that several commands take.
+"""The commands with their options. Heavy imports wait until a command is carried out.
 
 Commands on single runs: run, resume, plan, report, compare. Heavy imports wait.
+
+Arguments that several commands take.
 
 Commands on what scenarios are made of: list, show, new, shards, schema. Heavy imports wait.
 

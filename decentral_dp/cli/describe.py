@@ -1,6 +1,8 @@
-"""What a scenario can name, as `list` and `show` print it.
+"""The commands `list` and `show`: what there is, and what each key means.
 
 The entries of single keys of scenarios and studies, as `show` prints them: meaning, unit, default, who reads it.
+
+What a scenario can name, as `list` and `show` print it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A new scenario from flags and answers. Of a CSV file the names of its columns are read, and no record.
-
-Questions about a new scenario, to who sits at a terminal.
+"""The command `new`: a scenario file from a few answers.
 
 What a user of `new` writes: ranges, and labels.
+
+A new scenario from flags and answers. Of a CSV file the names of its columns are read, and no record.
+
+Questions about a new scenario, to who sits at a terminal.
 """
 
 from __future__ import annotations

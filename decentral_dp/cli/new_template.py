@@ -1,10 +1,10 @@
-"""Which problem a new scenario has: one for the labels that there are, and for the algorithm.
+"""A scenario as a file that explains itself: every key below what it means.
+
+Which problem a new scenario has: one for the labels that there are, and for the algorithm.
 
 What no scenario is written for: labels, columns and files that cannot be meant. No record is read.
 
 Steps, start and tail average of a new scenario, from the public smoothness of its problem. No record is read.
-
-A scenario as a file that explains itself: every key below what it means.
 """
 
 from __future__ import annotations

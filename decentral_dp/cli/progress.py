@@ -1,4 +1,6 @@
-"""A bar that counts, for commands that do one thing many times.
+"""Progress of commands: a bar, and lines of JSON (`--log`).
+
+A bar that counts, for commands that do one thing many times.
 
 `--log`: one JSON object a line for every event of a run, on stderr or in a file.
 """

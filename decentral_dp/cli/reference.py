@@ -1,8 +1,8 @@
-"""The reference of all registered algorithms, written from their fields and entries.
+"""The reference pages of docs/reference, from the fields: `python -m decentral_dp.cli.reference` writes them.
+
+The reference of all registered algorithms, written from their fields and entries.
 
 python -m decentral_dp.cli.reference
-
-The reference pages of docs/reference, from the fields: `python -m decentral_dp.cli.reference` writes them.
 """
 
 from __future__ import annotations

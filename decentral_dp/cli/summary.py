@@ -1,6 +1,6 @@
-"""The scores at the end of a run: of many agents, or of the one value that a trusted coordinator publishes.
+"""What the command line prints of a run: the progress bar, and the end.
 
-What the command line prints of a run: the progress bar, and the end.
+The scores at the end of a run: of many agents, or of the one value that a trusted coordinator publishes.
 """
 
 from __future__ import annotations

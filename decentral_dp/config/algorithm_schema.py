@@ -1,6 +1,6 @@
-"""From the fields of algorithms to the keys of the [algorithm] table: types and bounds for pydantic, descriptions.
+"""The [algorithm] table of a scenario: keys of every algorithm, and those that the algorithms declare.
 
-The [algorithm] table of a scenario: keys of every algorithm, and those that the algorithms declare.
+From the fields of algorithms to the keys of the [algorithm] table: types and bounds for pydantic, descriptions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Problems, objectives, topologies, data sets and partitions of the user's own, as a scenario names them.
+"""Components from outside the package: files, entry points and objects, looked up and tried at the door.
+
+Functions of the user's own: a graph, the records of a data set, and who holds which record.
+
+Problems, objectives, topologies, data sets and partitions of the user's own, as a scenario names them.
 
     problem.kind      = "my_problem.py:Mine"      a class: see `problems.recordwise` and `problems.minimax.
                                                   recordwise_objective`; its dataclass fields are keys of [problem]
@@ -8,8 +12,6 @@
     problem.partition = "my_split.py:deal"        deal(labels, agents, …) → the agent of each record
 
 By the name of an entry point of an installed package, and as a Python object to `run`, they are taken just so.
-
-Functions of the user's own: a graph, the records of a data set, and who holds which record.
 """
 
 from __future__ import annotations

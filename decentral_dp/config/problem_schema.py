@@ -1,6 +1,6 @@
-"""Tables of a scenario's [problem] that say which records there are, and which agent holds them.
+"""The [problem] table of a scenario: what is optimised, over which records.
 
-The [problem] table of a scenario: what is optimised, over which records.
+Tables of a scenario's [problem] that say which records there are, and which agent holds them.
 """
 
 from __future__ import annotations

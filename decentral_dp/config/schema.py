@@ -1,6 +1,6 @@
-"""The table [run] of a scenario: where it runs, and what is evaluated and kept.
+"""The tables of a scenario and what each key may be. Unknown keys are refused, and nothing is converted silently.
 
-The tables of a scenario and what each key may be. Unknown keys are refused, and nothing is converted silently.
+The table [run] of a scenario: where it runs, and what is evaluated and kept.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a family of problems offers: constants that hold for all its records, and the ball of its minimisers.
-
-Families of one problem each: groups with weights, means in closed form; and constants that a user declares.
-
-Problems whose constants are theorems, for records that the public projection brought into ‖a‖₂ ≤ R and |b| ≤ B.
+"""Problems whose constants are theorems, for records that the public projection brought into ‖a‖₂ ≤ R and |b| ≤ B.
 
 `family_of(problem, R, B)` finds the family; `constants(low, high, record_mass)` are those of `ProblemConstants`, for
 all x of a box and all y of the ball around `centre(x)` that holds the minimisers: of g for record_mass = 1, and of g +
 f/λ, which lie farther out, for mass = 1 + 1/λ. At a public x, low = high = x.
+
+What a family of problems offers: constants that hold for all its records, and the ball of its minimisers.
+
+Families of one problem each: groups with weights, means in closed form; and constants that a user declares.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Where publishers offer the files of images, and the SHA-256 of each as libraries that fetch them state it.
-
-MNIST and Fashion-MNIST (IDX files) and CIFAR-10 (its binary version), from local files or verified URLs.
+"""MNIST and Fashion-MNIST (IDX files) and CIFAR-10 (its binary version), from local files or verified URLs.
 
 Formats: Y. LeCun, C. Cortes and C. Burges, "The MNIST database of handwritten digits" (IDX: a magic number and the
 sizes, big-endian, then bytes); A. Krizhevsky, "The CIFAR-10 dataset" (records of one label and 3072 bytes: the red, the
 green and the blue plane, each row by row). Nothing is unpickled and nothing is unpacked to disk.
 
 Pixels are bytes times the declared constant 1/255: every possible record is in [0, 1]^d. The classes are 0..9.
+
+Where publishers offer the files of images, and the SHA-256 of each as libraries that fetch them state it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a record is for: testing, training or validation, by the seed, its place, or a column of the data.
-
-No label is read here, no split is stratified, and the indices of every part are in file order.
-
-Who holds which record: test set, shards of the agents, and their train and validation parts.
+"""Who holds which record: test set, shards of the agents, and their train and validation parts.
 
 Everything here depends on the seed and on what is public: counts, the declared columns, and, where records are dealt
 by label, the labels. Nothing here reads a feature, no split is stratified, and the indices of every part are in file
@@ -24,6 +20,10 @@ replaced label L → L' the following holds all the same, and is tested:
   number n. One record less moves the cut ⌊S_j·n + 1/2⌋ by 0 or 1 and later records by 1, so that no more than one
   record crosses it; one record more likewise; and L and L' are two classes of m − 1 cuts each.
 - A function is asked once, and where its answer puts the others is its own affair.
+
+What a record is for: testing, training or validation, by the seed, its place, or a column of the data.
+
+No label is read here, no split is stratified, and the indices of every part are in file order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Unclipped means over pooled records, and the objective that a coordinator solves with them.
-
-Means run over chunks, so that what float64 loses in them is known beforehand and hardly grows with the number of
-records. Nothing is clipped: the constants of a family bound every record that the public projection lets through.
-
-Deterministic solves over pooled records, with accuracies that are fixed before any record is seen.
+"""Deterministic solves over pooled records, with accuracies that are fixed before any record is seen.
 
     minimise h(y) = G(x, y) [+ F(x, y)/λ]         ‖y − y_h‖ ≤ a       whatever the records
     solve ∇²_yy G(x, y) v = b                     ‖v − v*‖ ≤ τ        whatever the records
@@ -26,6 +21,11 @@ else makes Richardson's step r/b, which surely shrinks it by 1 − μ/b: no floa
 
 Projection onto the ball that holds every minimiser moves no point away from it: results are clamped, and what is not
 finite, which these bounds exclude, becomes the centre, so that nothing raises or goes out of bounds on any values.
+
+Unclipped means over pooled records, and the objective that a coordinator solves with them.
+
+Means run over chunks, so that what float64 loses in them is known beforehand and hardly grows with the number of
+records. Nothing is clipped: the constants of a family bound every record that the public projection lets through.
 """
 
 from __future__ import annotations

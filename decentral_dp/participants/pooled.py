@@ -1,11 +1,11 @@
-"""What solves over pooled records cost one record: public numbers, from constants and counts alone.
-
-The coordinator's door to all agents' records: solutions, implicit gradients and scores, each with its price.
+"""The coordinator's door to all agents' records: solutions, implicit gradients and scores, each with its price.
 
 What leaves as `Bounded` carries its sensitivity. What leaves as a plain array (`scores`, `gradient`, …) is for a
 mechanism that draws x itself, such as an exponential one, and must not be released otherwise; its prices are those of
 `bounds`. Every value is a fixed function of the records and of public arguments: solves start at the public centre of
 the ball of minimisers, or along a public path, never where the records led before.
+
+What solves over pooled records cost one record: public numbers, from constants and counts alone.
 """
 
 from __future__ import annotations

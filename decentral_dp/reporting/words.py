@@ -1,8 +1,10 @@
-"""Numbers and names as the page and the figures print them. Every ε is rounded up.
-
-Words for measured names, as figures and tables print them.
+"""Words and numbers of pages and figures.
 
 What the page and the figures say differently by setting: agents among themselves, or with a trusted coordinator.
+
+Numbers and names as the page and the figures print them. Every ε is rounded up.
+
+Words for measured names, as figures and tables print them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Whether a run learned little, and what to change: from its metrics, so in the simulator's view.
+"""Advice after a run: it learned little, or clips cut many records.
+
+Which share of records a clip cuts, at the values where a run ended: in the simulator's view, from private data.
+
+A record is cut on a channel where a term that feeds it, unclipped, is longer than the clip. A clip that cuts nearly all
+leaves of every record its direction alone, which is what happens to features that were never scaled.
+
+Whether a run learned little, and what to change: from its metrics, so in the simulator's view.
 
 Four signs, each of which says something else:
 
@@ -9,11 +16,6 @@ Four signs, each of which says something else:
     x       what is tuned hardly moved from its start
 
 None says whether noise is the cause. That is known only of the same run without noise, on public or made-up records.
-
-Which share of records a clip cuts, at the values where a run ended: in the simulator's view, from private data.
-
-A record is cut on a channel where a term that feeds it, unclipped, is longer than the clip. A clip that cuts nearly all
-leaves of every record its direction alone, which is what happens to features that were never scaled.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a run tells of itself while it goes: one stream of events, for a bar, lines of text, or a log.
-
-`run.log`: what a run tells of itself, for TensorBoard and MLflow. Both are fed from the events of `--log`.
+"""`run.log`: what a run tells of itself, for TensorBoard and MLflow. Both are fed from the events of `--log`.
 
 Of every evaluation the loss, ε spent so far and the rounds a second, by round. TensorBoard's files are in the folder
 `tensorboard` of the run; MLflow gets a run of its own, wherever MLFLOW_TRACKING_URI says. The loss reads records, and
 no budget covers it: such a log is to be kept as the records are.
+
+What a run tells of itself while it goes: one stream of events, for a bar, lines of text, or a log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which rounds are evaluated, and the ε that is spent by then.
+"""The numbers of a run that has ended, as `result.json` has them.
 
-The numbers of a run that has ended, as `result.json` has them.
+Which rounds are evaluated, and the ε that is spent by then.
 """
 
 from __future__ import annotations

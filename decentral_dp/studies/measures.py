@@ -1,4 +1,6 @@
-"""The names of what cells measure, so that a misspelled one is refused before anything is run.
+"""The measures of a study's cells: their names, and what they mean.
+
+The names of what cells measure, so that a misspelled one is refused before anything is run.
 
 What every measured name of a study means, as `show measures` and the reference print it.
 """

@@ -1,6 +1,8 @@
-"""The page of a study: one file with its tables, which can be sorted, its pictures, and what it says of its claims.
+"""The page of a study, and its view in a notebook.
 
 What notebooks show of a study: how many cells failed, its claims, its means, and its pictures.
+
+The page of a study: one file with its tables, which can be sorted, its pictures, and what it says of its claims.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the pictures of a study say of cells that failed, and of how many cells their means are over.
+"""Pictures of a study: means with their confidence intervals over the values of an axis, a measured name, or rounds.
+
+What the pictures of a study say of cells that failed, and of how many cells their means are over.
 
 Below the pictures of a study: what colours and dashes mean, and what the means are over.
-
-Pictures of a study: means with their confidence intervals over the values of an axis, a measured name, or rounds.
 """
 
 from __future__ import annotations

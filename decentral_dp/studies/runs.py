@@ -1,10 +1,12 @@
-"""One cell: its key, what is computed for it, and the file that keeps it.
+"""Cells of a study: each is a run or a plan, computed alone or in parallel.
+
+Cells in parallel, each kept in its file when it is done.
+
+One cell: its key, what is computed for it, and the file that keeps it.
 
 A file is written whole or not at all, and carries the digest of its content: what was interrupted or damaged is
 computed again. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files differ in the last two where
 the files that its scenario names, or this package, changed in between. That of the files is keyed by the folder's salt.
-
-Cells in parallel, each kept in its file when it is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a study comes to: tables of all cells and of means, verdicts, and gains.
+"""Studies: grids of runs, their findings, and how an interrupted one goes on.
+
+Going on with a study by its folder.
+
+What a study comes to: tables of all cells and of means, verdicts, and gains.
 
 Kept cells of an earlier state of the package, or of the files that the scenarios name.
 
@@ -7,8 +11,6 @@ is removed once the cell that takes its place is kept. Cells of other settings s
 them again.
 
 Performing a study: what is done already is read, the rest is computed, and tables, pictures and verdicts written.
-
-Going on with a study by its folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The tables of a study: every measured value, and means with confidence intervals over the seeds.
+"""The tables of a study.
 
 The table of a study in words: one row per combination, with how many of its cells ended ok, and its means.
 
 Printed on the terminal and on the page, and written as Markdown and LaTeX.
+
+The tables of a study: every measured value, and means with confidence intervals over the seeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Words for numbers called ε: certified, provable or neither, and at which δ.
+"""Words for the axes and the legend of a study's pictures.
+
+Words for numbers called ε: certified, provable or neither, and at which δ.
 
 The cells are a table with the columns guarantee, mechanism and delta (see `table.cell_table`).
-
-Words for the axes and the legend of a study's pictures.
 """
 
 from __future__ import annotations

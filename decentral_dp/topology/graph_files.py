@@ -1,8 +1,4 @@
-"""Links as a file or a networkx graph writes them, collected to a graph.
-
-Graphs of networkx, and the files that networkx reads as text: no format that could run code.
-
-Graphs in files: edge lists, the formats of `networkx_graphs`, and TOML files that name a generator or one of these.
+"""Graphs in files: edge lists, the formats of `networkx_graphs`, and TOML files that name a generator or one of these.
 
 An edge list has one link a line: two agents, and at most a weight. Columns are separated by commas, semicolons, tabs
 or white space; `#` and `%` start a comment, and a first line such as `source,target` is a header.
@@ -20,6 +16,10 @@ A TOML file describes one network:
 Gossip needs every link both ways, so a directed graph is taken only if every arc has its reverse. Parallel links count
 once, and a note says so. An agent linked to itself is refused. A third column of an edge list (elsewhere the edge
 attribute `weight`) is read only for weights = "file", and a note says where it is not used.
+
+Links as a file or a networkx graph writes them, collected to a graph.
+
+Graphs of networkx, and the files that networkx reads as text: no format that could run code.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from decentral_dp.cli.describe import key_entries, key_names, registries
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.simulation.folder import layout
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.studies.measures import names_of, plain_name
 
@@ -598,7 +599,7 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez_compressed", full)
+        patch.setattr(layout, "_write_arrays", full)
         said = command("run", MAIN, "--out", "deep/a", *SMALL)
     assert said.code == 1
     assert said.err.count("\n") == 1

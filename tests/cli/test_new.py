@@ -524,7 +524,7 @@ def test_values_are_written_as_they_are_read(value: Any) -> None:
 
 def test_the_picture_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
     carry_out(tmp_path / "new.toml", MINE)
-    run = decentral_dp.run(load(tmp_path / "new.toml", ["algorithm.rounds=2"]))
+    run = decentral_dp.run(load(tmp_path / "new.toml", ["algorithm.rounds=2", "algorithm.x.scale=1e4"]))
     assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
     (axes,) = run.plot.upper_variable().figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]

@@ -1,10 +1,12 @@
-"""Runs of one scenario, as many as an interval needs, and what their AUCs say beside a ceiling.
+"""Membership inference against runs of one scenario: repetitions, verdicts, and the sentences and file of their result.
+
+What an attack on runs found: its sentences, and the file with all numbers.
+
+Runs of one scenario, as many as an interval needs, and what their AUCs say beside a ceiling.
 
 One run's AUC moves with its noise, and with who happened to be held out: pairs of one run share both, and a thousand of
 them are no thousand observations. So the scenario is repeated with fresh noise and another split, and the interval is
 Student's over runs.
-
-What an attack on runs found: its sentences, and the file with all numbers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What an audit found, and sentences about it.
-
-Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
+"""Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
 
 `neighbouring_worlds` finds two worlds that differ in one record, `transcripts` what is seen of a run in either,
 `likelihoods` and `distinguishing_bounds` what that shows. Every audit plays against itself as well: between two equal
 worlds nothing must be shown.
+
+What an audit found, and sentences about it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""ε(δ) from the laws of privacy losses, rounded toward less: what releases show at the least.
+"""Laws of random choices, as probabilities of finitely many points: what an observer who knows all records computes.
+
+ε(δ) from the laws of privacy losses, rounded toward less: what releases show at the least.
 
 The losses of independent releases add up. Each is rounded down to one grid, their sum is found by Fourier transforms,
 and whatever is cut off is taken for nothing, so that δ(ε) is never overstated.
-
-Laws of random choices, as probabilities of finitely many points: what an observer who knows all records computes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Bounds on the number of right guesses in one run, under (ε, δ) and under any trade-off curve.
+"""Auditing in a single training: many canaries at once, whose labels are coins that the published model may betray.
+
+m records are replaced by canaries: invented rows with one of two labels, by a fair coin each. After one run an attacker
+guesses the coins of the r canaries whose two losses are farthest apart. How many may be right follows from what one
+replaced record may cost, for the coins are independent, and any of them alone is one replaced record
+(`one_run_bounds`). Where all releases are Gaussian and read every record, that is a curve G_μ, and the largest μ that
+is refuted is turned to ε at δ. Elsewhere it is (ε, δ) alone.
+
+Bounds on the number of right guesses in one run, under (ε, δ) and under any trade-off curve.
 
 m fair coins are tossed, and each decides one record. A mechanism runs once. From its output alone an attacker guesses r
 of the coins, of its own choice; V of these guesses are right. How large V may be follows from the guarantee of a single
@@ -39,14 +47,6 @@ Else w_{c−1} = G(h_c) here, and at least that there, which says (r − c + 1)�
 and A_{c−1} = A_c + D_{c−1} ≥ 0. ∎
 
 So P(V ≥ v) ≥ τ is impossible where the masses of that law add up to more than 1.
-
-Auditing in a single training: many canaries at once, whose labels are coins that the published model may betray.
-
-m records are replaced by canaries: invented rows with one of two labels, by a fair coin each. After one run an attacker
-guesses the coins of the r canaries whose two losses are farthest apart. How many may be right follows from what one
-replaced record may cost, for the coins are independent, and any of them alone is one replaced record
-(`one_run_bounds`). Where all releases are Gaussian and read every record, that is a curve G_μ, and the largest μ that
-is refuted is turned to ε at δ. Elsewhere it is (ε, δ) alone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How a run is scored: larger where the first of two worlds is likelier.
-
-The runs of an audit's game: here, in processes of this machine, or as Ray tasks.
+"""The runs of an audit's game: here, in processes of this machine, or as Ray tasks.
 
 Every run has coins of its own, which follow from the audit's seed and the number of the run, so that it does not matter
 where a run is made, nor in which order. Another process is told the scenario and the settings. It builds the job,
 searches the two worlds and learns the score by itself, from the same seed.
+
+How a run is scored: larger where the first of two worlds is likelier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Whether one record is in the samples that a run draws, prescribed: what the hidden coin of that record leads to.
+"""Transcripts: what a run lets out, what was released before noise, and what another world would have released.
+
+`observe` runs a job and keeps every message. `replay` runs the releasing participant once more, on other records, and
+prescribes what it says: its queries are what it would have released in that world, had the public seen the same. In
+gossip that participant is one agent, the victim, since all others only react to what it says; else the coordinator.
+Of a random choice, what is replayed is the law that it is drawn from. Where samples are drawn, a replay may prescribe
+whether the victim's record is in them (`memberships`).
+
+Whether one record is in the samples that a run draws, prescribed: what the hidden coin of that record leads to.
 
 A certificate with amplification holds against an observer who knows how the other records were drawn, since a
 divergence of mixtures is at most the mixture of their divergences. Given that, a release is a mixture of two laws:
@@ -8,14 +16,6 @@ divergence of mixtures is at most the mixture of their divergences. Given that, 
 
 Of fixed size, the observer is told the b − 1 others and who takes the place if the record does not. Both are drawn
 alike whether it is in or not, so that they tell nothing of the record.
-
-Transcripts: what a run lets out, what was released before noise, and what another world would have released.
-
-`observe` runs a job and keeps every message. `replay` runs the releasing participant once more, on other records, and
-prescribes what it says: its queries are what it would have released in that world, had the public seen the same. In
-gossip that participant is one agent, the victim, since all others only react to what it says; else the coordinator.
-Of a random choice, what is replayed is the law that it is drawn from. Where samples are drawn, a replay may prescribe
-whether the victim's record is in them (`memberships`).
 """
 
 from __future__ import annotations

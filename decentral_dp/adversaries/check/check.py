@@ -1,6 +1,4 @@
-"""What a check of a component found, and the pair of data sets that shows a failure, kept in a file.
-
-Checks of a component: what it must keep, tried by machine on made-up records.
+"""Checks of a component: what it must keep, tried by machine on made-up records.
 
 It builds, releases what it plans, and does so again on the same records; no row reads another record; what leaves
 without noise is the same to the bit in two neighbouring worlds; one record moves what is noised by its sensitivity at
@@ -10,6 +8,8 @@ graph). A mechanism and a partition from outside have rows of their own.
 Limits: a check that passes found nothing, and proves nothing. As many rounds are tried as fit in a few seconds, from
 the first on, on so many pairs; scores of a selection mechanism are not compared with their sensitivity. Of a topology
 and of data from outside nothing is tried. The label says all of this.
+
+What a check of a component found, and the pair of data sets that shows a failure, kept in a file.
 """
 
 from __future__ import annotations

@@ -1,26 +1,4 @@
-"""What a penalty method sets by itself where it was left out, from constants that hold for every x of the domain.
-
-    λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
-         r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
-    K    of the solver, in the middle of the domain: see `inner` and `inner_localised`
-    η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
-    C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
-    C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second
-         term; the other half is for noise
-
-and how a round's μ² is divided. With c the deviation that a channel brings to the step of x at μ = 1,
-
-    solvers  c = λ b_gxy √min(p, q) · gain · (what one record moves a mean gradient by),     the step  c = √p · Δ_x
-
-Σ c²/μ² is smallest, for a given Σ μ², where μ² stands in proportion to c: λ multiplies the solvers' noise, and they
-take most. As constants for a whole domain exaggerate that, the step gets a ninth at least. Where no constants are known
-all channels get the same.
-
-Over a wide domain η is far too careful, for it has to be right at the x where the lower level is flattest: give one.
-
-Nothing here reads a record, and none of it enters the guarantee.
-
-First-order private bilevel optimisation by a penalty, full batch or mini-batch.
+"""First-order private bilevel optimisation by a penalty, full batch or mini-batch.
 
 Round t, with f and g the means over all records (Kornowski, Algorithms 1 and 3):
 
@@ -101,6 +79,28 @@ from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CHANGE, Changed
+
+# What a penalty method sets by itself where it was left out, from constants that hold for every x of the domain.
+#
+#   λ    the largest over the domain of argmin D₁/λ + λ b_gxy (r + r'), at least 1; D₁/λ bounds the bias of the penalty,
+#       r the noise that reaches x from the best solver, D_gy/(μ n m) √min(p, q), m its share of the budget
+#   K    of the solver, in the middle of the domain: see `inner` and `inner_localised`
+#   η    1/(2 b_L), b_L the smoothness of min_y f + λ(g − min_y g) in x
+#   C_y  ½ D_gy and C_z  L_fy: no record's gradient is longer, on the balls of minimisers
+#   C_x  L_fx + 2 (½ D_hxy) L_fy/μ: at exact minimisers no record's share of the step is longer than half of the second
+#       term; the other half is for noise
+#
+# and how a round's μ² is divided. With c the deviation that a channel brings to the step of x at μ = 1,
+#
+#   solvers  c = λ b_gxy √min(p, q) · gain · (what one record moves a mean gradient by),     the step  c = √p · Δ_x
+#
+# Σ c²/μ² is smallest, for a given Σ μ², where μ² stands in proportion to c: λ multiplies the solvers' noise, and they
+# take most. As constants for a whole domain exaggerate that, the step gets a ninth at least. Where no constants are
+# known all channels get the same.
+#
+# Over a wide domain η is far too careful, for it has to be right at the x where the lower level is flattest: give one.
+#
+# Nothing here reads a record, and none of it enters the guarantee.
 
 
 @dataclass(frozen=True)

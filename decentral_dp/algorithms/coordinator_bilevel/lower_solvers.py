@@ -1,4 +1,17 @@
-"""The two functions of y that a penalty method minimises at every x.
+"""Private solvers of the lower level, for trusted coordinators: a released ỹ near a minimiser of g, or of g + f/λ.
+
+    "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
+    "output_perturbation"  ỹ = P(the minimiser + noise), once; the coordinator holds the records
+    "dp_loc_gd"            descent in shrinking balls, see `inner_localised`
+    "dp_loc_sgd"           the same, every gradient over a Poisson sample
+
+h is the upper loss; with it, the minimiser is that of g + f/λ, which is that of f + λg. P projects on the ball that is
+known to hold the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is the last released point.
+
+dp_gd comes as near to the minimiser as its noise allows in κ log n steps, κ = b/μ: the bias (1 − 1/κ)^K of K steps
+falls faster than the noise, whose variance per coordinate stays below s²/(bμ), s its deviation in every step.
+
+The two functions of y that a penalty method minimises at every x.
 
 Localised private descent (Kornowski, Algorithms 2 and 4): projected descent in balls that shrink by stages.
 
@@ -20,19 +33,6 @@ is the bound of Freedman, and of Pinelis for vectors, on their sums, and 0 when 
 projected on the ball that is known to hold the minimisers, which brings them no further from any of them.
 
 That is about accuracy, where clips do not bind. Privacy rests on the clips alone, and holds for any radii.
-
-Private solvers of the lower level, for trusted coordinators: a released ỹ near a minimiser of g, or of g + f/λ.
-
-    "dp_gd"                y <- P(y − (1/b)(mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] + noise)),   `inner` times
-    "output_perturbation"  ỹ = P(the minimiser + noise), once; the coordinator holds the records
-    "dp_loc_gd"            descent in shrinking balls, see `inner_localised`
-    "dp_loc_sgd"           the same, every gradient over a Poisson sample
-
-h is the upper loss; with it, the minimiser is that of g + f/λ, which is that of f + λg. P projects on the ball that is
-known to hold the minimisers, b ≥ ‖∇²_yy‖ is public, and the start is the last released point.
-
-dp_gd comes as near to the minimiser as its noise allows in κ log n steps, κ = b/μ: the bias (1 − 1/κ)^K of K steps
-falls faster than the noise, whose variance per coordinate stays below s²/(bμ), s its deviation in every step.
 """
 
 from __future__ import annotations

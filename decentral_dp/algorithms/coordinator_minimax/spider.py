@@ -1,10 +1,10 @@
-"""Estimates that are renewed at anchors and carried on by differences: their schedule, their clip, their prices.
+"""What the SPIDER programs share: how far a change may go, and steps of bounded length.
+
+Estimates that are renewed at anchors and carried on by differences: their schedule, their clip, their prices.
 
 Every `period` rounds a mean is released afresh, an anchor; in the rounds between, the change of the same records' mean
 since the last evaluated point is released and added. Which rounds are anchors is decided before the run: events that
 depend on what was released cost more than the dearest of the fixed schedules.
-
-What the SPIDER programs share: how far a change may go, and steps of bounded length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Second-order private bilevel descent with its printed noise: the program of `second_order_dp_bilevel`.
+"""Bilevel algorithms and selections of a coordinator as their papers print them.
+
+Second-order descent from a privately chosen start, as printed: the program of `warm_start`.
+
+(ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε) with K
+of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
+
+Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
+
+Second-order private bilevel descent with its printed noise: the program of `second_order_dp_bilevel`.
 
 σ = 32K√(T log(1/δ))/(nε), n the smaller of the two counts, K of the whole domain; priced by what it meets.
 
@@ -42,13 +51,6 @@ The scale is 2s/ε' of Equation 4, ε' = ε/2: the other half, by Theorem B.15, 
 two data sets. That distance is unknown after any number of steps that can be taken, so nothing is certified.
 
 Reference: A. Lowy and D. Liu, 2025, Appendix B.3.
-
-Second-order descent from a privately chosen start, as printed: the program of `warm_start`.
-
-(ε/2, δ/2) for each part: Equation 4 for the start, whose s does not fall with n; then σ = 32 K√(T log(1/δ))/(nε) with K
-of Equation 12: valid, and up to thousands of times too much with K for the whole domain.
-
-Reference: A. Lowy and D. Liu, 2025, Algorithm 2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""DP-SGDA as printed: both gradients clipped to constants, and the noise of its explicit values.
+"""Minimax algorithms of a coordinator as their papers print them.
+
+DP-SGD on the dual objective with the noise that is printed for it: the program of `dp_sgd_dual`.
+
+The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
+√(1/ε). Its certificate is its true price.
+
+Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
+
+DP-SGDA as printed: both gradients clipped to constants, and the noise of its explicit values.
 
 The steps are those of `dp_sgda` with ascent. ∇_y f is clipped to C_y whatever is known of the problem. The noise on
 both means is 8 C √(T log(1/δ))/(nε) over T rounds, for fixed-size samples; here they are Poisson samples. The
@@ -73,13 +82,6 @@ what the noise is worth follows from them. A change is released in units of its 
 is planned.
 
 Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) as one variable.
-
-DP-SGD on the dual objective with the noise that is printed for it: the program of `dp_sgd_dual`.
-
-The noise is C √(log(1/δ)/ε) max{1/(qn), √R/n} over R rounds, where Gaussian noise for ε takes 1/ε in the place of
-√(1/ε). Its certificate is its true price.
-
-Reference: Xu et al. 2025, Theorem 5, its constant taken as 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Inverse-Hessian-vector products of the printed forms: the Neumann series of `algorithms.neumann`, kept by the agent.
+"""Gossip algorithms as their papers print them.
+
+BSA as printed: the server asks as in `bsa`, agents add noise, and nobody clips.
+
+The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
+record has an infinite price for it, by the formulas of the certified program at an infinite clip.
+
+Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
+
+Inverse-Hessian-vector products of the printed forms: the Neumann series of `algorithms.neumann`, kept by the agent.
 
     v_0 = ∇_y f(x, y),     v_k = v_{k−1} − (1/L) ∇²_yy g(x, y) v_{k−1}   for 0 < k < b,     w = (1/L) Σ_{k<b} v_k
 
@@ -81,13 +90,6 @@ The steps are those of `spdb`, at the agent's own un-noised x and y, with the Ne
 
 Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personalized Client Learning", ICASSP 2022
 (SPDB); see `spdb` on what is known of it.
-
-BSA as printed: the server asks as in `bsa`, agents add noise, and nobody clips.
-
-The points are public all the same, so what is missing is a bound on one record: every answer that reads a kind of
-record has an infinite price for it, by the formulas of the certified program at an infinite clip.
-
-Reference: S. Ghadimi and M. Wang, "Approximation Methods for Bilevel Programming", arXiv:1802.02246, 2018.
 """
 
 from __future__ import annotations

@@ -1,18 +1,4 @@
-"""Privacy profiles δ(ε) of single releases: Laplace and Gaussian noise, randomised response, and samples of records.
-
-Privacy-loss distributions on a grid: discretised, composed by Fourier transforms, and ε read off at a δ.
-
-A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1) gives the
-grid's masses from the profile δ_i = δ(ih), i = −n … n:
-
-    P(ih) = ((δ_{i+1} − δ_i) − e^h (δ_i − δ_{i−1}))/(e^h − 1),    P(∞) = δ_n,
-
-and what is left of the profile at both ends; δ of those masses is δ_i on the grid, and linear in e^ε between, so never
-below the profile, which is convex in e^ε. The arithmetic, and what is cut off the tails, is that of `dp_accounting`
-0.6, to the rounding of its transforms, without what its classes cost a call: a budget takes thousands of transforms of
-a few hundred numbers.
-
-(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions.
+"""(ε, δ) of composed Laplace and Gaussian releases, by privacy-loss distributions.
 
 Every release is replaced by a pair that dominates it, and the pairs are composed numerically, always rounding towards
 more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, what is rounded up:
@@ -32,6 +18,20 @@ more privacy loss ("connect the dots", Doroshenko et al. 2022). What is exact, w
 
 Float64 errors of the profiles and of the Fourier transforms are bounded and taken from δ before ε is read off. Where
 they would take a good part of it, after very many releases or at a very small δ, `tilted_composition` takes over.
+
+Privacy profiles δ(ε) of single releases: Laplace and Gaussian noise, randomised response, and samples of records.
+
+Privacy-loss distributions on a grid: discretised, composed by Fourier transforms, and ε read off at a δ.
+
+A loss lies on a grid of step h, or is infinite. "Connecting the dots" (Doroshenko et al. 2022, algorithm 1) gives the
+grid's masses from the profile δ_i = δ(ih), i = −n … n:
+
+    P(ih) = ((δ_{i+1} − δ_i) − e^h (δ_i − δ_{i−1}))/(e^h − 1),    P(∞) = δ_n,
+
+and what is left of the profile at both ends; δ of those masses is δ_i on the grid, and linear in e^ε between, so never
+below the profile, which is convex in e^ε. The arithmetic, and what is cut off the tails, is that of `dp_accounting`
+0.6, to the rounding of its transforms, without what its classes cost a call: a budget takes thousands of transforms of
+a few hundred numbers.
 """
 
 from __future__ import annotations

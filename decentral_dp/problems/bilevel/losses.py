@@ -1,6 +1,4 @@
-"""The problem that is derived from per-record torch functions; `from_losses` checks the functions and makes it.
-
-Any bilevel problem from two per-record torch functions; every oracle follows by `torch.func`.
+"""Any bilevel problem from two per-record torch functions; every oracle follows by `torch.func`.
 
     upper_loss(x, y, features, label) → h      one number per record; validation records
     lower_loss(x, y, features, label) → l      one number per record; train records
@@ -15,6 +13,8 @@ Per record, vectorised over the records by `vmap`: ∇_y l, ∇²_yy l·z and �
 A loss sees one record at a time and has to be pure. `vmap` enforces it: branching on a value, leaving torch
 (`.item()`, `.numpy()`), random draws, in-place changes of arguments and running statistics (BatchNorm) are refused when
 the problem is built. What Python alone can hide (a loss that counts its own calls, or reads the clock) is not seen.
+
+The problem that is derived from per-record torch functions; `from_losses` checks the functions and makes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Numbers by which classifiers and rankings are judged, by scikit-learn.
-
-Per-record losses of a model's outputs φ (e numbers) and a label, cut to [0, B] by a public cap B.
+"""Per-record losses of a model's outputs φ (e numbers) and a label, cut to [0, B] by a public cap B.
 
     name           ℓ                                          labels           e
     cross_entropy  log Σ_k exp(φ_k) − φ_label                  classes          one per class
@@ -17,6 +15,8 @@ or the name of a Python file that ends in .py and defines, in torch and float64,
 The cap cuts from both sides, for a loss of one's own may be negative (a Gaussian negative log-likelihood is), and what
 a robust problem bounds by B it bounds by 0 from below. Outside [0, B] a record's slope is exactly 0. A loss that is not
 a number counts as B.
+
+Numbers by which classifiers and rankings are judged, by scikit-learn.
 
 A minimax objective from per-record formulas in numpy, on the outputs of any model.
 

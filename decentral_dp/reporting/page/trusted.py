@@ -1,6 +1,6 @@
-"""How the tables of a scenario are printed.
+"""What the page says differently where agents trust a coordinator, who publishes one value for all.
 
-What the page says differently where agents trust a coordinator, who publishes one value for all.
+How the tables of a scenario are printed.
 
 What was run and what came out, where agents trust a coordinator, who publishes one value for all.
 """

@@ -1,6 +1,8 @@
-"""What the figures are drawn from, as read from a run folder.
+"""Axes, curves and titles of figures.
 
 How figures look, and how curves, axes and titles are drawn.
+
+What the figures are drawn from, as read from a run folder.
 """
 
 from __future__ import annotations

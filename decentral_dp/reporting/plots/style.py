@@ -1,11 +1,11 @@
-"""The minor ticks of logarithmic axes as one collection of lines each: as ticks, each of them is five artists.
+"""How figures look: colours that can be told apart, and matplotlib's settings.
+
+The minor ticks of logarithmic axes as one collection of lines each: as ticks, each of them is five artists.
 
 Axes side by side, placed so that their labels, ticks and titles end at the rim of the figure.
 
 Ticks are measured once. Labels and titles are then put where they belong, which matplotlib would find out anew in
 every pass: two passes over the ticks are left of about a dozen.
-
-How figures look: colours that can be told apart, and matplotlib's settings.
 """
 
 from __future__ import annotations

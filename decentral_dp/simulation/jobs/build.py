@@ -1,9 +1,9 @@
-"""The root of a job's keyed noise: secret, or a digest of what was given.
-
-From a scenario to a job: data, problem, topology, algorithm and noise, with the ledger planned and priced.
+"""From a scenario to a job: data, problem, topology, algorithm and noise, with the ledger planned and priced.
 
 Whatever leaks around the ledger is refused here under `certified`: scaling fitted on the data, classes discovered from
 labels, missing clips.
+
+The root of a job's keyed noise: secret, or a digest of what was given.
 """
 
 from __future__ import annotations

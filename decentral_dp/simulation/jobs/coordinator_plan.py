@@ -1,6 +1,6 @@
-"""What of a coordinator's scenario can be refused before a record is read.
+"""Jobs of a trusted coordinator: its context, and the plan of what it will release at what price.
 
-Jobs of a trusted coordinator: its context, and the plan of what it will release at what price.
+What of a coordinator's scenario can be refused before a record is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""A program in a rehearsal: the line of each of its exchanges is known, and what is no exchange is refused by name.
+"""A rehearsal of a component from outside: the first rounds on made-up records, before it reads anything real.
+
+What an algorithm then releases must be what it plans, which is what the budget is the price of, and the same again on
+the same records. Under "certified" the rounds are run on other made-up records, and what leaves without noise must be
+the same; see
+`neighbour_rehearsal`. No record is used, and nothing of a rehearsal is kept.
+
+A program in a rehearsal: the line of each of its exchanges is known, and what is no exchange is refused by name.
 
 Rehearsals on neighbouring made-up data with the same releases prescribed: what then differs leaves without noise.
 
@@ -12,13 +19,6 @@ records.
 
 Limits: a few rounds on a few made-up data sets are compared. What an algorithm does in a later round, or at values that
 only real records have, is not seen.
-
-A rehearsal of a component from outside: the first rounds on made-up records, before it reads anything real.
-
-What an algorithm then releases must be what it plans, which is what the budget is the price of, and the same again on
-the same records. Under "certified" the rounds are run on other made-up records, and what leaves without noise must be
-the same; see
-`neighbour_rehearsal`. No record is used, and nothing of a rehearsal is kept.
 """
 
 from __future__ import annotations
