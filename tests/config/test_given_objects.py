@@ -42,7 +42,6 @@ def dealt(labels: Any, agents: int) -> Any:
 
 
 GIVEN: dict[str, tuple[str, Any, str]] = {
-    "topology": ("quadratic", nx.petersen_graph(), "Petersen Graph"),
     "algorithm": ("ring_breast_cancer", Descent(StepSize(0.1)), "Descent"),
     "mechanism": ("ring_breast_cancer", Rounded(), "Rounded"),
     "partition": ("ring_breast_cancer", dealt, "dealt"),
@@ -66,6 +65,16 @@ def test_a_run_folder_names_what_no_file_holds(what: str, tmp_path: Path) -> Non
         np.testing.assert_array_equal(again.released[channel], value)
 
 
+def test_a_run_folder_holds_the_graph_that_was_given(tmp_path: Path) -> None:
+    first = decentral_dp.run(load("quadratic", FEW), out=tmp_path / "run", topology=nx.petersen_graph())
+    path = tmp_path / "run" / "scenario.toml"
+    assert load(path).objects == {}
+    assert "Given as Python objects" not in (tmp_path / "run" / "report.html").read_text()
+    again = decentral_dp.run(path)
+    for channel, value in first.released.items():
+        np.testing.assert_array_equal(again.released[channel], value)
+
+
 def test_a_run_without_objects_names_none(tmp_path: Path) -> None:
     decentral_dp.run(load("quadratic", FEW), out=tmp_path / "run")
     assert load(tmp_path / "run" / "scenario.toml").objects == {}
@@ -83,8 +92,7 @@ def test_a_scenario_need_not_name_a_graph_that_is_given(table: Any, tmp_path: Pa
     scenario |= {} if table is None else {"topology": table}
     assert decentral_dp.plan(scenario, topology=GRAPH).topology["agents"] == 7
     decentral_dp.run(scenario, topology=GRAPH, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"objects\.topology"):
-        decentral_dp.plan(tmp_path / "run" / "scenario.toml")
+    assert decentral_dp.plan(tmp_path / "run" / "scenario.toml").topology["agents"] == 7
     if table is None or "kind" not in table:
         with pytest.raises(InputError, match=r"topology\.kind"):
             decentral_dp.plan(scenario)

@@ -219,6 +219,9 @@ def test_a_resolved_scenario_gives_the_same_numbers_from_anywhere(
     for channel, value in first.released.items():
         np.testing.assert_array_equal(value, second.released[channel])
     resolved = [tomllib.loads((f / "scenario.toml").read_text()) for f in (tmp_path / "first", elsewhere / "second")]
+    # Each names the same file, from where its folder lies.
+    for folder, content in zip((tmp_path / "first", elsewhere / "second"), resolved, strict=True):
+        assert (folder / content["problem"].pop("data")).samefile(own_data / "records.csv")
     assert resolved[0] == resolved[1]
     assert resolved[0]["privacy"]["delta"] == 1e-5, "defaults are filled in"
     assert resolved[0]["seed"] == 11

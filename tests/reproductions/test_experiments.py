@@ -378,7 +378,7 @@ def test_findings_are_printed_and_written(tmp_path: Path, capsys: pytest.Capture
         experiment_command.require_free(names, tmp_path / "out")
     experiment_command.require_free(["e1"], tmp_path / "out")
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is a file"):
+    with pytest.raises(InputError, match="is no folder"):
         experiment_command.require_free(["e1"], tmp_path / "file")
 
 
