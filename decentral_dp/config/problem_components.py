@@ -179,7 +179,7 @@ def _check_present(s: Scenario, shards: Shards) -> None:
     Which classes have records is private, so that a certified run goes on: its normalisers are public, the number of
     records and the declared shares, and an empty class adds 0 to every sum. Raises InputError.
     """
-    if not shards.classes or shards.elsewhere:
+    if not shards.classes or shards.elsewhere or not shards.drawn:
         return
     counts = np.bincount(shards.labels[np.concatenate(shards.train)], minlength=len(shards.classes))
     if (counts == 0).any():

@@ -8,13 +8,14 @@ from typing import Any
 from decentral_dp import topology as topologies
 from decentral_dp.config import outside as outside
 from decentral_dp.config import outside as outside_functions
-from decentral_dp.config.algorithm_components import is_coordinated
+from decentral_dp.config.algorithm_components import entry_of, is_coordinated
 from decentral_dp.config.problem_components import is_minimax, public_seed
 from decentral_dp.config.problem_schema import Column, Partition
 from decentral_dp.config.schema import MechanismTable, Scenario
 from decentral_dp.config.shard_components import agent_shards_of
-from decentral_dp.data import Dataset, Shards, Stream, make_shards
+from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data import load as load_data
+from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
@@ -63,6 +64,17 @@ def topology_of(s: Scenario) -> Topology:
     return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
 
 
+def check_memory(s: Scenario) -> None:
+    """Refuse made-up records that do not fit into this machine, before a graph of their agents is built.
+
+    Raises InputError.
+    """
+    table = s.problem.synthetic
+    if s._drawn and s.problem.data in SYNTHETIC and s.topology.agents is not None:
+        sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
+        require_memory(s.topology.agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
+
+
 def dataset_of(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
     """The records that the scenario names, or was given."""
     found = outside.component(s, "data")
@@ -84,6 +96,7 @@ def dataset_of(s: Scenario, n_agents: int, seed: int, certified: bool) -> Datase
         limit=table.limit,
         features=table.features,
         d=synthetic.pop("dimension", None),
+        drawn=s._drawn,
         **synthetic,
     )
 
@@ -139,6 +152,29 @@ def _check_trajectories(s: Scenario, dataset: Dataset, wanted: bool) -> None:
     raise InputError(
         f"problem.data: the records of {dataset.source!r} are {which}, and {s.problem.kind} cannot use them. {mend}"
     )
+
+
+def without_records(s: Scenario) -> Scenario:
+    """The scenario, for a plan that draws no records where they are made up and their numbers alone count.
+
+    Elsewhere, as it is: where a component from outside is tried on records, where labels or features decide who holds
+    what or how it is scaled, and where a coordinator's problem reads labels.
+    """
+    table = s.problem
+    ours = all(outside.component(s, what) is None for what in ("problem", "data", "partition"))
+    if (
+        not ours
+        or table.data not in SYNTHETIC
+        or entry_of(s).origin
+        or is_coordinated(s)
+        or table.partition not in (None, "iid")
+        or table.construction is not None
+        or table.scale != "none"
+    ):
+        return s
+    chosen = s.model_copy()
+    chosen._drawn = False
+    return chosen
 
 
 def stream_of(s: Scenario) -> Stream:

@@ -351,6 +351,8 @@ class Scenario(Table):
     # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
     _outside: tuple[str, Any] | None = PrivateAttr(default=None)
 
+    # Whether made-up records are drawn; a plan needs none of them where counts say everything.
+    _drawn: bool = PrivateAttr(default=True)
     # "topology", "algorithm" where they are others than those of the text that it was read from: its title may not fit.
     _replaced: frozenset[str] = PrivateAttr(default=frozenset())
 

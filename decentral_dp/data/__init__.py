@@ -7,6 +7,7 @@ from decentral_dp.data.partition import PARTITIONS, Split, held_out, partition, 
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
 from decentral_dp.data.shards import Shards, make_shards
 from decentral_dp.data.streams import Draw, Stream, draw_batch
+from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.trajectories import ENVIRONMENTS
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "ENVIRONMENTS",
     "FILED",
     "PARTITIONS",
+    "SYNTHETIC",
     "Dataset",
     "Draw",
     "Normalised",

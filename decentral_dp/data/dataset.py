@@ -38,6 +38,7 @@ class Dataset:
     alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
     where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
     made_up: whether settings and seeds decide every record, as in simulations, so that no bits of them need be hashed.
+    drawn: whether there are records; if not, features and labels are zeros that take no memory.
     Row numbers in messages count records from 1. Raises InputError where these do not hold. Messages about records name
     places, and quote no value of a record: a refusal is seen by more people than the file.
     """
@@ -56,6 +57,7 @@ class Dataset:
     alike: bool = False
     trajectory: tuple[int, int] | None = None
     made_up: bool = False
+    drawn: bool = True
 
     @property
     def digest(self) -> bytes:
@@ -74,7 +76,7 @@ class Dataset:
             )
         if len(self.feature_names) != x.shape[1]:
             raise InputError(f"{where} has {x.shape[1]} features but {len(self.feature_names)} names for them.")
-        if not np.isfinite(x).all():
+        if self.drawn and not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
             raise InputError(
                 f"{where}, row {row + 1}, column {self.feature_names[column]!r} holds no finite number, but one is "

@@ -14,7 +14,14 @@ from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_
 from decentral_dp.data.parquet_files import read_parquet
 from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.data.stand_in import standing_in
-from decentral_dp.data.synthetic import FAMILIES, classification, heterogeneous
+from decentral_dp.data.synthetic import (
+    FAMILIES,
+    USUAL_SIZES,
+    check_apart,
+    classification,
+    heterogeneous,
+    outline,
+)
 from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError
 
@@ -53,7 +60,6 @@ _KEYS = {
 
 # Taken by synthetic_classification alone.
 _OF_CLASSES = ("separation", "relevant")
-_SYNTHETIC_DEFAULTS = {"d": 200, "records": 200, "test_records": 2000}
 
 
 def load(
@@ -76,6 +82,7 @@ def load(
     separation: float | None = None,
     relevant: int | None = None,
     steps: int | None = None,
+    drawn: bool = True,
 ) -> Dataset:
     """Load the records that `data` names.
 
@@ -102,6 +109,7 @@ def load(
         separation: distance of the class means in standard deviations, of synthetic_classification only.
         relevant: features in which the class means differ, of synthetic_classification only; None for all.
         steps: where a trajectory is cut off; of environments only.
+        drawn: False for what is public about records of a synthetic family alone; default True.
 
     Returns:
         The records and their public description.
@@ -123,7 +131,7 @@ def load(
                 "problem.synthetic."
             )
         if made_up:
-            return _synthetic(data, n_agents, seed, given)
+            return _synthetic(data, n_agents, seed, given, drawn)
         return simulated(data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in given.items()})
     path = (root or Path()) / Path(data).expanduser()
     if features is not None and not is_libsvm(path):
@@ -222,8 +230,8 @@ def _known_classes(data: str, classes: Sequence[Label] | None, known: tuple[Labe
         )
 
 
-def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float]) -> Dataset:
-    sizes = {k: int(given.get(k, default)) for k, default in _SYNTHETIC_DEFAULTS.items()}
+def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float], drawn: bool) -> Dataset:
+    sizes = {k: int(given.get(k, default)) for k, default in USUAL_SIZES.items()}
     for key, least in (("d", 1), ("records", 2), ("test_records", 0)):
         if sizes[key] < least:
             raise InputError(f"{_KEYS[key]}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
@@ -232,7 +240,11 @@ def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float]) 
     if name in FAMILIES:
         for key in (k for k in _OF_CLASSES if k in given):
             raise InputError(f"{_KEYS[key]}: {name!r} takes none, only synthetic_classification does; leave it out.")
-        return heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     relevant = int(given["relevant"]) if "relevant" in given else None
     separation = given.get("separation", 2.0)
+    if not drawn:
+        check_apart(sizes["d"], separation, relevant)
+        return outline(name, n_agents=n_agents, **sizes)
+    if name in FAMILIES:
+        return heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
     return classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -53,9 +53,10 @@ class Shards:
     `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
     scaled. labels_cut: the share of all records whose labels lie outside it; it reads records. by_owner: whether the
     data's own column says who holds what, though nobody asked for it. elsewhere: whether the records are with their
-    agents, and features and labels of the right shapes are not numbers. features_cut: feature → share of its values in
-    all records that lie outside the declared ranges, where there are any; it reads records. placeholders: a sentence on
-    ranges that are still to be filled in; else "".
+    agents, and features and labels of the right shapes are not numbers. drawn: whether there are records at all: a plan
+    of made-up ones needs none, and features and labels are zeros of the right shapes. features_cut: feature → share of
+    its values in all records that lie outside the declared ranges, where there are any; it reads records.
+    placeholders: a sentence on ranges that are still to be filled in; else "".
     """
 
     features: FloatArray
@@ -79,6 +80,7 @@ class Shards:
     labels_cut: float = 0.0
     by_owner: bool = False
     elsewhere: bool = False
+    drawn: bool = True
     features_cut: Mapping[str, float] = field(default_factory=dict)
     placeholders: str = ""
 
@@ -186,9 +188,10 @@ def make_shards(
         raw, dataset = dataset.labels, scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
-    final = bounded(scaled, normalisation, radius)
+    # Of records that are not drawn the bounds are all that counts.
+    final = bounded(scaled if dataset.drawn else scaled.first(1), normalisation, radius)
     return Shards(
-        final.features,
+        final.features if dataset.drawn else dataset.features,
         dataset.labels,
         dataset.classes,
         dataset.feature_names,
@@ -210,6 +213,7 @@ def make_shards(
         by_owner=partition_spec is None and dataset.agent is not None,
         features_cut=shares_cut(dataset, scale_spec, root=root),
         placeholders=placeholder_sentence(scale_spec, label_range),
+        drawn=dataset.drawn,
     )
 
 

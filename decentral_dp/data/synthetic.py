@@ -61,7 +61,10 @@ def _mixed(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
 
 # Of all records: as drawn, joined, scaled, dealt, and as their problem has them.
 _COPIES = 5
+CLASSES_APART = "synthetic_classification"
 FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _mixed}
+USUAL_SIZES = {"d": 200, "records": 200, "test_records": 2000}
+SYNTHETIC = (*FAMILIES, CLASSES_APART)
 
 
 def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
@@ -86,7 +89,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
         ((10, 3), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1])
     """
     draw = FAMILIES[name]
-    _require_memory(n_agents, records, test_records, d)
+    require_memory(n_agents, records, test_records, d)
     truth = public_generator(seed, f"{name} truth").standard_normal(d)
     owners = [np.full(records, i) for i in range(n_agents)] + [np.arange(test_records) % n_agents]
     parts, margins = [], []
@@ -136,28 +139,50 @@ def classification(
         >>> made.split[:4].tolist()
         ['train', 'validation', 'train', 'validation']
     """
-    if not 0 <= separation < np.inf:
-        raise InputError(
-            f"problem.synthetic.separation: got {separation}, but a finite number of at least 0 is wanted."
-        )
-    _require_memory(n_agents, records, test_records, d)
+    check_apart(d, separation, relevant)
+    require_memory(n_agents, records, test_records, d)
     n = n_agents * records + test_records
     coins = public_generator(seed, "synthetic_classification truth")
     direction = coins.standard_normal(d)
     if relevant is not None:
-        if not 1 <= relevant <= d:
-            raise InputError(f"problem.synthetic.relevant: got {relevant}, but a whole number from 1 to {d} is wanted.")
         direction[coins.permutation(d)[relevant:]] = 0.0
     rng = public_generator(seed, "synthetic_classification records")
     labels = rng.integers(0, 2, n)
     features = rng.standard_normal((n, d))
     features += np.outer((labels - 0.5) * separation, direction / np.linalg.norm(direction))
     owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
-    made = _dataset("synthetic_classification", features, labels.astype(np.int64), owners, n_agents, records)
+    made = _dataset(CLASSES_APART, features, labels.astype(np.int64), owners, n_agents, records)
     return replace(made, alike=True)
 
 
-def _require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
+def check_apart(d: int, separation: float, relevant: int | None) -> None:
+    """Refuse a distance of classes that is none, or more relevant features than there are. Raises InputError."""
+    if not 0 <= separation < np.inf:
+        raise InputError(
+            f"problem.synthetic.separation: got {separation}, but a finite number of at least 0 is wanted."
+        )
+    if relevant is not None and not 1 <= relevant <= d:
+        raise InputError(f"problem.synthetic.relevant: got {relevant}, but a whole number from 1 to {d} is wanted.")
+
+
+def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int) -> Dataset:
+    """All that is public about records of a synthetic family, without drawing one.
+
+    Args:
+        name: of the family.
+        n_agents, d, records, test_records: as in `heterogeneous`.
+
+    Returns:
+        The dataset that would be drawn, all of whose features and labels are zeros that take no memory.
+    """
+    n = n_agents * records + test_records
+    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
+    features, labels = np.broadcast_to(np.zeros(1), (n, d)), np.broadcast_to(np.int64(0), (n,))
+    made = _dataset(name, features, labels, owners, n_agents, records)
+    return replace(made, alike=name == CLASSES_APART, drawn=False)
+
+
+def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
     """Raises InputError where the records, of which a run has some copies, do not fit into this machine."""
     wanted = 8.0 * (n_agents * records + test_records) * (d + 3)
     if wanted * _COPIES > _memory():

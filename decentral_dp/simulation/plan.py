@@ -27,6 +27,7 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.loading import load_with_records
+from decentral_dp.config.scenario_components import without_records
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.stand_in import STANDING_IN
 from decentral_dp.errors import printable
@@ -166,6 +167,8 @@ def plan(
     if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology, unset)
+    if all(part is None for part in (problem, algorithm, mechanism, data, partition)):
+        loaded = without_records(loaded)
     return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))
 
 

@@ -97,7 +97,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
 
 def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     """The test records as a problem reads them; None where there are none."""
-    if not shards.test.size:
+    if not shards.test.size or not shards.drawn:
         return None
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
 

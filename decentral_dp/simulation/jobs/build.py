@@ -25,6 +25,7 @@ from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import check_device, is_minimax, minimax_of, problem_of
 from decentral_dp.config.scenario_components import (
+    check_memory,
     mechanism_of_scenario,
     shards_of,
     stream_of,
@@ -223,6 +224,7 @@ def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
 def _assembled(s: Scenario, chosen: Mechanism | None) -> Job:
     setting = setting_of(s)
     check_device(s)
+    check_memory(s)
     with needing(f"problem.kind = {quoted(s.problem.kind)}"):
         match setting:
             case "gossip":
@@ -299,6 +301,8 @@ def _gossip(s: Scenario, given: Mechanism | None) -> GossipJob:
 
 
 def _records(s: Scenario, problem: Problem, shards: Shards, norm: Norm) -> Mapping[Split, tuple[Any, ...]]:
+    if not shards.drawn:
+        return {}
     elsewhere = agent_shards_of(s, shards.n_agents) if shards.elsewhere else None
     if elsewhere is None:
         return records_in(problem, shards, norm)

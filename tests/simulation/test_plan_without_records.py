@@ -1,0 +1,64 @@
+"""A plan draws no made-up records where their numbers alone count, and says what the run's job says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load, shipped_names
+from decentral_dp.data import SYNTHETIC, synthetic
+from decentral_dp.simulation.plan import Plan
+
+GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
+
+
+@pytest.fixture
+def no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("records were drawn")
+
+    for name in ("heterogeneous", "classification"):
+        monkeypatch.setattr(f"decentral_dp.data.loaders.{name}", refuse)
+
+
+def made_up() -> list[str]:
+    return [name for name in shipped_names("scenario") if load(name).problem.data in SYNTHETIC]
+
+
+@pytest.mark.parametrize("name", made_up())
+def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
+    drawn, plan = Plan.of(decentral_dp.build(name)), decentral_dp.plan(name)
+    assert str(plan) == str(drawn)
+    assert plan.ledger.equals(drawn.ledger)
+    assert plan.privacy == drawn.privacy
+
+
+@pytest.mark.parametrize("data", SYNTHETIC)
+@pytest.mark.parametrize("more", [{}, {"partition": "iid", "validation": 0.3, "test": 0.1}, {"normalise": "l2"}])
+def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> None:
+    problem = {"kind": "logistic_hyperparameter", "data": data, "synthetic": {"dimension": 5, "records": 30}, **more}
+    scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
+    plan = decentral_dp.plan(scenario)
+    with pytest.raises(AssertionError, match="were drawn"):
+        decentral_dp.build(scenario)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("heterogeneous", "classification"):
+            patch.setattr(f"decentral_dp.data.loaders.{name}", getattr(synthetic, name))
+        drawn = Plan.of(decentral_dp.build(scenario))
+    assert str(plan) == str(drawn)
+    assert plan.ledger.equals(drawn.ledger)
+
+
+def test_records_are_drawn_where_somebody_reads_them(no_draws: None, tmp_path: Path) -> None:
+    (tmp_path / "deal.py").write_text(
+        "def deal(labels, agents):\n    return [k % agents for k in range(len(labels))]\n"
+    )
+    problem = {"kind": "logistic_hyperparameter", "data": SYNTHETIC[0], "synthetic": {"dimension": 5}}
+    for more in ({"partition": {"kind": "dirichlet", "alpha": 1.0}}, {"partition": f"{tmp_path}/deal.py:deal"}):
+        with pytest.raises(AssertionError, match="were drawn"):
+            decentral_dp.plan(
+                {**GOSSIP, "problem": problem | more, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
+            )
