@@ -295,8 +295,8 @@ def table_options(table: ProblemTable) -> dict[str, Any]:
 # What is said of them, and what keys the noise.
 
 
-def notes(s: Scenario) -> list[str]:
-    """What the ledger takes on the author's word, in sentences that belong beside the budget."""
+def authors_word(s: Scenario) -> list[str]:
+    """What the ledger takes on the author's word, in sentences that follow these words."""
     said = {
         "problem": "is clipped record by record, and each row that it computes is of its own record alone; made-up "
         "records were tried, no more",
@@ -305,13 +305,8 @@ def notes(s: Scenario) -> list[str]:
         "partition": "deals by nothing but its arguments, and alike whenever it is asked",
         "topology": "was chosen without reading a record",
     }
-    return [
-        f"On the author's word: {quoted(name_of(s, what))} {text}."
-        for what, text in said.items()
-        if component(s, what) is not None
-    ] + [
-        f"On the author's word: {quoted(file)} {text}; made-up records were tried, no more."
-        for file, text in _files_of_code(s).items()
+    return [f"{quoted(name_of(s, what))} {text}." for what, text in said.items() if component(s, what) is not None] + [
+        f"{quoted(file)} {text}; made-up records were tried, no more." for file, text in _files_of_code(s).items()
     ]
 
 

@@ -37,6 +37,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.words import article, topology_name
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import in_file, own_name
@@ -94,10 +95,10 @@ class Plan:
             reason=job.reason,
             n_agents=job.n_agents,
             topology=topology_summary(job),
-            privacy=job.statement(),
+            privacy=statement_of(job),
             data_notes=tuple(job.shards.notes),
-            settings=job.settings(),
-            theorem=job.theorem(),
+            settings=settings_of(job),
+            theorem=theorem_of(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
         )

@@ -32,6 +32,7 @@ from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())
     average = min(job.scenario.run.average, max(evaluated, 1))
-    statement, settings = job.statement(), job.settings()
+    statement, settled = statement_of(job), settings_of(job)
     content = {
         "title": title_of(job),
         "status": status,
@@ -119,9 +120,9 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         "evaluated_on": job.evaluated_on(average),
         # Of a bilevel method it goes without saying.
         **({} if job.tunes_x else {"tunes_x": False}),
-        **({} if settings is None else {"algorithm": settings}),
+        **({} if settled is None else {"algorithm": settled}),
         "privacy": statement.to_dict(),
-        "theorem": job.theorem(),
+        "theorem": theorem_of(job),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

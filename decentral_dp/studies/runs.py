@@ -37,6 +37,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.runner import run
+from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
 from decentral_dp.studies.grid import Cell
 
 # What a cell may raise; it is recorded with its sentence, and the other cells go on.
@@ -165,7 +166,7 @@ def _run(scenario: Scenario, network: bool) -> Record:
         str(name): [part["round"].tolist(), part["value"].tolist()] for name, part in means.groupby("name", sort=False)
     }
     privacy = result.privacy
-    record["notes"] = _on_authors_word(privacy.notes)
+    record["notes"] = list(privacy.authors_notes)
     record["finals"] |= {} if diverged else result.metrics
     record["finals"] |= {
         "epsilon_max": privacy.epsilon_max,
@@ -185,14 +186,14 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     record = _record("ok" if job.status == "ok" else "budget_reached", job.reason, job.rounds)
     cuts = sorted({*cuts_of(rounds, job.rounds), job.rounds})
     claims = [_claim(job, cut) for cut in cuts]
-    limits = job.at_infinity()
-    record["notes"] = _on_authors_word(job.statement().notes)
+    limits = horizon_of(job)
+    record["notes"] = list(statement_of(job).authors_notes)
     record["curves"] = {
         "epsilon_max": [cuts, _spent(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
         "epsilon_pure_max": [cuts, _spent(job, cuts, job.budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
-    whole = job.claimed()
+    whole = claim_of(job)
     record["finals"] |= {
         "epsilon_max": job.budget.epsilon.max(),
         "epsilon_pure_max": job.budget.epsilon_pure.max(),
@@ -205,10 +206,6 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         **(_pairs(job) if network else {}),
     }
     return record
-
-
-def _on_authors_word(notes: Sequence[str]) -> list[str]:
-    return [note for note in notes if "author's word" in note]
 
 
 def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
@@ -225,7 +222,7 @@ def cuts_of(rounds: Literal["last", "all"] | list[int], last: int) -> list[int]:
 
 
 def _claim(job: Job, rounds: int) -> float | None:
-    claim = cast(Job, replace(cast(Any, job), rounds=rounds)).claimed()
+    claim = claim_of(cast(Job, replace(cast(Any, job), rounds=rounds)))
     return None if claim is None else claim.epsilon_max
 
 

@@ -29,6 +29,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder import layout
 from decentral_dp.simulation.folder.layout import resolved_toml
+from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.studies.measures import names_of, plain_name
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
@@ -777,8 +778,8 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 def test_no_slack_is_stated_beside_an_infinite_budget() -> None:
     from decentral_dp.simulation.jobs.build import build
 
-    assert build(load("paper_synthetic")).statement().to_dict()["numerical_slack"] is None
-    slack = build(load("ring_breast_cancer")).statement().to_dict()["numerical_slack"]
+    assert statement_of(build(load("paper_synthetic"))).to_dict()["numerical_slack"] is None
+    slack = statement_of(build(load("ring_breast_cancer"))).to_dict()["numerical_slack"]
     assert 0 < slack["delta"] < 1e-8
     assert 0 < slack["epsilon"] < 1e-4
 

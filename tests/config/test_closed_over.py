@@ -16,10 +16,11 @@ import decentral_dp
 from decentral_dp import build, load
 from decentral_dp.config.closed_over import HANDFUL, arrays_seen, components_of
 from decentral_dp.models.build import build_model
+from decentral_dp.simulation.statements.of_job import statement_of
 
 TABLE = np.zeros((569, 30))
 SETTINGS = np.zeros(HANDFUL)
-CLOSED = "What Python code closes over, or reads from a disk, is taken on its author's word"
+CLOSED = "On the author's word: what Python code closes over, or reads from a disk, holds no records"
 
 
 def by_closure() -> Callable[..., Any]:
@@ -147,7 +148,7 @@ def lower_loss(x, y, features, label):
 
 
 def notes(job: Any) -> tuple[str, ...]:
-    found: tuple[str, ...] = job.statement().notes
+    found: tuple[str, ...] = statement_of(job).notes
     return found
 
 
@@ -222,4 +223,4 @@ def test_data_and_a_partition_are_code_too(scenario: Any) -> None:
 def test_our_own_code_is_on_nobodys_word(scenario: Any) -> None:
     for job in (build(scenario()), build(MINIMAX)):
         assert not any("author's word" in note for note in notes(job))
-        assert not job.statement().is_on_authors_word
+        assert not statement_of(job).is_on_authors_word

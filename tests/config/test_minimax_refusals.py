@@ -16,6 +16,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.main import app
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.statements.of_job import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
@@ -230,7 +231,7 @@ def test_a_report_says_whether_the_noise_can_be_drawn_again(tmp_path: Path, seed
     folder = tmp_path / "run"
     run = decentral_dp.run(load(made), out=folder)
     said = run.result["privacy"]["noise"]
-    assert said == run.simulation().statement().to_dict()["noise"]
+    assert said == statement_of(run.simulation()).to_dict()["noise"]
     assert said == ("secret" if seed is None else "reproducible from the recorded seed, therefore a simulation")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert ("This is a simulation: " in page) == (seed is not None)

@@ -22,6 +22,7 @@ from decentral_dp.data import Dataset, load, make_shards, scale
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import problem_summary
+from decentral_dp.simulation.statements.of_job import statement_of
 
 NAMES = {
     "images": "train-images-idx3-ubyte",
@@ -488,7 +489,7 @@ def test_other_data_have_no_such_note() -> None:
     job = build(decentral_dp.load(scenario({"data": "digits", "limit": 90})))
     assert problem_summary(job)["notes"] == []
     assert problem_summary(job)["data"] == "digits"
-    assert not any("stand in" in note for note in job.statement().notes)
+    assert not any("stand in" in note for note in statement_of(job).notes)
     assert job.shards.image == (8, 8, 1)
 
 

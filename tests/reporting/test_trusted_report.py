@@ -23,6 +23,7 @@ from decentral_dp.formatting import epsilon_text, price_text
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.plan import Plan, print_plan
+from decentral_dp.simulation.statements.of_job import statement_of
 from tests.support.coordinator_scenarios import content
 from tests.support.run_folders import DOT, Page, axes_of, figure_of, read_page
 
@@ -87,7 +88,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
     job = job_of(
         "dp_bilevel", **{"privacy.guarantee": "as_printed", "privacy.epsilon": 3.0, "algorithm.inner": 4, **CLIP}
     )
-    privacy = job.statement().to_dict()
+    privacy = statement_of(job).to_dict()
     claim = privacy["claimed"]
     assert (claim["epsilon_max"], claim["delta"], claim["agents"]) == (3.0, 1e-5, [3.0] * 5)
     assert "Kornowski" in claim["source"]
@@ -104,7 +105,7 @@ def test_what_is_printed_is_claimed_and_what_it_meets_is_priced() -> None:
 
 
 def test_a_pure_claim_has_no_delta() -> None:
-    privacy = job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1}).statement().to_dict()
+    privacy = statement_of(job_of("grid_walk", **{"privacy.guarantee": "as_printed", "algorithm.rounds": 1})).to_dict()
     assert privacy["claimed"]["delta"] == 0.0
     assert math.isinf(privacy["epsilon_max"])
     assert [p["price"]["train"] for p in privacy["prices"]] == [[math.inf, math.inf]]
@@ -113,7 +114,7 @@ def test_a_pure_claim_has_no_delta() -> None:
 
 @pytest.mark.parametrize("kind", ["pp_ift", SECOND])
 def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
-    privacy = job_of(kind, **{"privacy.epsilon": 5.0}).statement().to_dict()
+    privacy = statement_of(job_of(kind, **{"privacy.epsilon": 5.0})).to_dict()
     assert privacy["at_infinity"] is None
     for records in ("train", "validation"):
         total = sum(p["releases"] * p["price"][records][0] ** 2 for p in privacy["prices"] if records in p["price"])
@@ -123,21 +124,21 @@ def test_prices_of_the_plan_add_up_to_the_target(kind: str) -> None:
 
 
 def test_who_sees_what_is_what_the_program_does() -> None:
-    asks, pools = (" ".join(job_of(kind).statement().to_dict()["seen"]) for kind in ("pp_ift", SECOND))
+    asks, pools = (" ".join(statement_of(job_of(kind)).to_dict()["seen"]) for kind in ("pp_ift", SECOND))
     assert "∇_y l, ∇_y h and ∇²_yy l" in asks
     assert "hands its records" not in asks
     assert "hands its records" in pools
     assert "sums over its records" not in pools
     # ∇_x h reads no record here.
     assert "∇_x h" not in asks
-    off = " ".join(job_of(SECOND, **{"privacy.guarantee": "none"}).statement().to_dict()["seen"])
+    off = " ".join(statement_of(job_of(SECOND, **{"privacy.guarantee": "none"})).to_dict()["seen"])
     assert "protects nobody" in off
 
 
 def test_declared_constants_are_never_shown_as_proven(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    assert job_of(SECOND).statement().to_dict()["constants"] == "analytic"
+    assert statement_of(job_of(SECOND)).to_dict()["constants"] == "analytic"
     given = {"privacy.constants": {name: 1.0 for name in ProblemConstants._fields if name != "label"}}
-    privacy = job_of(SECOND, **given).statement().to_dict()
+    privacy = statement_of(job_of(SECOND, **given)).to_dict()
     assert privacy["constants"] == "declared"
     assert any("only if they are true" in note for note in privacy["notes"])
     print_plan(Plan.of(job_of(SECOND, **given)))
@@ -194,7 +195,7 @@ def test_a_plan_has_an_end_and_prices(capsys: pytest.CaptureFixture[str], monkey
     assert "T → ∞" not in said
     assert all(len(line) <= 80 for line in said.splitlines())
     rows = {line.split()[0]: line.split() for line in said.splitlines() if re.match(r"(y|gx) ", line)}
-    for entry in job.statement().to_dict()["prices"]:
+    for entry in statement_of(job).to_dict()["prices"]:
         row = rows[entry["channel"]]
         assert row[1:3] == [str(entry["releases"]), str(entry["width"])]
         assert row[4] == epsilon_text(entry["price"]["train"][1])

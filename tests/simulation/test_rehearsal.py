@@ -22,6 +22,7 @@ from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.plan import Plan, console, guarantee, print_plan
 from decentral_dp.simulation.probing.rehearsal import needs_rehearsal
+from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.user_code import run_file
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -81,7 +82,7 @@ def test_a_plain_array_that_reads_records_is_refused(tmp_path: Path, case: str) 
 
 def test_a_public_array_is_taken(tmp_path: Path) -> None:
     scenario = changed(tmp_path, "heavy_ball", (STATED, FREE), (SENT, "yield Gossip(y=s.y, u=2.0 * s.last)"))
-    assert "u" in build(scenario).statement().free_channels
+    assert "u" in statement_of(build(scenario)).free_channels
 
 
 def test_a_start_from_records_is_refused(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ class Starts(LogisticHyperparameter):
 def test_an_honest_problem_that_clips_by_itself_passes(scenario: Any) -> None:
     job = build(scenario(), problem=Mine(30, CLASSES))
     assert needs_rehearsal(job)
-    notes = job.statement().notes
+    notes = statement_of(job).notes
     assert any(note.startswith('On the author\'s word: "Mine"') for note in notes)
     assert not needs_rehearsal(build(scenario(), problem=LogisticHyperparameter(30, CLASSES)))
     assert not needs_rehearsal(build(scenario()))
@@ -297,12 +298,10 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     assert "certified, but for what is on the author's word" in shown.getvalue()
     assert "certified, but for what is on the author's word" in dict(guarantee(run.result.privacy))["Privacy"]
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    told = [
-        "On the author's word: ",
-        "What Python code closes over, or reads from a disk, is taken on its author's word",
-    ]
-    for said in told:
-        assert any(note.startswith(said) for note in run.result["privacy"]["notes"])
+    closed = "what Python code closes over, or reads from a disk, holds no records"
+    assert any(note.startswith(f"On the author's word: {closed}") for note in run.result["privacy"]["notes"])
+    # Several are under one head.
+    for said in ("On the author's word:", closed):
         assert said in shown.getvalue()
         assert said in page
     assert "This holds by construction, but for what the notes take on the author's word" in page

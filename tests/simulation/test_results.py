@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.result import RunResult, read_result
+from decentral_dp.simulation.result import RunResult, read_result, text_of
+from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
 
 SETTINGS = {
@@ -21,15 +24,30 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
     job = decentral_dp.build(decentral_dp.load(*SETTINGS[setting]))
-    statement = job.statement()
+    statement = statement_of(job)
     assert job.setting == statement.setting == setting
-    read = PrivacyStatement.from_dict(statement.to_dict(), job.solves)
-    assert read.to_dict() == statement.to_dict()
-    assert (read.setting, read.pools_records, read.mechanisms) == (
-        setting,
-        statement.pools_records,
-        statement.mechanisms,
-    )
+    written = statement.to_dict()
+    assert PrivacyStatement.from_dict(written) == statement
+    assert PrivacyStatement.from_dict(json.loads(text_of(written))) == statement
+    # Older folders tell some facts in sentences alone.
+    facts = ("setting", "mechanisms", "pools_records", "authors_word", "seen_briefly", "cautions")
+    older = PrivacyStatement.from_dict({k: v for k, v in written.items() if k not in facts}, job.solves)
+    assert older == replace(statement, seen_briefly="", cautions=())
+
+
+def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
+    job = decentral_dp.build("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
+    statement = statement_of(job)
+    written = statement.to_dict()
+    assert statement.is_on_authors_word
+    assert PrivacyStatement.from_dict(written) == statement
+    older = PrivacyStatement.from_dict({k: v for k, v in written.items() if k not in ("setting", "authors_word")})
+    assert (older.authors_word, older.grouped_notes) == (statement.authors_word, statement.grouped_notes)
+    assert older.authors_notes == statement.authors_notes
+    assert len(statement.authors_notes) == len(statement.authors_word) == 2
+    # What other notes say of authors is no such fact.
+    said = {**written, "authors_word": [], "notes": ["Here the author's word is law."]}
+    assert not PrivacyStatement.from_dict(said).is_on_authors_word
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -37,6 +37,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, require_complete
 from decentral_dp.simulation.runner import run
+from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, over_seeds
 
 
@@ -212,7 +213,7 @@ def _attack_all(
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
     """Every attack's AUCs beside what the job's budget, and the claim, allow."""
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
-    ceiling, claim = within_run(epsilon, delta), job.claimed()
+    ceiling, claim = within_run(epsilon, delta), claim_of(job)
     aucs = {name: [one.auc[name] for one in each] for name in each[0].auc}
     scores = None
     if claim is not None:

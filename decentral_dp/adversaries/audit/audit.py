@@ -35,6 +35,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.statements.of_job import claim_of
 
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
 COMPARED = 6
@@ -361,7 +362,7 @@ def _judged(plan: AuditPlan, score: Score, played: Played) -> LowerBound:
 
 
 def _finished(plan: AuditPlan, worlds: Worlds, bound: LowerBound, out: Path | None, played: Played) -> AuditResult:
-    job, claim = plan.job, plan.job.claimed()
+    job, claim = plan.job, claim_of(plan.job)
     certified = float(job.budget.epsilon[worlds.victim])
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
     claimed = None if claim is None else claim.epsilon_max

@@ -71,6 +71,7 @@ from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import IN_PROGRESS, is_complete, text_of
+from decentral_dp.simulation.statements.of_job import statement_of
 
 
 @dataclass(frozen=True)
@@ -618,7 +619,7 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
         # The budget holds for what was released, and says nothing of a run that is whole.
-        "privacy": {"incomplete": told[status], **spent.statement().to_dict()},
+        "privacy": {"incomplete": told[status], **statement_of(spent).to_dict()},
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, cast, final
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,9 +49,7 @@ from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pooled, scored_agents
-from decentral_dp.simulation.statements import coordinator as coordinator_statement
-from decentral_dp.simulation.statements import gossip as gossip_statement
-from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement, Setting
+from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 
 
@@ -67,8 +65,8 @@ class Job(Protocol):
     Example:
         >>> import decentral_dp
         >>> job = decentral_dp.build("quadratic")
-        >>> job.solves, job.rounds, job.statement().guarantee
-        ('bilevel', 3000, 'none')
+        >>> job.solves, job.rounds, job.n_agents
+        ('bilevel', 3000, 10)
     """
 
     setting: ClassVar[Setting]
@@ -141,26 +139,6 @@ class Job(Protocol):
 
     def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
         """The scores of what is released, from all records that may be scored."""
-        ...
-
-    def statement(self) -> PrivacyStatement:
-        """The guarantee and its price: what anyone may know before the run."""
-        ...
-
-    def at_infinity(self) -> Horizon:
-        """The limit of the budget for T → ∞, as far as it is known."""
-        ...
-
-    def claimed(self) -> Claim | None:
-        """The budget that a paper claims: for comparison, never a certificate."""
-        ...
-
-    def theorem(self) -> dict[str, Any] | None:
-        """The conditions of a convergence theorem, case by case; None where none is known."""
-        ...
-
-    def settings(self) -> dict[str, Any] | None:
-        """The hyper-parameters as they run; None where the scenario has them all."""
         ...
 
     def evaluated_on(self, average: int) -> str:
@@ -239,21 +217,6 @@ class GossipJob(Job):
             self.problem, agents, self.test, self.tunes_x and not self.unmeasured, label_unit=self.shards.label_unit
         )
 
-    def statement(self) -> PrivacyStatement:
-        return gossip_statement.privacy_statement(self)
-
-    def at_infinity(self) -> Horizon:
-        return gossip_statement.at_infinity(self)
-
-    def claimed(self) -> Claim | None:
-        return gossip_statement.claimed(self)
-
-    def theorem(self) -> dict[str, Any] | None:
-        return gossip_statement.theorem(self)
-
-    def settings(self) -> None:
-        return None
-
     def evaluated_on(self, average: int) -> str:
         values = f"average of the last {average} released values" if average > 1 else "last released values"
         scored = scored_agents(self.n_agents).size
@@ -309,27 +272,10 @@ class _Coordinated(Job, Protocol):
     def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
         return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
-    def at_infinity(self) -> Horizon:
-        return coordinator_statement.at_infinity(self.budget, self.mechanism)
-
-    @property
-    def _final(self) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
-        return cast("CoordinatorBilevelJob | CoordinatorMinimaxJob", self)
-
-    def statement(self) -> PrivacyStatement:
-        return coordinator_statement.privacy_statement(self._final)
-
-    def claimed(self) -> Claim | None:
-        return coordinator_statement.claimed(self._final)
-
-    def settings(self) -> dict[str, Any]:
-        return coordinator_statement.settings(self._final)
-
     def evaluated_on(self, average: int) -> str:
-        return coordinator_statement.evaluated_on(self._final)
-
-    def theorem(self) -> None:
-        return None
+        # Where x alone is published, scores are those of a lower solution that nobody sees.
+        published = self.algorithm.published(self.algorithm.init(self.context))
+        return "published x and y" if "y" in published else "exact lower solution at the published x"
 
     def covers(self, recorded: Ledger) -> bool:
         # A coordinator's scales follow from what it released before; what is planned is the price.

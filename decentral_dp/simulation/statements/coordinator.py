@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,18 +14,15 @@ from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.config.algorithm_components import entry_of, own_keys
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.participants.minimax_context import MinimaxContext
-from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
+from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
-from decentral_dp.simulation.statements.job import author_notes, delta_cautions, statement_of
-from decentral_dp.simulation.statements.signal import signal_cautions, signals
+from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
+from decentral_dp.simulation.statements.job import statement
+from decentral_dp.simulation.statements.signal import signals
 from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
 
-if TYPE_CHECKING:
-    from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
-
-CoordinatorJob: TypeAlias = "CoordinatorBilevelJob | CoordinatorMinimaxJob"
+CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
 
 PROTOCOLS = {
     "released": "trusted coordinator: noise once, by it; prices planned beforehand",
@@ -58,35 +55,30 @@ _LETTERS = {"bilevel": "h is the upper loss of a record, l its lower loss", "min
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """The statement of a job of a trusted coordinator; its plan has an end, and no T → ∞."""
-    signal = signals(job.ledger, job.counts, trusted=True)
-    cautions = [*delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=True)]
-    return statement_of(
+    return statement(
         job,
         [None] * job.n_agents,
-        mechanism=mechanisms(job),
+        signals(job.ledger, job.counts, trusted=True),
+        notes(job),
+        claimed=claimed(job),
+        mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged})),
         protocol=protocol(job),
         seen=tuple(seen(job)),
         seen_briefly=seen_briefly(job),
+        pools_records=job.algorithm.needs_records,
         constants=constants(job),
         prices=tuple(prices(job)),
         clip=clip(job),
         at_infinity=None,
-        signal=signal,
-        notes=(*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job), *notes(job)),
-        cautions=tuple(cautions),
     )
 
 
-def at_infinity(budget: Budget, mechanism: Mechanism) -> Horizon:
+def at_infinity(job: CoordinatorJob) -> Horizon:
     """The limit for T → ∞, where every plan has an end: known only if it is 0 or infinite from the start."""
-    if (budget.epsilon == 0.0).all():
+    epsilon = job.budget.epsilon
+    if (epsilon == 0.0).all():
         return Horizon(0.0, None)
-    return Horizon(np.inf if mechanism == NO_NOISE or np.isinf(budget.epsilon).any() else None, None)
-
-
-def mechanisms(job: CoordinatorJob) -> str:
-    """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
-    return " and ".join(sorted({c.mechanism.name for c in job.ledger.charged})) or "none"
+    return Horizon(np.inf if job.mechanism == NO_NOISE or np.isinf(epsilon).any() else None, None)
 
 
 def protocol(job: CoordinatorJob) -> str:
@@ -208,19 +200,6 @@ def _constant(value: Array) -> float | None:
     """The number that every coordinate is, or None."""
     first = float(value.flat[0])
     return first if bool((value == first).all()) else None
-
-
-def solves(job: CoordinatorJob) -> bool:
-    """Whether x alone is published, so that scores are those of a lower solution that nobody sees."""
-    algorithm = job.algorithm
-    return "y" not in algorithm.published(algorithm.init(job.context))
-
-
-def evaluated_on(job: CoordinatorJob) -> str:
-    """What the scores are of."""
-    if solves(job):
-        return "exact lower solution at the published x"
-    return "published x and y"
 
 
 def claimed(job: CoordinatorJob) -> Claim | None:

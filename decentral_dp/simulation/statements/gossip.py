@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,10 @@ from decentral_dp.privacy.ledger import IntArray, Window
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
-from decentral_dp.simulation.statements.job import author_notes, delta_cautions, statement_of, target_cautions
-from decentral_dp.simulation.statements.signal import signal_cautions, signals
+from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.simulation.statements.job import statement
+from decentral_dp.simulation.statements.signal import signals
 from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
-
-if TYPE_CHECKING:
-    from decentral_dp.simulation.jobs.job import GossipJob
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -53,20 +51,19 @@ CENTRAL_PROTOCOLS = {
 
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
-    known, signal = _Known({}), signals(job.course, job.counts, trusted=False)
-    cautions = [*target_cautions(job), *delta_cautions(job), *signal_cautions(signal, job.n_agents, trusted=False)]
+    known = _Known({})
     limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
-    return statement_of(
+    return statement(
         job,
         _each_at_infinity(job, known),
-        mechanism=job.mechanism.name,
+        signals(job.course, job.counts, trusted=False),
+        _notes(job, limits.finite_data),
+        claimed=claimed(job),
+        mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
         protocol=protocols[job.algorithm.protocol],
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=limits,
-        signal=signal,
-        notes=tuple(_notes(job, cautions, limits.finite_data)),
-        cautions=tuple(cautions),
     )
 
 
@@ -225,11 +222,9 @@ def claimed(job: GossipJob) -> Claim | None:
     return Claim(claim.epsilon_max, endless, tuple(claim.epsilon), claim.source)
 
 
-def _notes(job: GossipJob, cautions: Sequence[str], finite: float | None) -> list[str]:
+def _notes(job: GossipJob, finite: float | None) -> list[str]:
     """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
-    out = [*job.shards.all_notes, *job.budget.notes, *cautions, *author_notes(job)]
-    if job.scenario.privacy.guarantee == "as_printed":
-        out += _printed_notes(job)
+    out = _printed_notes(job) if job.scenario.privacy.guarantee == "as_printed" else []
     out += [_again(w) for w in job.windows]
     if job.mechanism != NO_NOISE:
         out.append(_limit(job, finite))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,34 +14,44 @@ from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.checked_files import labels
 from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.rehearsal import ROUNDS
-from decentral_dp.simulation.statements.statement import AgentBudget, Cost, Horizon, PrivacyStatement
+from decentral_dp.simulation.statements.signal import signal_cautions
+from decentral_dp.simulation.statements.statement import (
+    AUTHORS_WORD,
+    AgentBudget,
+    Cost,
+    Horizon,
+    PrivacyStatement,
+    Signal,
+)
 from decentral_dp.user_code import own_name
-
-if TYPE_CHECKING:
-    from decentral_dp.privacy.accounting.accountants import Budget
-    from decentral_dp.privacy.ledger import Ledger
-    from decentral_dp.simulation.jobs.job import Job
 
 # Arrays that a note names at most.
 _NAMED = 5
 
 
-def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> PrivacyStatement:
-    """State a job's guarantee and its price, which are said alike in every setting.
+def statement(
+    job: Job, limits: Sequence[Horizon | None], signal: Mapping[str, Signal], notes: Sequence[str], **own: Any
+) -> PrivacyStatement:
+    """State a job's guarantee and its price, as far as it is said alike in every setting.
 
     Args:
         job: planned and priced.
         limits: of the budget for T → ∞, agent by agent.
+        signal: of every channel beside its noise.
+        notes: of its setting, which come last.
         own: the other fields of `PrivacyStatement`, which a setting has of its own.
-
-    Returns:
-        The whole statement.
     """
     table, budget = job.scenario.privacy, job.budget
-    certified = table.guarantee == "certified"
+    certified, word = table.guarantee == "certified", authors_word(job)
+    cautions = [*target_cautions(job), *delta_cautions(job)]
+    cautions += signal_cautions(signal, job.n_agents, trusted=job.setting != "gossip")
+    before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
         setting=job.setting,
         guarantee=table.guarantee,
@@ -53,11 +63,14 @@ def statement_of(job: Job, limits: Sequence[Horizon | None], **own: Any) -> Priv
         target=table.epsilon if job.mechanism != NO_NOISE and certified and not target_is_passed(job) else None,
         cap=table.cap,
         agents=_agent_budgets(budget, limits),
-        claimed=job.claimed(),
         free_channels=_free_channels(job.ledger),
         noise=_noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=_numerical_slack(budget) if certified else None,
         privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
+        signal=signal,
+        authors_word=tuple(word),
+        notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *check_notes(job), *notes),
+        cautions=tuple(cautions),
         **own,
     )
 
@@ -90,14 +103,14 @@ def delta_cautions(job: Job) -> list[str]:
     ]
 
 
-def author_notes(job: Job) -> list[str]:
-    """What the ledger cannot know of components from outside."""
-    entry, parts = entry_of(job.scenario), outside.notes(job.scenario)
+def authors_word(job: Job) -> list[str]:
+    """What the ledger cannot know of components from outside, in sentences that follow `AUTHORS_WORD`."""
+    entry, parts = entry_of(job.scenario), outside.authors_word(job.scenario)
     if job.mechanism == NO_NOISE:
         return parts
     if entry.origin:
         parts.append(
-            f"On the author's word: {own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded "
+            f"{own_name(entry.kind)} ({Path(entry.origin).name}) reaches records through bounded "
             "queries alone and opens no bounded value. Whatever it released was recorded and priced; of what its code "
             f"does beside that, the first {min(ROUNDS, job.rounds)} of {job.rounds} rounds were rehearsed on made-up "
             "records, no more."
@@ -109,17 +122,22 @@ def author_notes(job: Job) -> list[str]:
         found = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
         named = f" Here {'; '.join(found[:_NAMED])}{' and more' * (len(found) > _NAMED)}." if found else ""
         parts.append(
-            "What Python code closes over, or reads from a disk, is taken on its author's word: nothing here can tell "
-            f"whether it holds records.{named}"
+            "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
+            f"does.{named}"
         )
-    said = [f"{name} was {label}" for name, label in labels(job.scenario).items()]
-    return parts + ([f"{'; '.join(said)}; a check on made-up records proves nothing."] if said else [])
+    return parts
+
+
+def check_notes(job: Job) -> list[str]:
+    """Which files a check was run on before, and what that is worth."""
+    said = [] if job.mechanism == NO_NOISE else [f"{name} was {label}" for name, label in labels(job.scenario).items()]
+    return [f"{'; '.join(said)}; a check on made-up records proves nothing."] if said else []
 
 
 def _mechanisms_word(mechanism: OutsideMechanism) -> str:
     unit = f" It states its price for {mechanism.privacy_unit}." if mechanism.privacy_unit else ""
     return (
-        f"On the author's word: the noise of the mechanism {mechanism.name} has a law of the price that it states, in "
+        f"the noise of the mechanism {mechanism.name} has a law of the price that it states, in "
         f"float64 too.{unit} Its releases are composed as the worst of that price."
     )
 

@@ -7,14 +7,19 @@ may be missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import BeforeValidator, TypeAdapter
 
 from decentral_dp.formatting import delta_text, epsilon_text
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 """Who trusts whom, and what is solved."""
 
+# What notes on the author's word begin with.
+AUTHORS_WORD = "On the author's word: "
 # What an agent hands to a coordinator that holds all records, in the words of `PrivacyStatement.seen`.
 HANDS_RECORDS = "Every agent hands its records to the coordinator, which holds them all."
 
@@ -31,7 +36,7 @@ def number(value: object) -> float | None:
         return None
 
 
-def _table(value: object) -> Mapping[str, Any]:
+def _table(value: object) -> Any:
     # Of a thousand agents a table each: whether it is a dict is seen much sooner than whether it is a mapping.
     return value if isinstance(value, dict | Mapping) else {}
 
@@ -40,19 +45,27 @@ def _listed(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-# What notes on the author's word begin with.
-_WORD = "On the author's word: "
+def _table_or_none(value: object) -> Any:
+    return value or None if isinstance(value, Mapping) else None
+
+
+# A folder may be older than a key, or damaged: what is no number, text or table is read as if it were not there.
+Number: TypeAlias = Annotated[float | None, BeforeValidator(number)]
+Known: TypeAlias = Annotated[float, BeforeValidator(lambda value: number(value) or 0.0)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(lambda value: value if isinstance(value, int) else 0)]
+Text: TypeAlias = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
+Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _listed(value))))]
+IN_TABLE, IN_TABLE_OR_NONE = BeforeValidator(_table), BeforeValidator(_table_or_none)
+# What is written only where it is there.
+_OMITTED = {"omitted": True}
 
 
 @dataclass(frozen=True)
 class Cost:
     """ε at δ, and pure ε; None where it is not known."""
 
-    epsilon: float | None
-    epsilon_pure: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"epsilon": self.epsilon, "epsilon_pure": self.epsilon_pure}
+    epsilon: Number = None
+    epsilon_pure: Number = None
 
 
 @dataclass(frozen=True)
@@ -64,93 +77,41 @@ class Horizon:
     channels: the same of single channels, where they were computed.
     """
 
-    finite_data: float | None
-    endless_stream: float | None
-    channels: Mapping[str, Horizon] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"finite_data": self.finite_data, "endless_stream": self.endless_stream}
-        if self.channels is not None:
-            out["channels"] = {c: limit.to_dict() for c, limit in self.channels.items()}
-        return out
-
-    @classmethod
-    def from_dict(cls, content: object) -> Horizon | None:
-        if not isinstance(content, Mapping) or not content:
-            return None
-        channels = _table(content.get("channels")).items()
-        read = {c: cls.from_dict(v) or cls(None, None) for c, v in channels} or None
-        return cls(number(content.get("finite_data")), number(content.get("endless_stream")), read)
+    finite_data: Number = None
+    endless_stream: Number = None
+    channels: Annotated[Mapping[str, Horizon] | None, IN_TABLE_OR_NONE] = field(default=None, metadata=_OMITTED)
 
 
 @dataclass(frozen=True)
 class AgentBudget:
     """What the run costs one agent: over all channels, by channel, and by the kind of record."""
 
-    agent: int
-    epsilon: float | None
-    epsilon_pure: float | None
-    channels: Mapping[str, Cost]
-    records: Mapping[str, float | None]
-    at_infinity: Horizon | None
+    agent: Whole
+    epsilon: Number = None
+    epsilon_pure: Number = None
+    channels: Annotated[Mapping[str, Annotated[Cost, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
+    records: Annotated[Mapping[str, Number], IN_TABLE] = field(default_factory=dict)
+    at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE] = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "agent": self.agent,
-            "epsilon": self.epsilon,
-            "epsilon_pure": self.epsilon_pure,
-            "channels": {c: cost.to_dict() for c, cost in self.channels.items()},
-            "records": dict(self.records),
-            "at_infinity": None if self.at_infinity is None else self.at_infinity.to_dict(),
-        }
 
-    @classmethod
-    def from_dict(cls, row: int, content: object) -> AgentBudget:
-        table = _table(content)
-        channels = {c: _table(v) for c, v in _table(table.get("channels")).items()}
-        return cls(
-            agent=table.get("agent", row),
-            epsilon=number(table.get("epsilon")),
-            epsilon_pure=number(table.get("epsilon_pure")),
-            channels={c: Cost(number(v.get("epsilon")), number(v.get("epsilon_pure"))) for c, v in channels.items()},
-            records={k: number(v) for k, v in _table(table.get("records")).items()},
-            at_infinity=Horizon.from_dict(table.get("at_infinity")),
-        )
+def _budgets(value: object) -> list[Any]:
+    return [{"agent": row, **_table(entry)} for row, entry in enumerate(_listed(value))]
+
+
+def _claims(value: object) -> list[Any]:
+    """The claims of agents; older folders have a table for each."""
+    return [entry.get("epsilon") if isinstance(entry, Mapping) else entry for entry in _listed(value)]
 
 
 @dataclass(frozen=True)
 class Claim:
     """A budget that a paper claims: for comparison, never a certificate. delta: None where the claim is of pure ε."""
 
-    epsilon_max: float | None
-    epsilon_max_at_infinity: float | None
-    agents: tuple[float | None, ...]
-    source: str
-    delta: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "epsilon_max": self.epsilon_max,
-            "epsilon_max_at_infinity": self.epsilon_max_at_infinity,
-            **({} if self.delta is None else {"delta": self.delta}),
-            "agents": list(self.agents),
-            "source": self.source,
-        }
-
-    @classmethod
-    def from_dict(cls, content: object) -> Claim | None:
-        table = _table(content)
-        if not table:
-            return None
-        # Older folders have a table for each agent.
-        agents = [a.get("epsilon") if isinstance(a, Mapping) else a for a in _listed(table.get("agents"))]
-        return cls(
-            number(table.get("epsilon_max")),
-            number(table.get("epsilon_max_at_infinity")),
-            tuple(number(a) for a in agents),
-            str(table.get("source") or "the paper"),
-            number(table.get("delta")),
-        )
+    epsilon_max: Number = None
+    epsilon_max_at_infinity: Number = None
+    agents: Annotated[tuple[Number, ...], BeforeValidator(_claims)] = ()
+    source: Annotated[str, BeforeValidator(lambda value: str(value or "the paper"))] = "the paper"
+    delta: Number = field(default=None, metadata=_OMITTED)
 
 
 @dataclass(frozen=True)
@@ -160,36 +121,15 @@ class ReleasePrice:
     unit: "μ" of a Gaussian pair, or pure "ε". rate: kind → share of a Poisson sample, where it is one.
     """
 
-    channel: str
-    mechanism: str
-    releases: int
-    width: int
-    unit: str
-    price: Mapping[str, Sequence[float]]
-    rate: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "mechanism": self.mechanism,
-            "releases": self.releases,
-            "width": self.width,
-            "unit": self.unit,
-            "price": {kind: list(ends) for kind, ends in self.price.items()},
-            "rate": dict(self.rate),
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> ReleasePrice:
-        return cls(
-            channel=str(content.get("channel")),
-            mechanism=str(content.get("mechanism") or ""),
-            releases=content.get("releases", 0),
-            width=content.get("width", 0),
-            unit=str(content.get("unit")),
-            price={k: [number(v) or 0.0 for v in _listed(ends)] for k, ends in _table(content.get("price")).items()},
-            rate={k: number(v) or 0.0 for k, v in _table(content.get("rate")).items()},
-        )
+    channel: Text
+    mechanism: Text = ""
+    releases: Whole = 0
+    width: Whole = 0
+    unit: Text = ""
+    price: Annotated[Mapping[str, Annotated[Sequence[Known], BeforeValidator(_listed)]], IN_TABLE] = field(
+        default_factory=dict
+    )
+    rate: Annotated[Mapping[str, Known], IN_TABLE] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -199,11 +139,8 @@ class Signal:
     one_release: of one agent and release. all_releases: of all of them, averaged over the agents.
     """
 
-    one_release: float | None
-    all_releases: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"one_release": self.one_release, "all_releases": self.all_releases}
+    one_release: Number = None
+    all_releases: Number = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -211,11 +148,12 @@ class PrivacyStatement:
     """The guarantee of a job and its price, in numbers and sentences that anyone may know.
 
     Args:
-        setting: who trusts whom; not written, for the rest tells it.
+        setting: who trusts whom.
         guarantee: "certified", "as_printed" or "none".
-        mechanism: of the noise; several are joined by " and ". protocol: in words.
+        mechanisms: names of those that are drawn from; none without noise. protocol: in words.
         seen: the threat model of a trusted coordinator, sentence by sentence; empty where nobody is trusted.
-        seen_briefly: the same in a line; not written.
+        seen_briefly: the same in a line.
+        pools_records: whether agents hand their records to a coordinator, not sums over them.
         constants: of a coordinator's problem: "analytic", "declared", or None where none are known.
         prices: of a coordinator's releases.
         exchanges: releases per round. clip: norm and bounds, None where nothing is clipped.
@@ -226,35 +164,40 @@ class PrivacyStatement:
         privacy_unit: what the mechanism says that its price is for, as "one group of 5 records"; "" is one record of
             one agent, and not written.
         signal: channel → how large what records contribute can be beside the noise.
+        authors_word: what was not checked, but taken from whoever wrote it, as it goes on after `AUTHORS_WORD`.
         notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
-            swamps the steps; not written.
+            swamps the steps.
     """
 
-    setting: Setting = "gossip"
-    guarantee: str
-    mechanism: str
-    protocol: str
-    seen: tuple[str, ...] = ()
-    seen_briefly: str = ""
-    constants: str | None = None
-    prices: tuple[ReleasePrice, ...] = ()
-    exchanges: int
-    clip: Mapping[str, Any] | None
-    delta: float | None
-    epsilon_max: float | None
-    epsilon_pure_max: float | None
-    target: float | None
-    cap: float | None
-    agents: tuple[AgentBudget, ...]
-    at_infinity: Horizon | None
-    claimed: Claim | None
-    free_channels: Mapping[str, str]
-    noise: str
-    numerical_slack: Mapping[str, float] | None
-    privacy_unit: str = ""
-    signal: Mapping[str, Signal] = field(default_factory=dict)
-    notes: tuple[str, ...]
-    cautions: tuple[str, ...] = ()
+    setting: Annotated[Setting, BeforeValidator(lambda value: value if value in get_args(Setting) else "gossip")]
+    guarantee: Annotated[str, BeforeValidator(str)]
+    mechanisms: Texts
+    protocol: Text
+    seen: Texts = ()
+    seen_briefly: Text = ""
+    pools_records: bool = False
+    constants: Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))] = None
+    prices: Annotated[
+        tuple[ReleasePrice, ...], BeforeValidator(lambda value: [p for p in _listed(value) if _table_or_none(p)])
+    ] = ()
+    exchanges: Whole
+    clip: Annotated[Mapping[str, Any] | None, BeforeValidator(lambda v: v if isinstance(v, Mapping) else None)]
+    delta: Number
+    epsilon_max: Number
+    epsilon_pure_max: Number
+    target: Number
+    cap: Number
+    agents: Annotated[tuple[AgentBudget, ...], BeforeValidator(_budgets)]
+    at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE]
+    claimed: Annotated[Claim | None, IN_TABLE_OR_NONE]
+    free_channels: Annotated[Mapping[str, str], IN_TABLE]
+    noise: Text
+    numerical_slack: Annotated[Mapping[str, Known] | None, BeforeValidator(lambda v: None if v is None else _table(v))]
+    privacy_unit: Text = ""
+    signal: Annotated[Mapping[str, Annotated[Signal, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
+    authors_word: Texts = ()
+    notes: Texts
+    cautions: Texts = ()
 
     def __repr__(self) -> str:
         price = f"ε = {epsilon_text(self.epsilon_max)} at δ = {delta_text(self.delta)}"
@@ -273,7 +216,7 @@ class PrivacyStatement:
     @property
     def is_on_authors_word(self) -> bool:
         """Whether part of what ε rests on was not checked, but taken from whoever wrote it."""
-        return self.is_noisy and any("author's word" in note for note in self.notes)
+        return self.is_noisy and bool(self.authors_word)
 
     @property
     def claimed_epsilon(self) -> float | None:
@@ -285,76 +228,82 @@ class PrivacyStatement:
         return self.guarantee != "none"
 
     @property
-    def pools_records(self) -> bool:
-        """Whether agents hand their records to the coordinator, not sums over them."""
-        return HANDS_RECORDS in self.seen
+    def authors_notes(self) -> tuple[str, ...]:
+        """The notes on the author's word; of older folders some of them begin otherwise."""
+        words = {*self.authors_word, *(f"{AUTHORS_WORD}{word}" for word in self.authors_word)}
+        return tuple(note for note in self.notes if note in words)
 
     @property
-    def mechanisms(self) -> tuple[str, ...]:
-        """The names of the mechanisms that are drawn from."""
-        return tuple(self.mechanism.split(" and "))
+    def is_simulation(self) -> bool:
+        """Whether the noise can be drawn again by whoever knows the seed."""
+        return self.noise not in ("", "off", "secret")
+
+    @property
+    def mechanism(self) -> str:
+        """ "gaussian"; "exponential and gaussian" where both are drawn from; "none" without noise."""
+        return " and ".join(self.mechanisms) or "none"
 
     @property
     def grouped_notes(self) -> list[tuple[str, tuple[str, ...]]]:
         """The notes in their order, those on the author's word as one: what they begin with, and how each goes on."""
-        words = [note.removeprefix(_WORD) for note in self.notes if note.startswith(_WORD)]
-        if len(words) < 2:
+        words = {f"{AUTHORS_WORD}{word}": word for word in self.authors_word}
+        under = tuple(words[note] for note in self.notes if note in words)
+        if len(under) < 2:
             return [(note, ()) for note in self.notes]
-        first = next(k for k, note in enumerate(self.notes) if note.startswith(_WORD))
-        out: list[tuple[str, tuple[str, ...]]] = [(note, ()) for note in self.notes if not note.startswith(_WORD)]
-        before = sum(not note.startswith(_WORD) for note in self.notes[:first])
-        return [*out[:before], (_WORD.rstrip(), tuple(words)), *out[before:]]
+        heads = dict.fromkeys(AUTHORS_WORD.rstrip() if note in words else note for note in self.notes)
+        return [(head, under if head == AUTHORS_WORD.rstrip() else ()) for head in heads]
 
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
-        out: dict[str, Any] = {}
-        for name in (f.name for f in fields(self) if f.name not in ("setting", "seen_briefly", "cautions")):
-            if name in ("constants", "prices") and not self.is_trusted:
-                continue
-            if name == "privacy_unit" and not self.privacy_unit:
-                continue
-            out[name] = _plain(getattr(self, name))
-        return out
+        unsaid = () if self.is_trusted else ("constants", "prices")
+        written = {name: value for name, value in _written(self).items() if name not in unsaid}
+        if not self.privacy_unit:
+            del written["privacy_unit"]
+        return {**written, "mechanism": self.mechanism}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], solves: str = "bilevel") -> PrivacyStatement:
         """The statement that was written as such a table. solves: what `result.json` says of the problem."""
-        seen = tuple(map(str, _listed(content.get("seen"))))
-        slack = content.get("numerical_slack")
-        coordinator: Setting = "coordinator_minimax" if solves == "minimax" else "coordinator_bilevel"
-        return cls(
-            setting=coordinator if seen else "gossip",
-            guarantee=str(content.get("guarantee")),
-            mechanism=str(content.get("mechanism") or ""),
-            protocol=str(content.get("protocol") or ""),
-            seen=seen,
-            constants=None if content.get("constants") is None else str(content["constants"]),
-            prices=tuple(ReleasePrice.from_dict(p) for p in _listed(content.get("prices")) if isinstance(p, Mapping)),
-            exchanges=content.get("exchanges", 0),
-            clip=content.get("clip") if isinstance(content.get("clip"), Mapping) else None,
-            delta=number(content.get("delta")),
-            epsilon_max=number(content.get("epsilon_max")),
-            epsilon_pure_max=number(content.get("epsilon_pure_max")),
-            target=number(content.get("target")),
-            cap=number(content.get("cap")),
-            agents=tuple(AgentBudget.from_dict(k, a) for k, a in enumerate(_listed(content.get("agents")))),
-            at_infinity=Horizon.from_dict(content.get("at_infinity")),
-            claimed=Claim.from_dict(content.get("claimed")),
-            free_channels=dict(_table(content.get("free_channels"))),
-            noise=str(content.get("noise") or ""),
-            numerical_slack=None if slack is None else {k: number(v) or 0.0 for k, v in _table(slack).items()},
-            privacy_unit=str(content.get("privacy_unit") or ""),
-            signal={
-                c: Signal(number(_table(v).get("one_release")), number(_table(v).get("all_releases")))
-                for c, v in _table(content.get("signal")).items()
-            },
-            notes=tuple(map(str, _listed(content.get("notes")))),
-        )
+        known = content if "setting" in content else {**content, **_of_older_folder(content, solves)}
+        read: PrivacyStatement = _reader().validate_python({f.name: known.get(f.name) for f in fields(cls)})
+        return read
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, AgentBudget | Horizon | Claim | ReleasePrice | Signal):
-        return value.to_dict()
+@cache
+def _reader() -> TypeAdapter[PrivacyStatement]:
+    return TypeAdapter(PrivacyStatement)
+
+
+def _of_older_folder(content: Mapping[str, Any], solves: str) -> dict[str, Any]:
+    """What older folders told in sentences alone."""
+    notes, seen = (tuple(map(str, _listed(content.get(key)))) for key in ("notes", "seen"))
+    coordinator = "coordinator_minimax" if solves == "minimax" else "coordinator_bilevel"
+    mechanism = str(content.get("mechanism") or "none")
+    return {
+        "setting": coordinator if seen else "gossip",
+        "mechanisms": [] if mechanism == "none" else mechanism.split(" and "),
+        "pools_records": HANDS_RECORDS in seen,
+        "authors_word": [note.removeprefix(AUTHORS_WORD) for note in notes if "author's word" in note],
+    }
+
+
+@cache
+def _fields(record: type) -> tuple[tuple[str, bool], ...]:
+    """Name of each field, and whether it is left out where it is None."""
+    return tuple((f.name, bool(f.metadata)) for f in fields(record))
+
+
+def _written(value: Any) -> Any:
+    """Records as tables, tuples as lists."""
+    # Most values are one of these, and of a hundred thousand agents there are millions.
+    kind: Any = type(value)
+    if kind is float or kind is str or kind is int or value is None:
+        return value
     if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    return {k: _plain(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+        return [_written(v) for v in value]
+    if isinstance(value, dict | Mapping):
+        return {k: _written(v) for k, v in value.items()}
+    if not is_dataclass(value):
+        return value
+    read = [(name, getattr(value, name), omitted) for name, omitted in _fields(kind)]
+    return {name: _written(v) for name, v, omitted in read if v is not None or not omitted}

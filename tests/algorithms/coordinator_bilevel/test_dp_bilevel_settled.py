@@ -25,6 +25,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.domain import Domain
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.statements.of_job import statement_of
 from tests.support.coordinator_replay import performed, with_noise
 from tests.support.penalty_jobs import OWN, SPLITS, UNKNOWN, agree, content, made
 from tests.support.penalty_loop import Naive
@@ -246,7 +247,7 @@ def test_too_small_a_sample_is_noted() -> None:
         job = made(algorithm={"rate": rate}, privacy={"epsilon": epsilon})
         least = min(2.0 * float((c.scale / c.sensitivity["train"]).min()) for c in job.ledger.charged)
         assert (least < 1.0) == noted
-        words = " ".join(job.statement().to_dict()["notes"])
+        words = " ".join(statement_of(job).to_dict()["notes"])
         assert ("times what one record can add to a sample" in words) == noted
 
 

@@ -18,6 +18,7 @@ from decentral_dp.privacy.accounting.infinite_horizon import Arrivals, DecayingR
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.gossip import at_infinity as limits
 from decentral_dp.simulation.statements.job import delta_cautions
+from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import Horizon
 from tests.support.schedules import STEPS, Power, noise, stream
 
@@ -133,7 +134,7 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
     job = build(decentral_dp.load(base))
     finite = limits(job).finite_data
     assert float(job.budget.epsilon.max()) * 0.99 < finite < 40.0
-    assert any("stays bounded" in note for note in job.statement().notes)
+    assert any("stays bounded" in note for note in statement_of(job).notes)
     for change in (
         {"privacy": {"y": {"decay": 0.45}}},
         {"privacy": {"delta": 0.0}},
@@ -146,11 +147,11 @@ def test_a_job_says_what_its_finite_shards_cost_for_ever(
             continue
         never = build(decentral_dp.load(base | worse))
         assert limits(never).finite_data == math.inf
-        assert any("without bound" in note for note in never.statement().notes)
+        assert any("without bound" in note for note in statement_of(never).notes)
     private = build(decentral_dp.load(base | {"algorithm": {**base["algorithm"], "protocol": "private"}}))
     # Unknown is said to be unknown: no bound is derived for a state that remembers, and none is refuted.
     assert limits(private).finite_data is None
-    assert any("is unknown" in note for note in private.statement().notes)
+    assert any("is unknown" in note for note in statement_of(private).notes)
 
 
 @pytest.mark.parametrize(("noise_decay", "bounded"), [(0.1, True), (0.5, False)])
@@ -177,14 +178,14 @@ def test_what_is_not_known_of_other_algorithms_is_not_called_infinite(scenario: 
     job = build(decentral_dp.load(base))
     assert limits(job) == Horizon(None, None)
     assert limits(job, channel="y").finite_data is None
-    assert any("is unknown" in note for note in job.statement().notes)
-    assert not any("without bound" in note for note in job.statement().notes)
+    assert any("is unknown" in note for note in statement_of(job).notes)
+    assert not any("without bound" in note for note in statement_of(job).notes)
     off = build(decentral_dp.load(base | {"privacy": {"guarantee": "none"}}))
     assert limits(off).finite_data == math.inf
     scales = {c: {"scale": 0.1} for c in "xyz"}
     printed = build(decentral_dp.load(base | {"privacy": {"guarantee": "as_printed", **scales}}))
     assert limits(printed).finite_data == math.inf
-    told = " ".join(printed.statement().notes)
+    told = " ".join(statement_of(printed).notes)
     assert "nothing is clipped" in told
     assert "boxes" not in told
 
@@ -198,4 +199,4 @@ def test_a_large_delta_is_called_large(scenario: Callable[..., dict[str, Any]]) 
     for delta in (1.0 / 91, 0.5):
         [note] = told(delta)
         assert "is not small beside 1/91" in note
-    assert told(0.5)[0] in build(decentral_dp.load(scenario(privacy={"delta": 0.5}))).statement().notes
+    assert told(0.5)[0] in statement_of(build(decentral_dp.load(scenario(privacy={"delta": 0.5})))).notes
