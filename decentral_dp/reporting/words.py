@@ -160,7 +160,6 @@ class SettingWords:
         hypergradient: axis of the norm of the hypergradient.
         columns: heads of the table of metrics.
         endings: ending of a metric's name → what the label adds for it.
-        title_width: letters in a line of a figure's title.
     """
 
     where: str
@@ -170,7 +169,6 @@ class SettingWords:
     hypergradient: str
     columns: tuple[str, ...]
     endings: Mapping[str, str]
-    title_width: int
 
 
 _AGENTS = SettingWords(
@@ -181,7 +179,6 @@ _AGENTS = SettingWords(
     hypergradient="‖∇F‖₂ at the average x",
     columns=("Metric", "Mean over agents", "Lowest agent", "Highest agent"),
     endings=MappingProxyType({"_last": ", last released values", "_unreleased": ", unreleased state"}),
-    title_width=60,
 )
 # What the scores of a coordinator are of is said above the table.
 _COORDINATOR = SettingWords(
@@ -192,7 +189,6 @@ _COORDINATOR = SettingWords(
     hypergradient="‖∇F‖₂ at the published x",
     columns=("Metric", "Value"),
     endings=MappingProxyType({"_last": "", "_unreleased": ""}),
-    title_width=52,
 )
 WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
     {"gossip": _AGENTS, "coordinator_bilevel": _COORDINATOR, "coordinator_minimax": _COORDINATOR}

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from decentral_dp.reporting.page.markup import Html, breakable, document, figure, image, tag, unbroken
+from decentral_dp.reporting.page.markup import Html, breakable, document, figure, picture, tag, unbroken
 from decentral_dp.studies.differences import HOLDS, REFUTED
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.runs import GOOD
@@ -86,13 +86,9 @@ def study_page(
 
 def _picture(png: bytes, title: str, caption: str, narrow: bytes | None) -> Html:
     """A picture, on a narrow screen the one that was drawn for it."""
-    shown = image(png, alt=title)
-    if narrow is not None:
-        source = image(narrow, media="(max-width:40rem)").markup.replace("<img src=", "<source srcset=", 1)
-        shown = tag("picture", Html(source), shown)
     wide, high = (int.from_bytes(png[k : k + 4]) for k in (16, 20))  # as a PNG begins
     look = "fitted across" if wide > _ACROSS * high else "fitted"
-    return tag("figure", shown, *([tag("figcaption", caption)] if caption else []), class_=look)
+    return tag("figure", picture(png, title, narrow), *([tag("figcaption", caption)] if caption else []), class_=look)
 
 
 def _tiles(study: Study, cells: pd.DataFrame) -> list[Html]:

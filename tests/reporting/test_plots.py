@@ -358,8 +358,8 @@ def test_agents_stand_where_the_graph_says_and_are_called_by_their_names(tmp_pat
 def test_a_round_is_not_parted_from_its_number_at_the_end_of_a_line() -> None:
     mean = np.r_[np.linspace(1.0, 0.2, 50), np.linspace(0.2, 0.9, 30)]
     rounds = np.arange(80.0)
-    for width in range(30, 61):
+    for width in np.arange(3.0, 6.5, 0.1):
         with package_style():
-            ax = new_figure(5.6, 3.5).subplots()
-            title(ax, change("Upper loss", Curve(rounds, mean, mean, mean, None)), width)
+            ax = new_figure(width, 3.5).subplots()
+            title(ax, change("Upper loss", Curve(rounds, mean, mean, mean, None)))
         assert not any(line.startswith("49") for line in ax.get_title(loc="left").split("\n"))

@@ -504,3 +504,17 @@ def test_labels_of_metrics_leave_room_for_the_numbers() -> None:
     # At 1280 pixels a label of 66 letters, its ending included, leaves room for three columns of numbers.
     assert max(len(label) + len(", last released values") for label in METRIC_NAMES.values() if "RMSE" in label) <= 66
     assert max(len(label) for label in METRIC_NAMES.values()) <= 66
+
+
+def test_on_a_telephone_nothing_of_a_run_moves_sideways(certified: Path) -> None:
+    style = (Path(decentral_dp.__file__).parent / "reporting" / "page" / "style.css").read_text(encoding="utf-8")
+    assert "figure img{width:100%;max-width:44rem;height:auto" in style
+    # No later rule takes that back where the screen is narrow.
+    assert "sideways" not in style
+    assert not re.search(r"figure[^{]*img\{[^}]*max-width:none", style)
+    markup = (certified / "report.html").read_text(encoding="utf-8")
+    table = markup[markup.index('<table class="rows">') :].partition("</table>")[0]
+    cells = table.partition("<tbody>")[2].count("<td")
+    assert cells == table.count("<td data-head=") + len(re.findall(r"<td class=\"[a-z]+\" data-head=", table)) > 0
+    assert 'data-head="Whole run: ε at δ = 1e-5"' in table
+    assert ":is(.sortable,.rows) thead" in style

@@ -329,7 +329,7 @@ def test_figures_that_would_say_nothing_are_left_out(made: Made) -> None:
     several = made(SECOND)
     assert figure_of("noise", several) is not None
     assert figure_of("epsilon", several) is not None
-    assert axes_of("epsilon", several)[0].get_ylabel() == "ε spent, δ = 1e-5"
+    assert axes_of("epsilon", several)[0].get_ylabel() == "ε spent, δ\u00a0=\u00a01e-5"
     many = made("pp_ift", **{"problem.kind": "logistic_hyperparameter", "algorithm.x": {"scale": 1.0}, **CLIP})
     (ax,) = axes_of("upper_variable", many)
     assert len(ax.lines[0].get_xdata()) == 30

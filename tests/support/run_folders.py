@@ -216,7 +216,7 @@ def privacy_of(folder: Path, **changes: Any) -> dict[str, Any]:
     return {**known, **changes}
 
 
-VOID = {"meta", "link", "img", "br", "wbr"}
+VOID = {"source", "meta", "link", "img", "br", "wbr"}
 # A red dot: pages whose figures do not matter need not draw them.
 DOT = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc0000003010100"

@@ -93,6 +93,12 @@ class Column:
     group: str
     name: str
     read: Callable[[AgentBudget, int], float | None]
+    claimed: bool = False
+
+    @property
+    def head(self) -> str:
+        """Group and name in one line."""
+        return f"{self.group}: {self.name}"
 
 
 def _columns(privacy: PrivacyStatement) -> list[Column]:
@@ -122,7 +128,7 @@ def _columns(privacy: PrivacyStatement) -> list[Column]:
         # Beside what it is to be compared with, where a narrow page still shows it.
         # A claim without a δ of its own is of pure ε.
         name = f"ε at δ = {delta_text(at_delta)}" if at_delta else "pure ε"
-        columns.append(Column("Claimed, not certified", name, claim))
+        columns.append(Column("Claimed, not certified", name, claim, claimed=True))
     for channel in channels:
         columns.append(Column(f"Channel {channel}", "ε", of_channel(channel, pure=False)))
         pure = of_channel(channel, pure=True)
@@ -151,15 +157,18 @@ def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column], know
         body += [(f"agent {names[row]}", tuple(map(epsilon_text, values[row]))) for row in order]
     groups = list(dict.fromkeys(column.group for column in columns))
     spans = [(group, [c for c in columns if c.group == group]) for group in groups]
-    claimed = [c.group.startswith("Claimed") for c in columns]
     heads = [tag("th", unbroken(g), colspan=str(len(of)), scope="colgroup") for g, of in spans]
     first = tag("tr", tag("th", "Agent", rowspan="2", scope="col"), *heads)
     second = tag("tr", *(tag("th", unbroken(column.name), scope="col") for column in columns))
     rows = []
     for name, shown in body:
-        cells = [tag("td", s, class_="claimed" if c else "number") for s, c in zip(shown, claimed, strict=True)]
-        rows.append(tag("tr", tag("th", name, scope="row"), *cells))
-    table = tag("table", tag("thead", first, second), tag("tbody", *rows))
+        # On a narrow screen a row is a list, whose entries have their heads beside them.
+        cells = [
+            tag("td", text, class_="claimed" if column.claimed else "number", data_head=column.head)
+            for text, column in zip(shown, columns, strict=True)
+        ]
+        rows.append(tag("tr", tag("th", name, scope="row", data_head="Agent"), *cells))
+    table = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="rows")
     return tag("div", table, class_="wide", tabindex="0")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,9 @@ _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a
 def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) -> Path:
     """Write `comparison.html` and the picture into a folder, and return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    title, sections = _sections(found, folder, formats)
+    with TemporaryDirectory() as narrow:
+        thin = [path.read_bytes() for path in write_comparison_plot(found, Path(narrow) / "narrow", ["png"], columns=1)]
+    title, sections = _sections(found, folder, formats, thin)
     path = folder / "comparison.html"
     path.write_text(document(title, sections), encoding="utf-8")
     return path
@@ -29,13 +32,16 @@ def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) ->
 def comparison_view(found: Comparison) -> str:
     """Markup for a notebook: what the page has, without its style."""
     with TemporaryDirectory() as folder:
-        return tag("div", *_sections(found, Path(folder), ())[1]).markup
+        return tag("div", *_sections(found, Path(folder), (), ())[1]).markup
 
 
-def _sections(found: Comparison, folder: Path, formats: Sequence[Any]) -> tuple[str, list[Html]]:
-    """The title and the parts of the page; pictures are written into the folder."""
+def _sections(
+    found: Comparison, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]
+) -> tuple[str, list[Html]]:
+    """The title and the parts of the page; the picture is written into the folder. narrow: the same for a telephone."""
     written = write_comparison_plot(found, folder / "comparison", ["png", *formats])
-    picture = [figure(path.read_bytes(), _CAPTION) for path in written if path.suffix == ".png"]
+    pictures = [path.read_bytes() for path in written if path.suffix == ".png"]
+    picture = [figure(png, _CAPTION, narrow=thin) for png, thin in zip_longest(pictures, narrow)]
     title = f"{len(found.runs)} runs side by side"
     titles = [
         tag(

@@ -29,8 +29,9 @@ Part: TypeAlias = str | int | float | Html
 
 
 def tag(name: str, *parts: Part, **attributes: str) -> Html:
-    """An element; `class_` stands for class. Parts that are not Html are escaped."""
-    heads = "".join(f' {key.rstrip("_")}="{html.escape(printable(value))}"' for key, value in attributes.items())
+    """An element; `class_` stands for class, `data_head` for data-head. Parts that are not Html are escaped."""
+    named = ((key.rstrip("_").replace("_", "-"), html.escape(printable(value))) for key, value in attributes.items())
+    heads = "".join(f' {name}="{value}"' for name, value in named)
     return Html(f"<{name}{heads}>{join(parts).markup}</{name}>")
 
 
@@ -97,9 +98,25 @@ def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None
     return [tag("div", *found, class_="figures")] if found else []
 
 
-def figure(png: bytes, caption: str, captioned: bool = True) -> Html:
-    """A picture within the page. captioned: whether its caption is printed below it, too."""
-    return tag("figure", image(png, alt=caption), *([tag("figcaption", caption)] if captioned else []))
+def figure(png: bytes, caption: str, captioned: bool = True, narrow: bytes | None = None) -> Html:
+    """A picture within the page.
+
+    Args:
+        png: the picture.
+        caption: what it shows.
+        captioned: whether that is printed below it, too.
+        narrow: the same drawn for a narrow screen, where the picture is too wide for one.
+    """
+    return tag("figure", picture(png, caption, narrow), *([tag("figcaption", caption)] if captioned else []))
+
+
+def picture(png: bytes, words: str, narrow: bytes | None = None) -> Html:
+    """A picture, on a narrow screen the one that was drawn for it; words: what it shows."""
+    shown = image(png, alt=words)
+    if narrow is None:
+        return shown
+    source = image(narrow, media="(max-width:40rem)").markup.replace("<img src=", "<source srcset=", 1)
+    return tag("picture", Html(source), shown)
 
 
 def image(png: bytes, **attributes: str) -> Html:

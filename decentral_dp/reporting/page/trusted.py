@@ -179,13 +179,15 @@ def price_table(privacy: PrivacyStatement) -> list[Html]:
     if not listed:
         return []
     kinds = [k for k in ("train", "validation") if any(k in p.price for p in listed)]
+    names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
     rows = []
     for entry in listed:
         each = [price_text(entry.price.get(k), entry.unit) for k in kinds]
         share = f"a sample, {min(entry.rate.values()):.3g} of them" if entry.rate else "all records"
         cells = [str(entry.releases), str(entry.width), *each, share]
-        rows.append(tag("tr", tag("th", entry.channel, scope="row"), *(tag("td", c) for c in cells)))
-    names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
+        named = zip(cells, names[1:], strict=True)
+        first = tag("th", entry.channel, scope="row", data_head=names[0])
+        rows.append(tag("tr", first, *(tag("td", cell, data_head=name) for cell, name in named)))
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     sampled = any(entry.rate for entry in listed)
     stated = "Fixed before the run; the scale of a release is its sensitivity over its price"
@@ -199,7 +201,7 @@ def price_table(privacy: PrivacyStatement) -> list[Html]:
         stated += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
     return [
         tag("h3", "Price of each release"),
-        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows)), class_="wide", tabindex="0"),
+        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows), class_="rows"), class_="wide", tabindex="0"),
         tag("p", stated, class_="small"),
     ]
 

@@ -21,7 +21,7 @@ from pyarrow.parquet import ParquetFile
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.folder import broken, published_x, read_scenario
-from decentral_dp.reporting.plots.style import GREY, LETTERS_PER_INCH, side_label
+from decentral_dp.reporting.plots.style import GREY, LETTERS_PER_INCH, TITLE_LETTERS_PER_INCH, side_label
 from decentral_dp.reporting.words import WORDS, SettingWords, power_text
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import number
@@ -257,17 +257,11 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def title(ax: Axes, text: str, width: int = 60) -> None:
-    """Set the title, and wrap the label of the y axis, which is set before.
-
-    Args:
-        ax: the axes.
-        text: the title.
-        width: letters in a line; fewer where long names of ticks push the axes to the right.
-    """
-    ax.set_title(textwrap.fill(text, width), loc="left")
+def title(ax: Axes, text: str) -> None:
+    """Set the title, and wrap the label of the y axis, which is set before; both to the size of the figure."""
     figure = ax.get_figure(root=True)
     if figure is not None:
+        ax.set_title(textwrap.fill(text, int(figure.get_figwidth() * TITLE_LETTERS_PER_INCH)), loc="left")
         ax.set_ylabel(side_label(ax.get_ylabel(), figure, 0.0 if ax.get_legend() is None else _LEGEND))
 
 

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -36,8 +36,17 @@ _DASHES = ("-", "--", ":", "-.")
 _FAR_APART = 20.0
 
 
-def write_comparison_plot(found: Comparison, path: Path, formats: Sequence[Format]) -> list[Path]:
-    """Draw the curves of all runs, one above the other; path: without an ending. Nothing where nothing was measured."""
+def write_comparison_plot(
+    found: Comparison, path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
+) -> list[Path]:
+    """Draw the curves of all runs; nothing where nothing was measured.
+
+    Args:
+        found: the runs.
+        path: of the picture without an ending.
+        formats: of the picture.
+        columns: of panels; one for a narrow screen.
+    """
     from matplotlib.lines import Line2D
 
     curves = {name: [curve(run.metrics, name) for run in found.runs] for name in _DRAWN}
@@ -47,10 +56,10 @@ def write_comparison_plot(found: Comparison, path: Path, formats: Sequence[Forma
     names = plain[:_MOST_PANELS]
     if not names:
         return []
-    down = math.ceil(len(names) / 2)
+    down = math.ceil(len(names) / columns)
     with package_style():
-        figure = new_figure(8.4, 0.8 + 2.6 * down + 0.2 * math.ceil(len(found.runs) / 2))
-        grid = figure.subplots(down, min(2, len(names)), squeeze=False)
+        figure = new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(found.runs) / columns))
+        grid = figure.subplots(down, min(columns, len(names)), squeeze=False)
         for ax, name in zip(grid.flat, names, strict=False):
             _panel(ax, name, curves[name], found.runs)
         for ax in grid.flat[len(names) :]:
@@ -60,7 +69,7 @@ def write_comparison_plot(found: Comparison, path: Path, formats: Sequence[Forma
             handles,
             [_label(run, name) for run, name in zip(found.runs, found.labels, strict=True)],
             loc="outside lower center",
-            ncols=2,
+            ncols=columns,
             title="run",
         )
         return save_figure(figure, path, formats)

@@ -81,7 +81,7 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     ax.set_ylabel(f"accuracy {whose} (share)")
     flat_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
-    spread = f" (agents {main.low[-1]:.2f} to {main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
+    spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out accuracy"
     title(ax, f"{when} {main.ends[1]:.2f}{spread}")
     return True
@@ -103,7 +103,7 @@ def explained(figure: Figure, d: Drawing) -> bool:
     when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out R²"
     off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
     score = f"{main.ends[1]:.2f}".replace("-", "−")
-    title(ax, f"{when} {score}{off}", 52)
+    title(ax, f"{when} {score}{off}")
     return True
 
 
@@ -120,7 +120,7 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
     if np.any(c.mean > 0):
         log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
     ax.set_ylabel(d.words.hypergradient)
-    title(ax, change("Hypergradient norm", c), 60 if gap is None else 52)
+    title(ax, change("Hypergradient norm", c))
     return True
 
 
@@ -134,7 +134,7 @@ def consensus(figure: Figure, d: Drawing) -> bool:
     draw_curves(ax, curves)
     log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
     ax.set_ylabel("distance to the network average (ℓ2)")
-    ends = ", ".join(f"{name} {power_text(float(f'{c.ends[1]:.2g}'))}" for name, (c, *_) in curves.items())
+    ends = ", ".join(f"{name}\u00a0{power_text(float(f'{c.ends[1]:.2g}'))}" for name, (c, *_) in curves.items())
     broken = any(c.overflow is not None for c, *_ in curves.values())
     title(ax, "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}")
     return True
@@ -174,8 +174,8 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
             va="top",
         )
     _draw_levels(ax, levels)
-    ax.set_ylabel(f"{d.words.spent}, δ = {delta_text(privacy.delta)}")
-    title(ax, _verdict(d, certified, claimed), d.words.title_width)
+    ax.set_ylabel(f"{d.words.spent}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
+    title(ax, _verdict(d, certified, claimed))
     return True
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 DRAWN_COORDINATES = 100
 # So many coordinates have their names below the axis, where features name them.
 _NAMED_COORDINATES = 40
+# Inches that these names take below the axis, of which a figure has half anyway.
+_NAMES_BELOW = 0.9
+# Letters in a line of a legend that has half a figure.
+_LEGEND_LETTERS = 22
 
 
 def upper_variable(figure: Figure, d: Drawing) -> bool:
@@ -47,6 +51,7 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
     ax.set_xlim(-0.7, index.size - 0.3)
     names = [str(name) for name in d.result.problem.get("x_names") or ()]
     if len(names) == index.size <= _NAMED_COORDINATES:
+        figure.set_figheight(figure.get_figheight() + _NAMES_BELOW)
         ax.set_xticks(index, [textwrap.shorten(name, 24, placeholder="…") for name in names], rotation=90, fontsize=7.5)
         ax.set_xlabel("feature whose strength x is the logarithm of")
     else:
@@ -112,15 +117,17 @@ def noise(figure: Figure, d: Drawing) -> bool:
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"
         message = f"{what} {low if low == high else f'{low} to {high}'} times what one replaced record can move"
-    figure.suptitle(textwrap.fill(message, 64), x=0.02, ha="left", fontsize=10.5, fontweight="bold")
+    figure.suptitle(
+        textwrap.fill(message, int(figure.get_figwidth() * 11.0)), x=0.02, ha="left", fontsize=10.5, fontweight="bold"
+    )
     return True
 
 
 def _legends(figure: Figure, axes: Sequence[Axes]) -> None:
     """Every line named: among the lines where there is room, below them where there are many or long names."""
-    labels = [[textwrap.fill(str(line.get_label()), 28) for line in ax.lines] for ax in axes]
+    labels = [[textwrap.fill(str(line.get_label()), _LEGEND_LETTERS) for line in ax.lines] for ax in axes]
     rows = max(sum(label.count("\n") + 1 for label in of) for of in labels)
-    below = rows > 4 or any(len(label) > 22 for of in labels for label in of)
+    below = rows > 4 or any(len(label) > _LEGEND_LETTERS - 6 for of in labels for label in of)
     if below:
         figure.set_figheight(figure.get_figheight() + 0.2 * rows)
     for ax, of in zip(axes, labels, strict=True):

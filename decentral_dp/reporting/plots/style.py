@@ -185,6 +185,8 @@ SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black
 _COMPRESSION = 3
 # Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
 LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
+# Letters of a title, which stands above the axes alone, in an inch of a figure.
+TITLE_LETTERS_PER_INCH = 9.4
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,

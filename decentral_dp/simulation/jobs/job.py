@@ -66,7 +66,7 @@ class Job(Protocol):
         >>> import decentral_dp
         >>> job = decentral_dp.build("quadratic")
         >>> job.solves, job.rounds, job.n_agents
-        ('bilevel', 3000, 10)
+        ('bilevel', 3000, 8)
     """
 
     setting: ClassVar[Setting]
