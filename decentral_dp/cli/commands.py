@@ -398,8 +398,11 @@ def experiment(
     out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
 ) -> None:
     """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
-    from decentral_dp.cli import experiment as inside
+    from importlib import import_module
 
+    from decentral_dp.cli.papers import require_papers
+
+    inside = import_module(f"{require_papers().__name__}.command")
     chosen = inside.chosen(names or [])
     if out is not None:
         inside.require_free(chosen, out)

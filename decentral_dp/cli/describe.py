@@ -23,6 +23,7 @@ from rich.text import Text
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
+from decentral_dp.cli.papers import papers
 from decentral_dp.cli.reference import kind_words, measure_lines, option_lines
 from decentral_dp.config.algorithm_components import outside_entry
 from decentral_dp.config.algorithm_schema import AlgorithmTable
@@ -37,7 +38,6 @@ from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.reproductions import EXPERIMENTS
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
@@ -72,12 +72,18 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in scenario_names()},
         "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
-        "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in EXPERIMENTS.items()},
+        "experiments": {n: f"{e.alias}: {e.title}. {e.claim}" for n, e in _experiments().items()},
         "data": _installed("data") | dict(DATASETS),
         "weights": {k: r.summary for k, r in WEIGHTS.items()},
         "mechanisms": _installed("mechanism") | {k: f"{MECHANISMS[k].words} of certified runs" for k in _MECHANISMS},
         "partitions": _installed("partition") | dict(PARTITIONS),
     }
+
+
+def _experiments() -> Mapping[str, Any]:
+    """Name → experiment; nothing where the folder papers/ is not here."""
+    module = papers()
+    return {} if module is None else module.EXPERIMENTS
 
 
 def _installed(what: str) -> dict[str, str]:
@@ -111,7 +117,7 @@ def print_entry(name: str) -> None:
         return
     lists = registries(titles=False)
     # An experiment goes by its short name, too.
-    name = next((n for n, e in EXPERIMENTS.items() if e.alias == name), name)
+    name = next((n for n, e in _experiments().items() if e.alias == name), name)
     if not any(name in lines for lines in lists.values()) and (text := shown(name)) is not None:
         print(printable(text))
         return
@@ -198,7 +204,7 @@ def _details(registry: str, name: str) -> str:
     if registry == "topologies":
         return _topology(name)
     if registry == "experiments":
-        home = f"decentral_dp.reproductions.{EXPERIMENTS[name].module}"
+        home = f"papers.{_experiments()[name].module}"
         return f"{_docstring(home)}\n\nOn the command line: decentral-dp experiment {name}"
     if registry == "weights":
         return f"{_parameters(WEIGHTS[name].parameters)}\nIn a scenario: [topology] {WEIGHTS[name].written}"

@@ -34,7 +34,6 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "adversaries",
         "studies",
         "resumption",
-        "reproductions",
         "cli",
     )
 )
@@ -66,7 +65,6 @@ FORBIDDEN = {
         "decentral_dp.engines.local",
         "decentral_dp.engines.ray",
     ],
-    "reproductions": ["decentral_dp.simulation.runner", "decentral_dp.config.loading", "decentral_dp.studies"],
 }
 TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange", "tuner_arguments"}
 TOP_LEVEL |= {"tuner"}
@@ -78,11 +76,8 @@ ONLY_IN = {
         "reporting/plots",
         "adversaries/audit/plot.py",
         "adversaries/network/plots.py",
-        "reproductions/experiment_plots.py",
         "studies/plots.py",
         "studies/gain_plots.py",
-        "studies/plots.py",
-        "studies/plots.py",
     ],
     "cryptography": ["privacy/keystreams.py"],
     "torch": ["problems", "models"],
@@ -246,3 +241,14 @@ def test_tensors_go_to_a_device_and_come_back_in_one_place() -> None:
         if isinstance(node, ast.Call) and moves.search(ast.unparse(node))
     }
     assert places == {"devices.py"}
+
+
+def test_the_package_does_without_the_papers_and_they_run_no_scenario() -> None:
+    """Experiments on published claims are in no wheel, and measure estimators and laws, not whole runs."""
+    named = {path: name for path in SOURCES for name in imports(path) if name.split(".")[0] == "papers"}
+    assert not named
+    barred = ["decentral_dp.simulation.runner", "decentral_dp.config.loading", "decentral_dp.studies"]
+    experiments = sorted((PACKAGE.parent / "papers").glob("*.py"))
+    assert len(experiments) > 20
+    for path in experiments:
+        assert not [name for name in imports(path) if any(reaches(name, prefix) for prefix in barred)], path

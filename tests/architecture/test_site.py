@@ -21,8 +21,8 @@ import yaml
 from decentral_dp.cli.describe import registries
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
-from decentral_dp.reproductions import name_of
 from decentral_dp.studies.schema import load_study
+from papers import name_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -30,7 +30,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.reproductions import claimed_noise
+from papers import claimed_noise
 
 N, M, R = 60_000, 2048, 2344
 Q, DELTA = M / N, N**-1.1

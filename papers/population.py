@@ -18,8 +18,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
-from decentral_dp.reproductions.draws import generator
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check
+from papers.draws import generator
+from papers.findings import Check, Row, around, slope_check
 
 PANEL, SERIES = "distance to the population's slope", "n train and n validation records"
 WEIGHT = 0.03

@@ -17,25 +17,25 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp.cli import experiment as experiment_command
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.reproductions import EXPERIMENTS, instance, name_of, population, run, walks
-from decentral_dp.reproductions import attack as e13
-from decentral_dp.reproductions import batches as e7
-from decentral_dp.reproductions import claimed_noise as e15
-from decentral_dp.reproductions import exponential_rate as e4
-from decentral_dp.reproductions import membership as e17
-from decentral_dp.reproductions import minimax_rates as e18
-from decentral_dp.reproductions import privatediff_audit as e14
-from decentral_dp.reproductions import regularised_rate as e5
-from decentral_dp.reproductions import searches as e12
-from decentral_dp.reproductions import spider_budgets as e16
-from decentral_dp.reproductions import tuners as e11
-from decentral_dp.reproductions import warm_start_rate as e10
-from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of, noised
-from decentral_dp.reproductions.findings import Check, Finding, Row, around, fit, slope, slope_check, table
 from decentral_dp.statistics import exactly, over_seeds
+from papers import EXPERIMENTS, instance, name_of, population, run, walks
+from papers import attack as e13
+from papers import batches as e7
+from papers import claimed_noise as e15
+from papers import command as experiment_command
+from papers import exponential_rate as e4
+from papers import membership as e17
+from papers import minimax_rates as e18
+from papers import privatediff_audit as e14
+from papers import regularised_rate as e5
+from papers import searches as e12
+from papers import spider_budgets as e16
+from papers import tuners as e11
+from papers import warm_start_rate as e10
+from papers.draws import DELTA, EPSILON, generator, mu_of, noised
+from papers.findings import Check, Finding, Row, around, fit, slope, slope_check, table
 
 
 @functools.cache
@@ -234,7 +234,7 @@ def test_every_experiment_is_spoilt_somehow() -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_other_numbers_are_not_reproduced(name: str) -> None:
-    judge = import_module(f"decentral_dp.reproductions.{EXPERIMENTS[name].module}").judge
+    judge = import_module(f"papers.{EXPERIMENTS[name].module}").judge
     rows = quick(name).rows
     assert all(check.holds for check in judge(rows)[0])
     for change in SPOILT[name]:
@@ -402,13 +402,28 @@ def test_pictures_of_every_kind_are_drawn(name: str, tmp_path: Path) -> None:
 
 
 def test_the_catalogue_is_light_and_true() -> None:
-    check = (
-        "import sys, decentral_dp.reproductions; print([m for m in ('numpy', 'pandas', 'torch') if m in sys.modules])"
-    )
+    check = "import sys, papers; print([m for m in ('numpy', 'pandas', 'torch') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
     for entry in EXPERIMENTS.values():
-        inside: Any = import_module(f"decentral_dp.reproductions.{entry.module}")
+        inside: Any = import_module(f"papers.{entry.module}")
         assert callable(inside.measure)
         assert inside.__doc__
         assert entry.claim.endswith(".")
+
+
+def test_an_installed_package_without_the_papers_says_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import decentral_dp
+    from decentral_dp.cli.describe import registries
+    from decentral_dp.cli.papers import require_papers
+
+    # A package of the same name that somebody else installed is not taken for them.
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    monkeypatch.setattr(decentral_dp, "__file__", str(tmp_path / "decentral_dp" / "__init__.py"))
+    monkeypatch.delitem(sys.modules, "papers")
+    assert registries(titles=False)["experiments"] == {}
+    with pytest.raises(InputError, match="in the repository's folder papers/"):
+        require_papers()

@@ -18,7 +18,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.reproductions.draws import generator
+from papers.draws import generator
 
 
 class Instance(NamedTuple):

@@ -39,9 +39,9 @@ from decentral_dp.privacy.mechanisms import mechanism_of
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.protocol import Known, Scores
-from decentral_dp.reproductions.findings import Check, Row, values
-from decentral_dp.reproductions.rounds import finish_round
 from decentral_dp.statistics import exactly, rate_at_least, rate_at_most
+from papers.findings import Check, Row, values
+from papers.rounds import finish_round
 
 PRINTED, SAMPLED, SOUND = "as printed, all records", "as printed, samples of 250", "with a private y"
 PANEL, CERTIFIED, OF_Y = "ε shown by an attack", "certified", "certified of y alone"

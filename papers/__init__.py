@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from decentral_dp.reproductions.findings import Finding
+    from papers.findings import Finding
 
 
 class Entry(NamedTuple):
@@ -209,7 +209,7 @@ def run(name: str, seed: int = 0, quick: bool = False) -> Finding:
     """Measure one experiment; quick: with fewer points and repetitions, in seconds. Raises InputError."""
     name = name_of(name)
     entry = EXPERIMENTS[name]
-    from decentral_dp.reproductions.findings import Finding, table
+    from papers.findings import Finding, table
 
     inside: Any = import_module(f"{__name__}.{entry.module}")
     start = perf_counter()

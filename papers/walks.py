@@ -9,9 +9,9 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.mechanisms import grid_walk_sampler
-from decentral_dp.reproductions.draws import generator
-from decentral_dp.reproductions.findings import Check, Row, values
 from decentral_dp.statistics import exactly
+from papers.draws import generator
+from papers.findings import Check, Row, values
 
 PARTS = {"distance": "distance", "conductance": "conductance", "steps": "steps", "last": "last step"}
 ZETAS = (0.0, 0.1, 0.25, 0.5)

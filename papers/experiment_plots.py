@@ -12,7 +12,7 @@ import pandas as pd
 
 from decentral_dp.reporting.plots.axes import log_axis
 from decentral_dp.reporting.plots.style import BLUE, SERIES_COLOURS, STYLE, new_figure, package_style, save_png
-from decentral_dp.reproductions.findings import Finding, curve, fit
+from papers.findings import Finding, curve, fit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

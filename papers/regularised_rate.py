@@ -24,9 +24,9 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms.box_sampler import Box
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, rate_for
 from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values
 from decentral_dp.statistics import exactly, over_seeds
+from papers.draws import DELTA, EPSILON, generator, mu_of
+from papers.findings import Check, Row, around, slope_check, values
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over √2·S·R√d_x/m"
 CURVE, PRINTED, PROVEN = "true ε at δ = 1e-6, calibrated to ε = 1", "by Lemma B.6", "by the proven sensitivity"

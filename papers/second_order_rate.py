@@ -20,9 +20,9 @@ from decentral_dp.constants.record_sensitivity import (
     implicit_sensitivity,
     minimiser_sensitivity,
 )
-from decentral_dp.reproductions.draws import mu_of, noised
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import Instance, repeated
+from papers.draws import mu_of, noised
+from papers.findings import Check, Row, around, slope_check
+from papers.instance import Instance, repeated
 
 SECOND_ORDER, IMPLICIT, BY_DIMENSION = "Algorithm 1", "implicit gradient at a private point", "Algorithm 1, n = 10⁶"
 UPPER, LOWER = 4, (10, 100, 1000)

@@ -29,9 +29,9 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
 from decentral_dp.problems.records import take
-from decentral_dp.reproductions.draws import generator, mu_of, noised
-from decentral_dp.reproductions.findings import Check, Row, values
 from decentral_dp.statistics import Interval, over_seeds
+from papers.draws import generator, mu_of, noised
+from papers.findings import Check, Row, values
 
 # Claimed ε → mean and standard deviation of the AUC over five runs.
 CLAIMED = (0.1, 1.0, 3.0, 5.0, 8.0, 10.0)

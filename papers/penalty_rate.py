@@ -22,9 +22,9 @@ from decentral_dp.constants.bilevel_rates import (
     smoothness,
 )
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
-from decentral_dp.reproductions.draws import mu_of, noised
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import Instance, repeated
+from papers.draws import mu_of, noised
+from papers.findings import Check, Row, around, slope_check
+from papers.instance import Instance, repeated
 
 GAUSSIAN, WORST = "Gaussian inner noise", "inner noise along the worst direction"
 UPPER, LOWER = 4, (10, 100, 1000)

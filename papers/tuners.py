@@ -29,11 +29,11 @@ from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of, noised
-from decentral_dp.reproductions.findings import Check, Row, values
-from decentral_dp.reproductions.population import pooled, slope_by_differences
 from decentral_dp.statistics import Interval, exactly, over_seeds
 from decentral_dp.tuner import tune
+from papers.draws import DELTA, EPSILON, generator, mu_of, noised
+from papers.findings import Check, Row, values
+from papers.population import pooled, slope_by_differences
 
 STEP, RUNS, SIGN = (
     "error of one step",

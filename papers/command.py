@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import InputError
-from decentral_dp.reproductions import EXPERIMENTS, name_of, run
-from decentral_dp.reproductions.findings import Finding, short
 from decentral_dp.simulation.plan import console
+from papers import EXPERIMENTS, name_of, run
+from papers.findings import Finding, short
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -70,7 +70,7 @@ def _numbers(rows: pd.DataFrame) -> Table:
 
 def write_finding(finding: Finding, folder: Path) -> list[Path]:
     """NAME.parquet, a row for each measured number, and NAME.png."""
-    from decentral_dp.reproductions import experiment_plots as pictures
+    from papers import experiment_plots as pictures
 
     folder.mkdir(parents=True, exist_ok=True)
     table = folder / f"{finding.name}.parquet"

@@ -20,9 +20,9 @@ from decentral_dp.constants.bilevel_rates import smoothness
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity, score_oscillation
 from decentral_dp.privacy.mechanisms.finite_sampler import pure_rate
-from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values
 from decentral_dp.statistics import over_seeds
+from papers.draws import DELTA, EPSILON, generator, mu_of
+from papers.findings import Check, Row, around, slope_check, values
 
 RATE, RATIO = "gradient at a random step", "drawn start over bad start"
 CROSSING = "where the drawn start halves the gradient"

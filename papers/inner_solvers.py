@@ -32,9 +32,9 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
 )
 from decentral_dp.bounded import Array
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
-from decentral_dp.reproductions.draws import generator, mu_of, noised
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import Instance, make, point
+from papers.draws import generator, mu_of, noised
+from papers.findings import Check, Row, around, slope_check
+from papers.instance import Instance, make, point
 
 RECORDS, DIMENSION = "against the records", "against the dimension"
 OUTPUT, DESCENT, LOCALISED = "output perturbation", "DP-GD", "DP-Loc-GD"

@@ -23,10 +23,10 @@ from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
 from decentral_dp.algorithms.coordinator_minimax.privatediff_xy import PrivateDiffXY
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.reproductions.draws import generator
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values
-from decentral_dp.reproductions.saddle import HardSaddle, walk
 from decentral_dp.statistics import Interval, over_seeds
+from papers.draws import generator
+from papers.findings import Check, Row, around, slope_check, values
+from papers.saddle import HardSaddle, walk
 
 PANEL = "x and y equally wide"
 SGDA, DIFFERENCES, BOTH = "DP-SGDA", "PrivateDiff, y released", "PrivateDiff-XY"

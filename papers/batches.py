@@ -19,9 +19,9 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_at
 from decentral_dp.privacy.accounting.loss_distributions import Releases
-from decentral_dp.reproductions.draws import DELTA, EPSILON, generator, mu_of
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check, values
 from decentral_dp.statistics import Interval, exactly, over_seeds
+from papers.draws import DELTA, EPSILON, generator, mu_of
+from papers.findings import Check, Row, around, slope_check, values
 
 ERROR, SERIES = "error of a batch", "uniform batch"
 PRIVACY, SHOWN, THRICE = "what an attack shows of the printed noise", "printed noise", "thrice as much"

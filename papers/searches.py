@@ -28,8 +28,8 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.reproductions.findings import Check, Row
 from decentral_dp.statistics import exactly
+from papers.findings import Check, Row
 
 RELEASES = ", ".join(f"{at} {target}" for at, target in enumerate(TARGETS))
 BOUNDS, CONTROL = "worst found, over its bound", "the minimiser of G + F/λ"

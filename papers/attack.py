@@ -24,9 +24,9 @@ from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.reproductions.draws import generator, mu_of, noised
-from decentral_dp.reproductions.findings import Check, Row, values
 from decentral_dp.statistics import exactly, over_seeds, rate_at_least
+from papers.draws import generator, mu_of, noised
+from papers.findings import Check, Row, values
 
 PANEL, BROKEN, SHARE = "shown and certified", "half of the noise", "share of μ"
 # Budgets of ε = 1 at δ = 1e-6 show in events too rare to be counted.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from decentral_dp.reproductions.findings import Check, Row, around, slope_check
-from decentral_dp.reproductions.instance import repeated
-from decentral_dp.reproductions.penalty_rate import UPPER, inner_errors, penalty_error
+from papers.findings import Check, Row, around, slope_check
+from papers.instance import repeated
+from papers.penalty_rate import UPPER, inner_errors, penalty_error
 
 PANEL, GAUSSIAN, WORST = "fixed n, λ and T", "Gaussian inner noise", "the same along the worst direction"
 RECORDS, LAMBDA, ROUNDS = 1_000_000, 30.0, 1000

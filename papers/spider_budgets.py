@@ -27,9 +27,9 @@ from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_eps
 from decentral_dp.privacy.accounting.calibration import solve
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import clip_factors
-from decentral_dp.reproductions.draws import generator
-from decentral_dp.reproductions.findings import Check, Row, values
 from decentral_dp.statistics import exactly, over_seeds
+from papers.draws import generator
+from papers.findings import Check, Row, values
 
 COST = "ε that the noise of Double-SPIDER costs, had it clipped each record"
 SIX, ONE = "Theorem 6, N = 128", "Theorem 1, N = 128"

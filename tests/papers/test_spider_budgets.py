@@ -14,8 +14,8 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
-from decentral_dp.reproductions import spider_budgets as e16
-from decentral_dp.reproductions.draws import generator
+from papers import spider_budgets as e16
+from papers.draws import generator
 
 N, T = 25_500, 6000
 DELTA = N**-1.1
