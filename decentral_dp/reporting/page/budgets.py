@@ -167,7 +167,7 @@ def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column], know
             tag("td", text, class_="claimed" if column.claimed else "number", data_head=column.head)
             for text, column in zip(shown, columns, strict=True)
         ]
-        rows.append(tag("tr", tag("th", name, scope="row", data_head="Agent"), *cells))
+        rows.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
     table = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="rows")
     return tag("div", table, class_="wide", tabindex="0")
 

@@ -186,8 +186,8 @@ def price_table(privacy: PrivacyStatement) -> list[Html]:
         share = f"a sample, {min(entry.rate.values()):.3g} of them" if entry.rate else "all records"
         cells = [str(entry.releases), str(entry.width), *each, share]
         named = zip(cells, names[1:], strict=True)
-        first = tag("th", entry.channel, scope="row", data_head=names[0])
-        rows.append(tag("tr", first, *(tag("td", cell, data_head=name) for cell, name in named)))
+        tds = [tag("td", cell, data_head=name) for cell, name in named]
+        rows.append(tag("tr", tag("th", entry.channel, scope="row"), *tds, data_head=names[0]))
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     sampled = any(entry.rate for entry in listed)
     stated = "Fixed before the run; the scale of a release is its sensitivity over its price"
