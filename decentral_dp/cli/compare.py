@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.errors import printable
-from decentral_dp.reporting.comparison import Comparison, compare
-from decentral_dp.reporting.comparison_text import comparison_tables
+from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.simulation.folder.layout import check_writable, new_folder
 from decentral_dp.simulation.plan import console
 

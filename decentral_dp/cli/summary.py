@@ -20,9 +20,10 @@ from rich.text import Text
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.words import cut_text
+from decentral_dp.reporting.facts import facts
+from decentral_dp.reporting.words import words_of
 from decentral_dp.simulation.events import RunEvent
-from decentral_dp.simulation.plan import console, guarantee, print_items, rounds_text, sentence
+from decentral_dp.simulation.plan import console, print_items, rounds_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.runner import Run
 
@@ -48,53 +49,32 @@ _ENDINGS = ("_min", "_max", "_last", "_unreleased")
 
 
 def print_scores(out: Console, result: RunResult) -> None:
-    metrics = result.metrics
-    if known := [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]:
-        out.print()
-        out.print(_scores(result.evaluated_on, "worst and best agent", known, metrics))
-        _print_beside(out, result)
-    if added := _added(metrics):
-        out.print()
-        out.print(_scores("scores of this problem", "lowest and highest agent", added, metrics))
-    if known or added:
-        out.print(_PRIVATE)
-
-
-def print_values(out: Console, result: RunResult) -> None:
-    """Of a trusted coordinator, who publishes one value for all."""
-    metrics = result.metrics
+    """Scores of the agents, or of the one value that a coordinator publishes, and what to know beside them."""
     # Where x alone is published, scores are those of a solution that nobody sees.
-    ending = UNRELEASED if not result.is_minimax and "upper_loss" not in metrics else ""
-    plain = {n.removesuffix(ending): _value(v) for n, v in metrics.items() if n.endswith(ending)}
-    known = [*(n for n in _SCORES if n in plain), *_added(plain)]
-    if known:
+    ending = UNRELEASED if result.solves_lower else ""
+    metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
+    known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
+    added = _added(metrics)
+    if not known and not added:
+        return
+    out.print()
+    if words_of(result.privacy, result.topology).over:
+        tables = [(result.evaluated_on, "worst and best agent", known)]
+        tables += [("scores of this problem", "lowest and highest agent", added)]
+        for what, ends, names in tables:
+            if names:
+                out.print(_scores(what, ends, names, metrics))
+    else:
         whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
-        out.print()
         out.print(f"Scores of the {result.evaluated_on}, {whose}:")
         table = Table.grid(padding=(0, 2, 0, 0))
-        for name in known:
-            table.add_row(name, plain[name])
+        for name in (*known, *added):
+            table.add_row(name, _value(metrics[name]))
         out.print(table)
-        _print_beside(out, result)
-        out.print(_PRIVATE)
-
-
-def _print_beside(out: Console, result: RunResult) -> None:
-    for guess, names in (("commonest class", ("test_accuracy",)), ("mean label", ("test_rmse", "test_r2"))):
-        if found := [f"{n} {_value(result.baselines[n])}" for n in names if n in result.baselines]:
-            out.print(f"Always the {guess}: {', '.join(found)}.")
-    if result.labels_cut:
-        out.print(
-            f"{result.labels_cut:.1%} of the labels lie outside problem.label_range and were cut, as scores know them."
-        )
-    if result.clipped:
-        shares = ", ".join(f"{channel} {share:.0%}" for channel, share in result.clipped.items())
-        out.print(f"Records that a clip cuts at these values: {shares}.")
-    if told := cut_text(result.features_cut):
-        out.print(told)
-    for advice in (*result.clip_advice, *result.learning, result.unmeasured):
-        if advice:
-            out.print(advice)
+    for fact in facts(result):
+        if fact.about == "scores":
+            out.print(fact.text)
+    out.print(_PRIVATE)
 
 
 def _added(names: Iterable[str]) -> list[str]:
@@ -167,20 +147,16 @@ class Progress(LiveBar):
 def print_run(run: Run) -> None:
     """The end of a run, in a few lines."""
     out, result = console(), run.result
-    privacy = result.privacy
     out.print()
     head = Text(result.title or "Run", style="bold")
     out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
-    if result.status != "ok":
-        out.print(Text(result.status.replace("_", " "), style="bold red"), sentence(result.reason or ""), sep=": ")
-    facts = [("Data", note) for note in result.problem["notes"]] + guarantee(privacy)
-    facts += [("Note", note) for note in privacy.cautions]
-    if privacy.is_trusted:
-        print_items(out, [*facts, ("Seen", privacy.seen_briefly), *_published(run.published["x"])])
-        print_values(out, result)
-    else:
-        print_items(out, facts)
-        print_scores(out, result)
+    told = [fact for fact in facts(result) if fact.about != "scores"]
+    for fact in told:
+        if fact.about == "status":
+            out.print(Text(fact.name, style="bold red"), fact.text, sep=": ")
+    published = _published(run.published["x"]) if result.algorithm else []
+    print_items(out, [*((fact.name, fact.text) for fact in told if fact.about != "status"), *published])
+    print_scores(out, result)
     if run.folder is not None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.

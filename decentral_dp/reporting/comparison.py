@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,11 +16,19 @@ import pandas as pd
 
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
+from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import broken, read_scenario
-from decentral_dp.reporting.words import topology_name
+from decentral_dp.reporting.plotted import ComparisonPage, ComparisonTable, PlottedRun
+from decentral_dp.reporting.words import score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
 
+ABSENT = "–"
+# What columns of the budgets of single channels begin with.
+_CHANNEL = "channel "
+# Keys of features' ranges; so many are listed among the settings.
+_RANGES, _MOST_RANGES = "problem.scale.", 3
 # Words about a scenario, and who computed it: no settings.
 _WORDS = ("title", "description", "versions", "objects", "run_graph")
 # Settings that a run is named by where they are so few, and characters that such a name may have.
@@ -83,11 +91,11 @@ class ComparedRun:
     @property
     def remark(self) -> str | None:
         """A sentence on how it ended, where it did not end as planned."""
-        result = self.result
+        status, reason = self.result.status, sentence(self.result.reason, "it has not ended.")
         if self.complete:
-            return None if result.status == "ok" else f"{self.name}: {result.status}: {_sentence(result.reason)}"
+            return None if status == "ok" else f"{self.name}: {status}: {reason}"
         seen = "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
-        return f"{self.name} is not complete ({_sentence(result.reason).removesuffix('.')}); {seen}."
+        return f"{self.name} is not complete ({reason.removesuffix('.')}); {seen}."
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page.comparison import comparison_view
 
-        return comparison_view(self)
+        return comparison_view(self._page)
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -161,7 +169,7 @@ class Comparison:
             row["claimed"] = privacy.claimed_epsilon
             for agent in privacy.agents:
                 for channel, cost in agent.channels.items():
-                    name = f"channel {channel}"
+                    name = f"{_CHANNEL}{channel}"
                     known = [e for e in (row.get(name), cost.epsilon) if e is not None]
                     row[name] = max(known, default=None)
             rows.append(row)
@@ -211,7 +219,13 @@ class Comparison:
         # matplotlib is slow to import.
         from decentral_dp.reporting.page.comparison import write_comparison
 
-        return write_comparison(self, Path(folder), formats)
+        return write_comparison(self._page, Path(folder), formats)
+
+    @property
+    def _page(self) -> ComparisonPage:
+        named = zip(self.runs, self.labels, strict=True)
+        runs = [PlottedRun(run.name, label, run.result, run.metrics) for run, label in named]
+        return ComparisonPage(runs, self.remarks, comparison_tables(self))
 
 
 def compare(*runs: str | Path | HasFolder) -> Comparison:
@@ -355,6 +369,59 @@ def _rows(path: Path) -> pd.DataFrame:
         raise broken(path, error) from None
 
 
-def _sentence(reason: str | None) -> str:
-    text = (reason or "it has not ended").strip()
-    return text if text.endswith(".") else f"{text}."
+def comparison_tables(found: Comparison) -> list[ComparisonTable]:
+    """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
+    return [_budgets(found), _metric_rows(found), *_settings(found)]
+
+
+def _settings(found: Comparison) -> list[ComparisonTable]:
+    table = found.settings
+    rows = [(str(key), [ABSENT if value is None else quoted(value) for value in table.loc[key]]) for key in table.index]
+    ranges = [row for row in rows if row[0].startswith(_RANGES)]
+    title, same = "What differs in the settings", "Nothing: the settings are the same."
+    if len(ranges) <= _MOST_RANGES:
+        return [ComparisonTable(title, rows, False, "", same)]
+    # Two sets of records have other features, whose ranges would hide all that differs besides.
+    counts = [sum(texts[k] != ABSENT for _, texts in ranges) for k in range(len(found.runs))]
+    counted = (f"{_RANGES}…", [f"{n} ranges" if n else ABSENT for n in counts])
+    left = [row for row in rows if row not in ranges]
+    note = f"Ranges of {len(ranges)} features differ, and are listed last on the page."
+    return [
+        ComparisonTable(title, [*left, counted], False, note, same),
+        ComparisonTable("Ranges that differ", ranges, False, "", "", folded=True),
+    ]
+
+
+def _budgets(found: Comparison) -> ComparisonTable:
+    runs = found.runs
+    told = [{row: text for fact in facts(run.result) for row, text in fact.columns.items()} for run in runs]
+    rows = [("status", [_status(run) for run in runs])]
+    rows += [(row, [columns.get(row, ABSENT) for columns in told]) for row in dict.fromkeys(r for c in told for r in c)]
+    for column, prices in found.budgets.items():
+        name = str(column).removeprefix(_CHANNEL)
+        if name != column:
+            free = [name in run.result.privacy.free_channels for run in runs]
+            texts = ["free" if f else epsilon_text(price) for f, price in zip(free, prices, strict=True)]
+            rows.append((f"ε of channel {name} alone", texts))
+    note = "Rounded up. ε of channels is at δ, of the agent that it costs most; a run's ε composes them."
+    return ComparisonTable("Budgets", rows, True, note, "")
+
+
+def _status(run: ComparedRun) -> str:
+    result = run.result
+    planned = result.rounds_planned or result.rounds
+    rounds = f"{result.rounds} rounds" if result.rounds == planned else f"{result.rounds} of {planned} rounds"
+    return f"{result.status.replace('_', ' ')}, {rounds}"
+
+
+def _metric_rows(found: Comparison) -> ComparisonTable:
+    table = found.metrics
+    written: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
+        epsilon_text(v) if name == "epsilon_spent" else score_text(v)
+    )
+    rows = [(str(n), [written(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
+    if rows:
+        rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in found.runs]
+        rows.insert(0, ("at round", rounds))
+    note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
+    return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")

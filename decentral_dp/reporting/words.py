@@ -1,22 +1,18 @@
-"""Words and numbers of pages and figures.
+"""Words of pages and figures: numbers and names as they print them, and all that differs by who trusts whom.
 
-What the page and the figures say differently by setting: agents among themselves, or with a trusted coordinator.
-
-Numbers and names as the page and the figures print them. Every ε is rounded up.
-
-Words for measured names, as figures and tables print them.
+Every ε is rounded up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from decentral_dp.formatting import SUPERSCRIPTS
-from decentral_dp.simulation.statements.statement import Setting
+from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
 from decentral_dp.user_code import in_file
 
 Json: TypeAlias = Mapping[str, Any]
@@ -148,48 +144,165 @@ def metric_words(name: str) -> str | None:
     return METRIC_WORDS[stem] + ending if stem in METRIC_WORDS else None
 
 
+_CAPTIONS = {
+    "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
+    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
+    "an average over the last values covers the few there are.",
+    "explained": "R² on held-out records by round: 1 is a perfect prediction, 0 (dotted) that of their mean label. "
+    "Line: mean over agents; band: worst to best agent.",
+    "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
+    "lowest to highest agent; dashed, if all places started at one value: where x started. Drawn from released "
+    "values alone.",
+    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
+    "zero at a stationary point.",
+    "primal": "The value that is minimised, by round.",
+    "gradient": "The norm of its gradient, by round.",
+    "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
+    "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
+    "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
+    "Lines that coincide are drawn as one, with all their names.",
+    "topology": "Who talks to whom. Places follow hop counts, or the graph's own coordinates. "
+    "Where agents differ in ε or in weight on neighbours, "
+    "colour tells.",
+}
+_COORDINATORS_CAPTIONS = _CAPTIONS | {
+    "losses": "Losses by round, each over the records of all agents.",
+    "accuracy": "Shares of held-out records that are classified correctly, by round.",
+    "upper_variable": "What was tuned: the published x, one place per coordinate; dashed: where x started. Drawn from "
+    "published values alone.",
+    "hypergradient": "Norm of the hypergradient at the published x, with the lower level solved there; zero at a "
+    "stationary point. Where records are held out, also how far it is from the hypergradient on these, which stands "
+    "for the gap to the population and has the sampling error of so many records in it.",
+    "epsilon": "ε spent up to each round, the same for every agent, beside target and claim. Prices were fixed before "
+    "the run.",
+    "noise": "What each release carries: the scale of its noise, or of its random choice, and how far one replaced "
+    "record can move it. Scales follow from sensitivities, which are public, and from prices fixed before the run. "
+    "Lines that coincide are drawn as one, with all their names.",
+}
+_MINIMAX_CAPTIONS = _COORDINATORS_CAPTIONS | {
+    "accuracy": "How the published model does on held-out records, by round.",
+    "upper_variable": "The published x, one place per coordinate; dashed: where x started.",
+    "losses": "On held-out records, by round.",
+    "primal": "Φ(x), which is F at the best y for the published x, on all train records; the best y is solved for.",
+    "gradient": "The true norm of the gradient of Φ on all train records, not of what was released; zero at a "
+    "stationary point inside the set of x.",
+}
+
+
+def described(name: str) -> str:
+    """What a measured name is, or the name itself."""
+    return metric_words(name) or name.replace("_", " ")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SettingWords:
-    """Words for the runs of one setting.
+    """Words for the runs of one setting: all that pages and figures say differently by who trusts whom.
 
     Args:
         where: who takes part beside the agents; "" where the graph says it.
+        network: who talks to whom; "" where the graph says it.
         whose: of which agent the stated ε is.
-        spent: axis of the ε that is spent.
-        loss: axis of losses.
-        hypergradient: axis of the norm of the hypergradient.
+        mean, final: how the score that ends the first sentence is called; over: what the score of a tile is over.
+        unstated: rows of "What was run" that say nothing here; lower: names of the variables beside x.
+        sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
+        printed: of a protocol as printed, with a claim and without. unprotected: what went out without noise.
+        kind: what a record keeps besides its place when it is replaced. dearest: what an agent's ε is the larger of.
+        covered, release, settings: of what the guarantee covers. uncovered, private: of what it does not cover.
+        signal: what signals are summed over.
+        spent, loss, hypergradient: axes of figures. captions: of figures.
         columns: heads of the table of metrics.
         endings: ending of a metric's name → what the label adds for it.
     """
 
-    where: str
-    whose: str
-    spent: str
-    loss: str
-    hypergradient: str
-    columns: tuple[str, ...]
+    where: str = ""
+    network: str = ""
+    whose: str = "worst agent"
+    mean: str = "mean "
+    final: str = "final "
+    over: str = "mean over agents"
+    unstated: tuple[str, ...] = ()
+    lower: str = "y and z"
+    sees: str = "every message ever sent"
+    because: str = (
+        "each record's contribution is clipped, noise is added before anything leaves an agent, and every release is "
+        "charged."
+    )
+    printed: tuple[str, str] = (
+        "The paper's protocol and constants.",
+        # Only where the paper prints a budget are protocol and constants its own.
+        "Noise on every message, and nothing is clipped.",
+    )
+    unprotected: str = "messages went out as they were"
+    kind: str = ", its kind (train or validation)"
+    dearest: str = ": the larger of one train and one validation record"
+    covered: str = "What agents released"
+    release: str = "every message to a neighbour, at every round"
+    settings: str = "public settings only"
+    uncovered: str = "What only the simulator sees"
+    private: str = "x, y, z in state.npz"
+    signal: str = "over all rounds and agents"
+    spent: str = "ε spent by the worst agent"
+    loss: str = "loss, mean over agents"
+    hypergradient: str = "‖∇F‖₂ at the average x"
+    captions: Mapping[str, str]
+    columns: tuple[str, ...] = ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
     endings: Mapping[str, str]
 
 
 _AGENTS = SettingWords(
-    where="",
-    whose="worst agent",
-    spent="ε spent by the worst agent",
-    loss="loss, mean over agents",
-    hypergradient="‖∇F‖₂ at the average x",
-    columns=("Metric", "Mean over agents", "Lowest agent", "Highest agent"),
+    captions=MappingProxyType(_CAPTIONS),
     endings=MappingProxyType({"_last": ", last released values", "_unreleased": ", unreleased state"}),
+)
+_SERVER = replace(
+    _AGENTS,
+    where=" and a server",
+    network="a server asks every agent; the scenario's graph plays no part",
+    release="every answer to the server, at every round",
+)
+_PRINTED = (
+    "The noise is the paper's, by its own formula; what it is worth follows from what one record can really move."
 )
 # What the scores of a coordinator are of is said above the table.
 _COORDINATOR = SettingWords(
     where=" and a trusted coordinator",
+    network="a trusted coordinator asks every agent; the scenario's graph plays no part",
     whose="the same for every agent",
+    mean="",
+    final="",
+    over="",
+    unstated=("Records in use", "Messages"),
+    lower="y",
+    sees="everything that the coordinator publishes",
+    because="{reasons}the coordinator {draws}, before it publishes it; the price of every release was fixed before the "
+    "run, and how much noise that takes follows from public sensitivities alone. It does not hold against the "
+    "coordinator, whom every agent trusts.",
+    printed=(_PRINTED, _PRINTED),
+    unprotected="the coordinator published what it found",
+    covered="What the coordinator published",
+    release="every release, at every round",
+    settings="public settings and scales",
+    uncovered="What the coordinator or only the simulator sees",
+    private="whatever an agent hands to the coordinator",
+    signal="over all rounds",
     spent="ε spent",
     loss="loss",
     hypergradient="‖∇F‖₂ at the published x",
+    captions=MappingProxyType(_COORDINATORS_CAPTIONS),
     columns=("Metric", "Value"),
     endings=MappingProxyType({"_last": "", "_unreleased": ""}),
 )
 WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
-    {"gossip": _AGENTS, "coordinator_bilevel": _COORDINATOR, "coordinator_minimax": _COORDINATOR}
+    {
+        "gossip": _AGENTS,
+        "coordinator_bilevel": _COORDINATOR,
+        "coordinator_minimax": replace(_COORDINATOR, kind="", dearest="", captions=MappingProxyType(_MINIMAX_CAPTIONS)),
+    }
 )
+
+
+def words_of(privacy: PrivacyStatement, graph: Json) -> SettingWords:
+    """Choose the words for a run or a plan. graph: as `result.json` has it under "topology"."""
+    if privacy.pools_records:
+        pools = "every agent hands its records to a trusted coordinator; the scenario's graph plays no part"
+        return replace(WORDS[privacy.setting], network=pools)
+    return _SERVER if graph.get("central") and WORDS[privacy.setting] is _AGENTS else WORDS[privacy.setting]

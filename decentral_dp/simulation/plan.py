@@ -34,7 +34,8 @@ from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.reporting.words import article, topology_name
+from decentral_dp.reporting.facts import privacy_facts, sentence
+from decentral_dp.reporting.words import WORDS, article, topology_name, words_of
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
@@ -178,6 +179,8 @@ _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
 _GAP = 2
 # Above so many different lines a table lists only the dearest agents.
 _MOST_ROWS = 12
+# Facts that a plan tells elsewhere: among its notes, and sentence by sentence.
+_NOTED = ("Note", "Seen")
 # Letters that the names of the agents of a line take at most.
 _WIDEST_NAMES = 30
 
@@ -219,13 +222,14 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
     stated = () if privacy.is_noisy else plan.data_notes
-    print_items(out, _graph(plan) + [("Data", note) for note in stated] + guarantee(privacy))
+    known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _NOTED]
+    print_items(out, _graph(plan) + [("Data", note) for note in stated] + known)
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
         for table in _budgets(privacy, out.width, agent_names(plan.topology["labels"])):
             out.print(table, soft_wrap=True)
-        if privacy.is_trusted:
+        if privacy.prices:
             out.print()
             out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
             out.print(_grid(_prices(privacy.prices)), soft_wrap=True)
@@ -244,7 +248,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
 def _graph(plan: Plan) -> list[tuple[str, str]]:
     """The graph in one line; none where it plays no part."""
     graph = plan.topology
-    if plan.privacy.is_trusted or graph["central"] or plan.n_agents == 1:
+    if words_of(plan.privacy, graph).network or plan.n_agents == 1:
         return []
     told = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
     return [("Graph", told), *(("", f"{note}.") for note in graph["notes"])]
@@ -252,41 +256,6 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
 
 def _seen(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     return [("Seen" if not k else "", sentence) for k, sentence in enumerate(privacy.seen)]
-
-
-def sentence(text: str) -> str:
-    """The text with a full stop."""
-    return text if text.endswith(".") else f"{text}."
-
-
-def guarantee(privacy: PrivacyStatement) -> list[tuple[str, str]]:
-    """What is guaranteed, what a paper claims, and whether the noise is secret."""
-    if not privacy.is_noisy:
-        return [("Privacy", "none: noise is off, ε = ∞.")]
-    word = "certified" if privacy.guarantee == "certified" else "provable for the protocol as printed"
-    if privacy.is_declared:
-        word += ", if the declared constants are true"
-    if privacy.is_on_authors_word:
-        word += ", but for what is on the author's word (see the notes)"
-    delta = delta_text(privacy.delta)
-    spent = {epsilon_text(agent.epsilon) for agent in privacy.agents}
-    most = "at most " if len(spent) > 1 else ""
-    lines = [
-        (
-            "Privacy",
-            f"{word}: {most}ε = {epsilon_text(privacy.epsilon_max)} at δ = {delta} for every agent "
-            f"(pure ε = {epsilon_text(privacy.epsilon_pure_max)}).",
-        )
-    ]
-    if privacy.privacy_unit:
-        lines.append(("Unit", f"this ε is for {privacy.privacy_unit}, as the mechanism states."))
-    claim = privacy.claimed
-    if claim is not None:
-        # A claim without a δ of its own is of pure ε.
-        at = f" at δ = {delta_text(claim.delta)}" if claim.delta else ""
-        lines.append(("Claimed", f"ε = {epsilon_text(claim.epsilon_max)}{at} by {claim.source}; not certified."))
-    lines.append(("Noise", f"{privacy.noise}."))
-    return lines
 
 
 def rounds_text(count: int) -> str:
@@ -393,7 +362,7 @@ def _facts(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     finite = f"ε = {_limit_text(limit.finite_data)} on these data{_by_channel(limit, 'finite_data')}."
     facts.append(("T → ∞", finite if limit.finite_data is not None else "unknown on these data."))
     if limit.endless_stream is not None:
-        kind = "pure ε" if privacy.mechanism == "laplace" else "ε"
+        kind = "pure ε" if privacy.mechanisms == ("laplace",) else "ε"
         endless = f"{kind} = {epsilon_text(limit.endless_stream)} if the stream of records never ended"
         facts.append(("", f"{endless}{_by_channel(limit, 'endless_stream')}."))
     return facts + noted
@@ -413,8 +382,7 @@ def _signals(privacy: PrivacyStatement) -> list[tuple[str, str]]:
     every = {c: s.all_releases for c, s in privacy.signal.items()}
     if not one:
         return []
-    whose = "all rounds" if privacy.is_trusted else "all rounds and agents"
-    text = f"{_ratios(one)} in a release; {_ratios(every)} over {whose}"
+    text = f"{_ratios(one)} in a release; {_ratios(every)} {WORDS[privacy.setting].signal}"
     return [("Signal", f"at most so many times the noise, if all records agree: {text}.")]
 
 

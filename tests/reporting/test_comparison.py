@@ -19,8 +19,7 @@ from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.compare import carry_out
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting.comparison import compare
-from decentral_dp.reporting.comparison_text import comparison_tables
+from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.folder import journal
 from tests.conftest import BASE
 from tests.support.run_folders import Page, read_page

@@ -30,7 +30,7 @@ def test_a_run_shows_its_budget_its_scores_and_two_pictures(run: Run) -> None:
 
 
 def test_a_run_shows_what_a_guess_scores_and_what_to_change(run: Run) -> None:
-    guess = f"Who always says the commonest class has an accuracy of {run.result.baselines['test_accuracy']:.3f}"
+    guess = f"Always the commonest class: test_accuracy {run.result.baselines['test_accuracy']:.4f}."
     assert guess in run._repr_html_()
     noisy = decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=10", "privacy.epsilon=0.001"]))
     assert noisy.result.learning
@@ -58,7 +58,7 @@ def test_a_run_that_diverged_says_so() -> None:
     steep = ["algorithm.x.scale=1e300", "algorithm.rounds=9", 'privacy.guarantee="none"']
     diverged = decentral_dp.run(decentral_dp.load("quadratic", steep))
     assert diverged.result.has_diverged
-    assert "<b>diverged</b>: the released value of x stopped being finite" in diverged._repr_html_()
+    assert "<dt>diverged</dt><dd>the released value of x stopped being finite" in diverged._repr_html_()
 
 
 def test_a_plan_shows_its_guarantee_and_notes() -> None:

@@ -298,7 +298,7 @@ def test_where_a_server_asks_nobody_gossips(tmp_path: Path) -> None:
     graph = json.loads((write_run(tmp_path / "known") / "result.json").read_text(encoding="utf-8"))["topology"]
     text = of_algorithm(tmp_path / "run", "bsa", changes={"topology": {**graph, "central": True}}).text
     assert "Ten agents and a server tuned" in text
-    assert "a server, which asks 10 agents; the scenario's graph plays no part" in text
+    assert "A server asks every agent; the scenario's graph plays no part" in text
     assert "every answer to the server, at every round" in text
     assert "gossip shrinks" not in text
     assert "message to a neighbour" not in text
@@ -474,11 +474,11 @@ def test_numbers_of_a_diverged_run_are_said_to_be_older(tmp_path: Path) -> None:
 def test_the_noise_is_stated_as_scales_or_as_what_it_was_fitted_to(tmp_path: Path) -> None:
     privacy = privacy_of(tmp_path / "known", target=4.0)
     text = page_of(tmp_path / "fitted", changes={"privacy": privacy}).text
-    assert "Gaussian, as much as ε = 4 needs over all planned rounds" in text
+    assert "Gaussian noise, as much as ε = 4 needs over all planned rounds" in text
     page_of(tmp_path / "stated")
     scenario = tmp_path / "stated" / "scenario.toml"
     scenario.write_text(f"{scenario.read_text(encoding='utf-8')}y = {{ scale = 0.5, decay = 0.1 }}\n", encoding="utf-8")
-    assert "Gaussian, σy = 0.5/(t+1)0.1" in read_page(write_report(tmp_path / "stated")).text
+    assert "Gaussian noise, σy = 0.5/(t+1)0.1" in read_page(write_report(tmp_path / "stated")).text
 
 
 def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
-from decentral_dp.simulation.plan import Plan, console, guarantee, print_plan
+from decentral_dp.reporting.facts import facts
+from decentral_dp.simulation.plan import Plan, console, print_plan
 from decentral_dp.simulation.probing.rehearsal import needs_rehearsal
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.user_code import run_file
@@ -296,7 +297,9 @@ def test_it_is_said_on_the_terminal_on_the_page_and_in_the_result(tmp_path: Path
     run = decentral_dp.run(scenario, out=tmp_path / "out", **given)
     # What a run prints at its end is in a line.
     assert "certified, but for what is on the author's word" in shown.getvalue()
-    assert "certified, but for what is on the author's word" in dict(guarantee(run.result.privacy))["Privacy"]
+    assert "certified, but for what is on the author's word" in next(
+        fact.text for fact in facts(run.result) if fact.name == "Privacy"
+    )
     page = html.unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     closed = "what Python code closes over, or reads from a disk, holds no records"
     assert any(note.startswith(f"On the author's word: {closed}") for note in run.result["privacy"]["notes"])

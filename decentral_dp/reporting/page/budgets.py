@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from decentral_dp.formatting import agent_names, delta_text, epsilon_text
-from decentral_dp.reporting.page import trusted
-from decentral_dp.reporting.page.markup import Html, figures, join, tag, unbroken
+from decentral_dp.formatting import agent_names, delta_text, epsilon_text, price_text
+from decentral_dp.reporting.page.markup import Html, join, tag, unbroken
+from decentral_dp.reporting.page.outcome import figures
+from decentral_dp.reporting.words import words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, PrivacyStatement
 
@@ -27,9 +28,9 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
         return []
     free = privacy.free_channels
     blocks = [tag("h2", "Budget of every agent"), budget_table(privacy, agent_names(result.topology.get("labels")))]
-    of_two = "" if result.is_minimax else ": the larger of one train and one validation record"
+    words = words_of(privacy, result.topology)
     remarks = [
-        f"An agent's ε is what its most expensive record costs{of_two}. "
+        f"An agent's ε is what its most expensive record costs{words.dearest}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up."
     ]
     if privacy.claimed:
@@ -45,8 +46,8 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     blocks += [tag("p", remark, class_="small") for remark in remarks]
     for channel, reason in free.items():
         blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
-    drawn = figures(folder, "epsilon", "noise", captions=trusted.captions(result))
-    return [*blocks, *trusted.price_table(privacy), *drawn, *_forever(privacy)]
+    drawn = figures(folder, result, "epsilon", "noise")
+    return [*blocks, *_price_table(privacy), *drawn, *_forever(privacy)]
 
 
 def budget_table(privacy: PrivacyStatement, names: Sequence[str] = ()) -> Html:
@@ -57,6 +58,39 @@ def budget_table(privacy: PrivacyStatement, names: Sequence[str] = ()) -> Html:
         names: of the agents, where they have others than their numbers.
     """
     return _budget_table(privacy.agents, _columns(privacy), names)
+
+
+def _price_table(privacy: PrivacyStatement) -> list[Html]:
+    """What each release may cost, channel by channel."""
+    listed = privacy.prices
+    if not listed:
+        return []
+    kinds = [k for k in ("train", "validation") if any(k in p.price for p in listed)]
+    names = ("Channel", "Releases", "Numbers each", *(f"One {k} record" for k in kinds), "Read")
+    rows = []
+    for entry in listed:
+        each = [price_text(entry.price.get(k), entry.unit) for k in kinds]
+        share = f"a sample, {min(entry.rate.values()):.3g} of them" if entry.rate else "all records"
+        cells = [str(entry.releases), str(entry.width), *each, share]
+        named = zip(cells, names[1:], strict=True)
+        tds = [tag("td", cell, data_head=name) for cell, name in named]
+        rows.append(tag("tr", tag("th", entry.channel, scope="row"), *tds, data_head=names[0]))
+    heads = tag("tr", *(tag("th", name, scope="col") for name in names))
+    sampled = any(entry.rate for entry in listed)
+    stated = "Fixed before the run; the scale of a release is its sensitivity over its price"
+    stated += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
+    if any(entry.unit == "μ" for entry in listed):
+        stated += (
+            " μ: nobody tells two data sets that differ in the record apart more surely than two Gaussians of "
+            "deviation 1 at the distance μ."
+        )
+    if sampled:
+        stated += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
+    return [
+        tag("h3", "Price of each release"),
+        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows), class_="rows"), class_="wide", tabindex="0"),
+        tag("p", stated, class_="small"),
+    ]
 
 
 def _forever(privacy: PrivacyStatement) -> list[Html]:
@@ -75,7 +109,7 @@ def _forever(privacy: PrivacyStatement) -> list[Html]:
         text = "Unknown: for this protocol no bound is derived, and none is refuted."
         rows.append(join([tag("dt", "With the records there are"), tag("dd", text)]))
     if endless is not None:
-        pure = privacy.mechanism == "laplace"
+        pure = privacy.mechanisms == ("laplace",)
         kind = "a pure ε (δ = 0)" if pure else f"an ε at δ = {delta_text(privacy.delta)}"
         text = f"ε → {epsilon_text(endless)}, if new records kept arriving for ever: {kind}, in exact arithmetic."
         if math.isinf(endless):

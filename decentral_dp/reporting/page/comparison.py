@@ -6,55 +6,54 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from decentral_dp.reporting.comparison_text import ComparisonTable, comparison_tables
 from decentral_dp.reporting.page.markup import Html, breakable, document, figure, tag
 from decentral_dp.reporting.plots.comparison import write_comparison_plot
-
-if TYPE_CHECKING:
-    from decentral_dp.reporting.comparison import Comparison
+from decentral_dp.reporting.plotted import ComparisonPage, ComparisonTable
 
 _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
 
 
-def write_comparison(found: Comparison, folder: Path, formats: Sequence[Any]) -> Path:
+def write_comparison(page: ComparisonPage, folder: Path, formats: Sequence[Any]) -> Path:
     """Write `comparison.html` and the picture into a folder, and return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as narrow:
-        thin = [path.read_bytes() for path in write_comparison_plot(found, Path(narrow) / "narrow", ["png"], columns=1)]
-    title, sections = _sections(found, folder, formats, thin)
+        thin = [
+            path.read_bytes() for path in write_comparison_plot(page.runs, Path(narrow) / "narrow", ["png"], columns=1)
+        ]
+    title, sections = _sections(page, folder, formats, thin)
     path = folder / "comparison.html"
     path.write_text(document(title, sections), encoding="utf-8")
     return path
 
 
-def comparison_view(found: Comparison) -> str:
+def comparison_view(page: ComparisonPage) -> str:
     """Markup for a notebook: what the page has, without its style."""
     with TemporaryDirectory() as folder:
-        return tag("div", *_sections(found, Path(folder), (), ())[1]).markup
+        return tag("div", *_sections(page, Path(folder), (), ())[1]).markup
 
 
 def _sections(
-    found: Comparison, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]
+    page: ComparisonPage, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]
 ) -> tuple[str, list[Html]]:
     """The title and the parts of the page; the picture is written into the folder. narrow: the same for a telephone."""
-    written = write_comparison_plot(found, folder / "comparison", ["png", *formats])
+    written = write_comparison_plot(page.runs, folder / "comparison", ["png", *formats])
     pictures = [path.read_bytes() for path in written if path.suffix == ".png"]
     picture = [figure(png, _CAPTION, narrow=thin) for png, thin in zip_longest(pictures, narrow)]
-    title = f"{len(found.runs)} runs side by side"
+    title = f"{len(page.runs)} runs side by side"
     titles = [
         tag(
             "li",
             tag("strong", run.name),
-            f": {run.result.title or 'no title'}{'' if label == run.name else f' ({label})'}",
+            f": {run.result.title or 'no title'}{'' if run.label == run.name else f' ({run.label})'}",
         )
-        for run, label in zip(found.runs, found.labels, strict=True)
+        for run in page.runs
     ]
     sections = [
         tag("header", tag("h1", title), tag("ul", *titles)),
-        *(tag("p", remark, class_="note warn") for remark in found.remarks),
-        *(part for table in comparison_tables(found) for part in _table(table, [run.name for run in found.runs])),
+        *(tag("p", remark, class_="note warn") for remark in page.remarks),
+        *(part for table in page.tables for part in _table(table, [run.name for run in page.runs])),
         *([tag("h2", "Curves"), *picture] if picture else []),
     ]
     return title, sections

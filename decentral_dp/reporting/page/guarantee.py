@@ -1,170 +1,169 @@
 """What is guaranteed, and what is and is not covered by it.
 
-The convergence theorem's conditions, and which of them hold.
-
-How large what records add can be beside the noise of every channel: a bound from public numbers.
-
-What an audit of the run has shown, beside what is claimed and certified.
+Beside it: the conditions of a convergence theorem, how large what records add can be beside the noise of every channel,
+and what an audit of the run has shown.
 """
 
 from __future__ import annotations
 
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
-from decentral_dp.reporting.page import trusted
+from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
-from decentral_dp.reporting.words import Json, power_text
+from decentral_dp.reporting.page.opening import fact_list
+from decentral_dp.reporting.words import Json, SettingWords, power_text, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import Claim, PrivacyStatement, number
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
+# What only the simulator sees, whoever is trusted.
+MEASURED: tuple[Part, ...] = (
+    *("metrics, curves and plots, this very page, ", tag("code", "result.json"), ", and running times"),
+)
+CHOSEN: tuple[Part, ...] = ("settings chosen by looking at earlier runs on the same records",)
 
 
 def guarantee_section(result: RunResult) -> list[Html]:
     """The verdict, what kind of noise it rests on, what ε compares, and what it covers."""
-    privacy = result.privacy
-    blocks = [tag("h2", "The guarantee"), verdict(privacy)]
+    privacy, words = result.privacy, words_of(result.privacy, result.topology)
+    known = [(fact.name, fact.text) for fact in facts(result) if fact.about in ("data", "privacy")]
+    blocks = [tag("h2", "The guarantee"), verdict(privacy, result.topology), fact_list(known)]
     if not privacy.is_noisy:
         return blocks
-    kind = "" if result.is_minimax else ", its kind (train or validation)"
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
-        f"Two data sets that differ in one record of one agent: it is replaced by any other, and keeps its agent{kind} "
-        "and its place. Partition, split, order, counts, classes and scaling constants are "
+        "Two data sets that differ in one record of one agent: it is replaced by any other, and keeps its agent"
+        f"{words.kind} and its place. Partition, split, order, counts, classes and scaling constants are "
         "public. A person with several records is protected less, and runs on the same records add up.",
     )
+    told = {text for _, text in known}
     notes = [
         tag("li", head, *([tag("ul", *(tag("li", text) for text in under))] if under else []))
         for head, under in privacy.grouped_notes
+        if head not in told
     ]
+    seen = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.seen]
     return [
         *blocks,
         *_about_noise(privacy, result.root_was_kept),
-        *(trusted.who_saw(privacy) if result.privacy.is_trusted else []),
+        *([tag("h3", "Who sees what"), tag("ul", *seen)] if seen else []),
         adjacency,
-        *_coverage(privacy, result),
+        *_coverage(result, words),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
     ]
 
 
-def verdict(privacy: PrivacyStatement) -> Html:
-    """The guarantee in a paragraph."""
-    guarantee, delta = privacy.guarantee, delta_text(privacy.delta)
-    epsilon = epsilon_text(privacy.epsilon_max)
+def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
+    """The guarantee in a paragraph. graph: as in `result.json`."""
+    words, claim = words_of(privacy, graph), privacy.claimed
+    delta, epsilon = delta_text(privacy.delta), epsilon_text(privacy.epsilon_max)
     proven = (
         "Nothing can be proven for this protocol on this problem: the certified ε is ∞."
         if epsilon == "∞"
         else f"What can be proven for it is ε = {epsilon} at δ = {delta}."
     )
-    claim = privacy.claimed
-    if privacy.is_trusted:
-        return _trusted_verdict(privacy, epsilon, delta, proven)
-    # Only where the paper prints a budget are protocol and constants its own.
-    whose = "The paper's protocol and constants." if claim else "Noise on every message, and nothing is clipped."
+    title = "Certified. "
+    if privacy.is_declared:
+        title = "Certified only if the declared constants are true, which nobody has proven or checked. "
+    unchecked = ", but for what the notes take on the author's word" if privacy.is_on_authors_word else ""
+    unit = f" This ε is for {privacy.privacy_unit}, as the mechanism states." if privacy.privacy_unit else ""
     verdicts = {
         "certified": (
-            "Certified. ",
-            f"An adversary who sees every message ever sent, and knows everything except one record of one agent, "
+            title,
+            f"An adversary who sees {words.sees}, and knows everything except one record of one agent, "
             f"learns about that record at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
-            f"allows. This holds by construction{trusted.unchecked(privacy)}: each record's contribution is clipped, "
-            f"noise is added before anything leaves an agent, and every release is charged."
-            + (f" This ε is for {privacy.privacy_unit}, as the mechanism states." if privacy.privacy_unit else ""),
+            f"allows. This holds by construction{unchecked}: "
+            f"{words.because.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",
         ),
         "as_printed": (
             "As printed, for comparison. ",
-            " ".join([whose, proven, *([_claim_in_words(claim)] if claim else [])]),
+            " ".join([words.printed[claim is None], proven, *([_claim_in_words(claim)] if claim else [])]),
         ),
-        "none": ("None. ", "Noise was switched off, and messages went out as they were: nothing is private."),
+        "none": ("None. ", f"Noise was switched off, and {words.unprotected}: nothing is private."),
     }
-    return _note(guarantee, *verdicts.get(guarantee, _unknown(guarantee)))
+    unknown = (f"Unknown guarantee “{privacy.guarantee}”. ", "Treat the run as not private.")
+    good = "warn" if privacy.is_declared else "good"
+    level = {"certified": good, "as_printed": "warn"}.get(privacy.guarantee, "bad")
+    strong, text = verdicts.get(privacy.guarantee, unknown)
+    return tag("p", tag("strong", strong), text, class_=f"note {level}")
 
 
-def _trusted_verdict(privacy: PrivacyStatement, epsilon: str, delta: str, proven: str) -> Html:
-    guarantee, claim = privacy.guarantee, privacy.claimed
-    what = (
-        "The noise is the paper's, by its own formula; what it is worth follows from what one record can really move."
-    )
-    printed = [what, proven]
-    verdicts = {
-        "certified": trusted.certified(privacy, epsilon, delta),
-        "as_printed": (
-            "As printed, for comparison. ",
-            " ".join([*printed, *([trusted.claim_words(claim)] if claim else [])]),
-        ),
-        "none": ("None. ", "Noise was switched off, and the coordinator published what it found: nothing is private."),
-    }
-    level = "as_printed" if privacy.is_declared and guarantee == "certified" else guarantee
-    return _note(level, *verdicts.get(guarantee, _unknown(guarantee)))
+def _reasons(privacy: PrivacyStatement) -> str:
+    """What bounds one record before a coordinator adds noise."""
+    reasons = ["each record's contribution is clipped"] if privacy.clip else []
+    if privacy.constants == "analytic":
+        reasons.append("what one record can do is bounded by constants that are theorems about this problem")
+    if privacy.is_declared:
+        reasons.append("what one record can do is bounded by the declared constants")
+    return f"{' and '.join(reasons)}; " if reasons else ""
 
 
-def _unknown(guarantee: str) -> tuple[str, str]:
-    return f"Unknown guarantee “{guarantee}”. ", "Treat the run as not private."
+def _draws(privacy: PrivacyStatement) -> str:
+    return "draws every release at random" if privacy.mechanisms == ("exponential",) else "adds noise to a release once"
 
 
-def _note(guarantee: str, verdict: str, words: str) -> Html:
-    level = {"certified": "good", "as_printed": "warn"}.get(guarantee, "bad")
-    return tag("p", tag("strong", verdict), words, class_=f"note {level}")
+def _claim_in_words(claim: Claim) -> str:
+    if claim.epsilon_max is None:
+        return f"The claimed number ({claim.source}) is undefined on this graph."
+    value = epsilon_text(claim.epsilon_max)
+    number_at = f"number {value}" if claim.delta is None else f"ε = {value} at δ = {delta_text(claim.delta)}"
+    return f"The claimed {number_at} ({claim.source}) is not a guarantee."
 
 
 def _about_noise(privacy: PrivacyStatement, root_was_kept: bool) -> list[Html]:
-    noise = privacy.noise
-    if noise == "secret":
+    if privacy.noise == "secret":
         kept = (
             ". Its root lay in this folder, for its owner only to read, until the run was complete."
             if root_was_kept
             else " and was written nowhere."
         )
         return [tag("p", "The noise came from the operating system", kept)]
-    if noise in ("", "off"):
+    if not privacy.is_simulation:
         return []
     words = (
-        f"the noise is {noise.split(',')[0]}. Whoever knows the seed can subtract it, so this output protects nobody. "
-        "Every certified ε here is what the same run costs when its noise is secret, which it is when the scenario "
-        "states no seed."
+        "the noise is reproducible from the recorded seed. Whoever knows the seed can subtract it, so this output "
+        "protects nobody. Every certified ε here is what the same run costs when its noise is secret, which it is when "
+        "the scenario states no seed."
     )
     return [tag("p", tag("strong", "This is a simulation: "), words, class_="note warn")]
 
 
-def _coverage(privacy: PrivacyStatement, result: RunResult) -> list[Html]:
-    unbounded = epsilon_text(privacy.epsilon_max) == "∞"
+def _with_formulas(sentence: str) -> Html:
+    """A sentence whose words may be formulas, such as ∇_y."""
+    return join([formula(word) if "_" in word else word for word in sentence.split(" ")], " ")
+
+
+def _coverage(result: RunResult, words: SettingWords) -> list[Html]:
+    """What the guarantee is for, and what it is not for, beside each other; then what may be passed on."""
+    unbounded = epsilon_text(result.privacy.epsilon_max) == "∞"
     empty = " (by ε = ∞, which protects nothing)" if unbounded else ""
-    if result.privacy.is_trusted:
-        lists = trusted.coverage(privacy, result, RELEASED, empty)
-    else:
-        lists = _lists(bool(result.topology.get("central")), empty)
+    ledger = (tag("code", "ledger.parquet"), f" and the scenario but for its seed: {words.settings}")
+    solved = ("the exact lower solution at the published x, which the scores are of",)
+    halves: list[tuple[str, str, list[tuple[Part, ...]]]] = [
+        (
+            "Covered",
+            f"{words.covered}, and whatever is computed from it{empty}:",
+            [(words.release,), RELEASED, ledger],
+        ),
+        (
+            "Not covered",
+            f"{words.uncovered}, because it reads private data:",
+            [(words.private,), MEASURED, *([solved] if result.solves_lower else []), CHOSEN],
+        ),
+    ]
+    lists = [
+        tag("div", tag("h3", head), tag("p", sentence), tag("ul", *(tag("li", *item) for item in items)))
+        for head, sentence, items in halves
+    ]
     use: list[Part] = [
         tag("strong", "To pass results on, "),
         "copy the arrays ",
         *RELEASED,
         " to a new file, add the scenario without its seed, and leave out everything else in this folder.",
     ]
-    if privacy.noise != "secret":
+    if result.privacy.noise != "secret":
         use.append(" Do so only after a run whose noise is secret.")
-    return [lists, *([] if unbounded else [tag("p", *use)])]
-
-
-def _lists(central: bool, empty: str) -> Html:
-    covered: list[tuple[Part, ...]] = [
-        (f"every {'answer to the server' if central else 'message to a neighbour'}, at every round",),
-        RELEASED,
-        (tag("code", "ledger.parquet"), " and the scenario but for its seed: public settings only"),
-    ]
-    private: list[tuple[Part, ...]] = [
-        trusted.MEASURED,
-        (tag("code", "x, y, z"), " in ", tag("code", "state.npz")),
-        trusted.CHOSEN,
-    ]
-    return trusted.list_coverage(
-        (f"What agents released, and whatever is computed from it{empty}:", covered),
-        ("What only the simulator sees, because it reads private data:", private),
-    )
-
-
-def _claim_in_words(claim: Claim) -> str:
-    source, value = claim.source, claim.epsilon_max
-    if value is None:
-        return f"The claimed number ({source}) is undefined on this graph."
-    return f"The claimed number {epsilon_text(value)} ({source}) is not a guarantee."
+    return [tag("div", *lists, class_="pair"), *([] if unbounded else [tag("p", *use)])]
 
 
 def theorem_section(result: RunResult) -> list[Html]:
@@ -217,8 +216,7 @@ def signal_section(result: RunResult) -> list[Html]:
     privacy = result.privacy
     if not privacy.signal:
         return []
-    whose = "over all rounds" if privacy.is_trusted else "over all rounds and agents"
-    heads = ("Channel", "in one release", whose)
+    heads = ("Channel", "in one release", words_of(privacy, result.topology).signal)
     rows = [
         tag(
             "tr",

@@ -1,16 +1,11 @@
-"""Markup whose text is escaped by construction: markup is a type of its own (`Html`).
-
-The figures of the run folder, inlined with what each shows.
-
-One HTML file that loads nothing: its head, with the style of all pages, around given sections.
-"""
+"""Markup whose text is escaped by construction, for it is a type of its own (`Html`); pages that load nothing."""
 
 from __future__ import annotations
 
 import base64
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -63,39 +58,6 @@ def formula(text: str) -> Html:
     for sign, mark, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         marks += [tag("sub" if sign == "_" else "sup", mark.replace("-", "−")), rest]
     return tag("span", *marks, class_="formula")
-
-
-CAPTIONS = {
-    "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
-    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
-    "an average over the last values covers the few there are.",
-    "explained": "R² on held-out records by round: 1 is a perfect prediction, 0 (dotted) that of their mean label. "
-    "Line: mean over agents; band: worst to best agent.",
-    "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
-    "lowest to highest agent; dashed, if all places started at one value: where x started. Drawn from released "
-    "values alone.",
-    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
-    "zero at a stationary point.",
-    "primal": "The value that is minimised, by round.",
-    "gradient": "The norm of its gradient, by round.",
-    "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
-    "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
-    "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
-    "Lines that coincide are drawn as one, with all their names.",
-    "topology": "Who talks to whom. Places follow hop counts, or the graph's own coordinates. "
-    "Where agents differ in ε or in weight on neighbours, "
-    "colour tells.",
-}
-
-
-def figures(folder: Path, *names: str, captions: Mapping[str, str] | None = None) -> list[Html]:
-    """Those of the named figures that the folder has, side by side. captions: instead of the usual ones."""
-    stated, found = {**CAPTIONS, **(captions or {})}, []
-    for name in names:
-        path = folder / "plots" / f"{name}.png"
-        if path.exists():
-            found.append(figure(path.read_bytes(), stated[name]))
-    return [tag("div", *found, class_="figures")] if found else []
 
 
 def figure(png: bytes, caption: str, captioned: bool = True, narrow: bytes | None = None) -> Html:

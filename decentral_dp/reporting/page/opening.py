@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.page import trusted
-from decentral_dp.reporting.page.markup import Html, Part, join, tag
-from decentral_dp.reporting.page.trusted import schedules, settings_text
+from decentral_dp.reporting.facts import sentence
+from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
 from decentral_dp.reporting.words import (
-    WORDS,
     Json,
     article,
     capitalised,
@@ -18,6 +16,7 @@ from decentral_dp.reporting.words import (
     power_text,
     score_text,
     topology_name,
+    words_of,
 )
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
@@ -58,6 +57,21 @@ LOWER_TASKS = {
 }
 
 
+# Held-out scores that a run is known by, the first that there is: name, in a sentence, on a tile, digits.
+_SCORES = (
+    ("test_auc", "held-out AUC", "Held-out AUC", 3),
+    ("test_accuracy", "held-out accuracy", "Held-out accuracy", 2),
+    ("test_r2", "held-out R²", "Held-out R²", 2),
+)
+# How a mechanism is called in a sentence.
+_MECHANISMS = {
+    "gaussian": "Gaussian noise",
+    "laplace": "Laplace noise",
+    "exponential": "a random choice by an exponential mechanism",
+    "uncertified": "a random choice of which nothing is proven",
+}
+
+
 def opening(title: str, result: RunResult) -> list[Html]:
     """Title, one sentence with the outcome, whatever went wrong, and the main numbers."""
     shown = [
@@ -79,19 +93,12 @@ def lead(result: RunResult) -> str:
 def _who_did_what(result: RunResult) -> str:
     problem, graph = result.problem, result.topology
     m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
-    who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else _agents(graph)
+    who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else f"{m} agents"
     task = TASKS.get(kind, f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip())
     if not result.tunes_x:
         task = LOWER_TASKS.get(kind, f"minimised the lower loss of {kind}")
-    where = f" on {article(graph_noun(graph))}" if graph and m > 1 else ""
-    where = " and a server" if graph.get("central") else where
-    where = WORDS[result.setting].where or where
+    where = words_of(result.privacy, graph).where or (f" on {article(graph_noun(graph))}" if graph and m > 1 else "")
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
-
-
-def _agents(graph: Json) -> str:
-    m = int(graph.get("agents") or 0)
-    return f"{m} agent{'' if m == 1 else 's'}"
 
 
 def _budget(result: RunResult) -> str:
@@ -108,48 +115,56 @@ def _budget(result: RunResult) -> str:
 
 
 def _score(result: RunResult) -> str:
-    before = " before it diverged" if result.has_diverged else ""
-    if result.privacy.is_trusted:
-        return trusted.score(result, before)
+    """The end of the first sentence."""
+    words, ending = words_of(result.privacy, result.topology), "_unreleased" if result.solves_lower else ""
+    of = (f" of the {result.evaluated_on}" if ending else "") + (" before it diverged" if result.has_diverged else "")
+    for name, in_words, _, digits in _SCORES:
+        if (value := result.metric(f"{name}{ending}")) is not None:
+            return f"; {words.mean}{in_words} {value:.{digits}f}{of}"
     kind = "upper" if result.tunes_x else "lower"
-    accuracy, loss = result.metric("test_accuracy"), result.metric(f"{kind}_loss")
-    if accuracy is not None:
-        return f"; mean held-out accuracy {accuracy:.2f}{before}"
-    explained = result.metric("test_r2")
-    if explained is not None:
-        return f"; mean held-out R² {explained:.2f}{before}"
-    return f"; {'' if before else 'final '}{kind} loss {power_text(loss)}{before}" if loss is not None else ""
+    loss = result.metric(f"{kind}_loss{ending}")
+    return (
+        f"; {'' if result.has_diverged else words.final}{kind} loss {power_text(loss)}{of}" if loss is not None else ""
+    )
 
 
 def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
     """The main numbers as (name, value, note)."""
-    privacy = result.privacy
-    claim, accuracy = privacy.claimed_epsilon, result.metric("test_accuracy")
+    privacy, words = result.privacy, words_of(result.privacy, result.topology)
     certified, delta = epsilon_text(privacy.epsilon_max), delta_text(privacy.delta)
     word = "Provable ε, as printed" if privacy.guarantee == "as_printed" else "Certified ε per agent"
-    tiles = [(word, certified, f"at δ = {delta}, {WORDS[result.setting].whose}")]
+    tiles = [(word, certified, f"at δ = {delta}, {words.whose}")]
     if privacy.is_declared and privacy.is_noisy:
         tiles = [("ε per agent, on declared constants", certified, f"at δ = {delta}, only if they are true")]
     if not privacy.is_noisy:
         tiles = [("Privacy", "none", "noise is off: ε = ∞")]
-    if claim is not None:
+    if (claim := privacy.claimed_epsilon) is not None:
         tiles.append(("Claimed ε, not certified", epsilon_text(claim), "by the printed formula"))
-    if result.privacy.is_trusted:
-        tiles += trusted.score_tile(result, result.has_diverged)
-    elif accuracy is not None:
-        low, high = result.metric("test_accuracy_min"), result.metric("test_accuracy_max")
-        spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
-        note = "at the last evaluation before it diverged" if result.has_diverged else f"mean over agents{spread}"
-        tiles.append(("Held-out accuracy", f"{accuracy:.2f}", note))
-    elif (explained := result.metric("test_r2")) is not None:
-        error = number(result.metric("test_rmse"))
-        tiles.append(
-            ("Held-out R²", f"{explained:.2f}", "" if error is None else f"root mean squared error {score_text(error)}")
-        )
     rounds, planned = result.rounds, result.rounds if result.rounds_planned is None else result.rounds_planned
     seconds = result.seconds
     spent = f"in {seconds:.1f} s, {result.engine} engine" if seconds is not None else ""
-    return [*tiles, ("Rounds", str(rounds) if rounds == planned else f"{rounds} of {planned}", spent)]
+    return [
+        *tiles,
+        *_score_tile(result),
+        ("Rounds", str(rounds) if rounds == planned else f"{rounds} of {planned}", spent),
+    ]
+
+
+def _score_tile(result: RunResult) -> list[tuple[str, str, str]]:
+    """Held-out AUC, accuracy or R², where there is one."""
+    words, ending = words_of(result.privacy, result.topology), "_unreleased" if result.solves_lower else ""
+    for name, _, on_tile, digits in _SCORES:
+        if (value := result.metric(f"{name}{ending}")) is None:
+            continue
+        low, high = result.metric(f"{name}_min"), result.metric(f"{name}_max")
+        spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
+        note = f"{words.over}{spread}" if words.over else f"of the {result.evaluated_on}"
+        if result.has_diverged:
+            note = "at the last evaluation before it diverged"
+        elif name == "test_r2" and (error := result.metric(f"test_rmse{ending}")) is not None:
+            note += f"; root mean squared error {score_text(error)}"
+        return [(on_tile, f"{value:.{digits}f}", note)]
+    return []
 
 
 def _status(result: RunResult) -> list[Html]:
@@ -162,12 +177,9 @@ def _status(result: RunResult) -> list[Html]:
     }.get(status, f"This run ended with status “{status}”")
     planned = "?" if result.rounds_planned is None else result.rounds_planned
     done = f" after round {result.rounds} of {planned}"
-    reason = (result.reason or "").strip() or "No reason was recorded."
-    reason = reason.removeprefix(f"stopped{done}: ")
+    reason = sentence(result.reason).removeprefix(f"stopped{done}: ")
     if len(reason.split()[0]) > 1:  # A single letter is a variable and stays as it is.
         reason = capitalised(reason)
-    if reason[-1] not in ".!?":
-        reason += "."
     if result.has_diverged and result.privacy.is_noisy:
         reason += " Budgets are those of the whole plan: the rounds that were run cost no more."
     kind = "bad" if status != "budget_reached" else "warn"
@@ -176,50 +188,56 @@ def _status(result: RunResult) -> list[Html]:
 
 def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     """The facts of the run, then the scenario's own words about itself."""
-    problem, graph = result.problem, result.topology
-    algorithm, settings = scenario.get("algorithm") or {}, scenario.get("problem") or {}
-    stated, privacy = scenario.get("privacy") or {}, result.privacy
-    records = problem.get("records") or {}
-    counts = [
-        f"{_counts(records[k])} {k} records per agent" for k in ("train", "validation") if any(records.get(k) or ())
-    ]
-    if records.get("test"):
-        counts.append(f"{records['test']} held-out test records, used by no agent")
+    problem, graph, privacy = result.problem, result.topology, result.privacy
+    words, stated = words_of(privacy, graph), scenario.get("privacy") or {}
+    # What a coordinator's program has settled by itself stands in the result, all else in the scenario.
+    ran: Json = result.algorithm or scenario.get("algorithm") or {}
+    settled: Json = ran.get("settled", ran)
+    steps = {k: v for k, v in settled.items() if isinstance(v, Mapping) and "scale" in v}
+    plain = {k: v for k, v in settled.items() if k not in steps and _is_setting(k, v, "settled" in ran)}
     network = f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""
-    if graph.get("central"):
-        network = f"a server, which asks {_agents(graph)}; the scenario's graph plays no part"
-    stream, noisy = settings.get("stream"), privacy.is_noisy
-    if result.privacy.is_trusted:
-        return [*_listed(trusted.rows(result, scenario, "; ".join(counts))), *_own_words(scenario)]
+    clip = privacy.clip if "clip" in (result.get("privacy") or {}) else stated.get("clip")
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
-        ("Dimensions", f"x: {problem['p']}, y and z: {problem['q']}" if "p" in problem and "q" in problem else ""),
-        ("Records", "; ".join(counts)),
-        ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
-        ("Topology", network),
-        ("Algorithm", " · ".join(str(v) for v in (own_name(str(algorithm.get("kind") or "")), privacy.protocol) if v)),
-        ("Step sizes", schedules("λ", algorithm)),
-        ("Settings", settings_text({k: power_text(v) for k, v in algorithm.items() if _is_setting(k, v)})),
-        ("Start", _start(algorithm)),
-        ("Noise", _noise(privacy, stated) if noisy else "none"),
         (
-            "Clip per record",
-            settings_text(privacy.clip if "clip" in (result.get("privacy") or {}) else stated.get("clip")),
+            "Dimensions",
+            f"x: {problem['p']}, {words.lower}: {problem['q']}" if "p" in problem and "q" in problem else "",
         ),
+        ("Records", _records(problem.get("records") or {})),
+        ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
+        ("Topology", capitalised(words.network) or network),
+        ("Algorithm", " · ".join(str(v) for v in (own_name(str(ran.get("kind") or "")), privacy.protocol) if v)),
+        ("Step sizes", schedules("λ", steps)),
+        ("Settings", settings_text({k: v if isinstance(v, str) else power_text(v) for k, v in plain.items()})),
+        ("Left out", _left_out(ran, steps, plain)),
+        ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),
+        ("Start", _start(ran, privacy)),
+        ("Releases", _releases(privacy)),
+        ("Noise", _noise(privacy, stated) if privacy.is_noisy else "none"),
+        ("Clip per record", settings_text(clip)),
         (
             "Boxes on the arguments" if privacy.guarantee == "as_printed" else "Domain of releases",
             settings_text(stated.get("box")),
         ),
-        _messages(algorithm, privacy),
+        ("Constants", _CONSTANTS.get(str(privacy.constants), "")),
+        ("Messages", _messages(ran, privacy)),
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
     ]
-    return [*_listed(rows), *_own_words(scenario)]
+    said = [(name, value) for name, value in rows if value and name not in words.unstated]
+    return [tag("h2", "What was run"), fact_list(said), *_own_words(scenario)]
 
 
-def _listed(rows: Sequence[tuple[str, Part]]) -> list[Html]:
-    lines = [join([tag("dt", name), tag("dd", value)]) for name, value in rows if value]
-    return [tag("h2", "What was run"), tag("dl", *lines, class_="facts")]
+# Where the bounds on one record come from.
+_CONSTANTS = {
+    "analytic": "analytic: theorems about this problem, for all records of bounded length",
+    "declared": "declared: nobody has proven or checked them",
+}
+
+
+def fact_list(lines: Iterable[tuple[str, Part]]) -> Html:
+    """Names, each with what is to be known of it."""
+    return tag("dl", *(join([tag("dt", name), tag("dd", value)]) for name, value in lines), class_="facts")
 
 
 def _own_words(scenario: Json) -> list[Html]:
@@ -230,46 +248,122 @@ def _own_words(scenario: Json) -> list[Html]:
     return [tag("h3", "What the scenario says of itself"), aside, *stated]
 
 
-def _is_setting(key: str, value: object) -> bool:
-    """A number of the algorithm's own, as inner = 10."""
+def _records(counts: Json) -> str:
+    stated = [
+        f"{_least_to_most(counts[k])} {k} records per agent"
+        for k in ("train", "validation")
+        if any(counts.get(k) or ())
+    ]
+    stated += [f"{counts['test']} held-out test records, used by no agent"] if counts.get("test") else []
+    return "; ".join(stated)
+
+
+def _least_to_most(per_agent: Sequence[int]) -> str:
+    low, high = min(per_agent), max(per_agent)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _in_use(stream: object) -> str:
+    return "all from round 0" if stream == "all" else settings_text(stream)
+
+
+def schedules(symbol: str, table: Json) -> Html | str:
+    """ "λ_x = 0.5/(t+1)^0.3, …", of everything that the table gives a scale."""
+    stated = []
+    for variable, entry in table.items():
+        if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
+            decay, faster = entry.get("decay"), entry.get("decay_per_agent")
+            fall = f"/(t+1)^{decay:g}" if isinstance(decay, int | float) and decay else ""
+            more = f" (exponent + {faster}·i for agent i = 1, 2, …)" if faster else ""
+            stated.append(
+                join([formula(f"{symbol}_{variable}"), " = ", power_text(entry["scale"]), formula(fall), more])
+            )
+    return join(stated, ", ") if stated else ""
+
+
+def settings_text(value: object) -> str:
+    """ "norm l2, y 1.0"; bounds to four digits, for those that follow from constants have seventeen."""
+    if not isinstance(value, Mapping):
+        return str(value or "")
+    return ", ".join(f"{k} {f'{v:.4g}' if isinstance(v, float) else v}" for k, v in value.items())
+
+
+def _is_setting(key: str, value: object, settled: bool) -> bool:
+    """A number of the algorithm's own, as inner = 10; of what is settled all but a share of 1, which is no sample."""
+    if settled:
+        return (key, value) != ("rate", 1.0)
     return key != "rounds" and isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _start(algorithm: Json) -> str:
-    """Constants are public: where every agent begins."""
-    given = algorithm.get("init")
+def _left_out(ran: Json, *shown: Json) -> str:
+    """Which of the settings that are shown the scenario leaves out."""
+    names = [str(n) for n in ran.get("left_out") or [] if any(n in table for table in shown)]
+    return f"{', '.join(names)}: by default, or from public facts" if names else ""
+
+
+def domain_text(domain: object, p: int) -> str:
+    """Where x may lie. p: coordinates of x."""
+    if not isinstance(domain, Mapping):
+        return ""
+    kind = domain.get("kind")
+    if kind == "box":
+        ends = f"{domain.get('low'):g} to {domain.get('high'):g}".replace("-", "−")
+        return f"interval from {ends}" if p == 1 else f"box, every coordinate from {ends}"
+    return f"ball of radius {domain.get('radius'):g} around 0" if kind == "ball" else "simplex"
+
+
+def draws_x(privacy: PrivacyStatement) -> bool:
+    """Whether x is itself a release, drawn at random, so that it starts nowhere."""
+    return any(p.channel in ("x", "x0") for p in privacy.prices)
+
+
+def _start(ran: Json, privacy: PrivacyStatement) -> str:
+    """ "x = −2, y = 0": constants are public."""
+    start, given = ran.get("start"), ran.get("init")
+    if draws_x(privacy) or not ran:
+        return ""
+    if isinstance(start, Mapping):
+        stated = [f"{k} = {v:g}" if v is not None else f"{k} as the problem says" for k, v in start.items()]
+        return ", ".join(stated).replace("-", "−")
     if not isinstance(given, Mapping) or not given:
-        return "every variable 0" if algorithm else ""
+        return "every variable 0"
     return ", ".join(f"{k} = {v}".replace("-", "−") for k, v in given.items()) + "; every other variable 0"
 
 
-def _messages(algorithm: Json, privacy: PrivacyStatement) -> tuple[str, Part]:
-    """What a message carries where one sentence says it; else how releases are numbered."""
-    entry, each = ALGORITHMS.get(str(algorithm.get("kind"))), number(privacy.exchanges)
-    if entry is not None and entry.message:
-        return "Message t = 1, 2, …", entry.message
-    if each is None:
-        return "Messages", ""
-    if each == 1:
-        numbered = "One exchange a round: release t leaves in round t"
-    else:
-        numbered = f"{each:.0f} exchanges a round: round t sends releases {each:.0f}t to {each:.0f}t + {each - 1:.0f}"
-    noised = " with the noise of index t" if privacy.is_noisy else ""
-    return "Messages", f"{numbered}{noised}, t = 0, 1, …; release 0 is the start and reads no record."
+def _releases(privacy: PrivacyStatement) -> str:
+    """ "y: 50 of 30 numbers; gx: 10 of 1 number", of those whose price is fixed one by one."""
+    stated = [
+        f"{p.channel}: {p.releases} of {p.width} {'number' if p.width == 1 else 'numbers'}" for p in privacy.prices
+    ]
+    free = list(privacy.free_channels)
+    return "; ".join([*stated, *([f"{', '.join(free)}: no record read"] if free else [])]) if stated else ""
 
 
 def _noise(privacy: PrivacyStatement, stated: Json) -> Html:
     """The mechanism, and either the stated scales or what they were fitted to."""
-    name = capitalised(privacy.mechanism.replace("_", " "))
+    name = capitalised(" and ".join(_MECHANISMS.get(m, m.replace("_", " ")) for m in privacy.mechanisms))
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
-    noised = privacy.clip
-    noises = schedules("σ", {k: v for k, v in stated.items() if noised is None or k in noised})
-    target = privacy.target
+    noises = schedules("σ", {k: v for k, v in stated.items() if privacy.clip is None or k in privacy.clip})
+    target, asked = privacy.target, number(stated.get("epsilon"))
     if noises:
         return join([f"{name}, ", noises])
-    return join([name + (f", as much as ε = {power_text(target)} needs over all planned rounds" if target else "")])
+    if target is not None:
+        return join([f"{name}, as much as ε = {power_text(target)} needs over all planned rounds"])
+    if asked is not None and privacy.guarantee == "as_printed":
+        return join([f"{name}, as the paper calibrates it for ε = {power_text(asked)}"])
+    return join([name])
 
 
-def _counts(per_agent: Sequence[int]) -> str:
-    low, high = min(per_agent), max(per_agent)
-    return str(low) if low == high else f"{low} to {high}"
+def _messages(ran: Json, privacy: PrivacyStatement) -> str:
+    """What a message carries where one sentence says it; else how releases are numbered."""
+    entry, each = ALGORITHMS.get(str(ran.get("kind"))), privacy.exchanges
+    if entry is not None and entry.message:
+        return f"message t = 1, 2, … {entry.message}"
+    if not each:
+        return ""
+    if each == 1:
+        numbered = "One exchange a round: release t leaves in round t"
+    else:
+        numbered = f"{each} exchanges a round: round t sends releases {each}t to {each}t + {each - 1}"
+    noised = " with the noise of index t" if privacy.is_noisy else ""
+    return f"{numbered}{noised}, t = 0, 1, …; release 0 is the start and reads no record."

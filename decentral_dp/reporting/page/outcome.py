@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from pathlib import Path
 
+from decentral_dp.bounded import Array
 from decentral_dp.formatting import graph_text
+from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import published_x
-from decentral_dp.reporting.page import trusted
-from decentral_dp.reporting.page import trusted as trusted_facts
-from decentral_dp.reporting.page.markup import Html, Part, figures, tag
-from decentral_dp.reporting.words import WORDS, article, capitalised, cut_text, power_text, score_text, topology_name
+from decentral_dp.reporting.page.markup import Html, Part, figure, tag
+from decentral_dp.reporting.page.opening import domain_text, draws_x
+from decentral_dp.reporting.words import article, capitalised, power_text, score_text, topology_name, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import number
 
@@ -47,13 +49,15 @@ METRIC_NAMES = {
 }
 
 
+# Beyond so many coordinates x is drawn, not listed.
+LISTED_COORDINATES = 4
 # Where x is not tuned there is no upper level, and agents never differ in x.
 _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 
 
 def score_table(result: RunResult) -> Html | None:
     """The last metrics, a row each; None where there are none. A budget is no metric: it has a table of its own."""
-    metrics, words = result.metrics, WORDS[result.setting]
+    metrics, words = result.metrics, words_of(result.privacy, result.topology)
     rows = []
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
     if not result.tunes_x:
@@ -72,64 +76,69 @@ def score_table(result: RunResult) -> Html | None:
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)) if rows else None
 
 
-def guess_text(result: RunResult) -> str:
-    """The scores of who always says the same, a sentence with a space after it; "" where none are known."""
-    accuracy, error, explained = (
-        number(result.baselines.get(name)) for name in ("test_accuracy", "test_rmse", "test_r2")
-    )
-    if accuracy is not None:
-        return f"Who always says the commonest class has an accuracy of {accuracy:.3f} on held-out records. "
-    said = [] if error is None else [f"a root mean squared error of {score_text(error)}"]
-    # R² of a mean over the train records is 0 but for chance; + 0.0 leaves no sign on it.
-    said += [] if explained is None else [f"an R² of {round(explained, 3) + 0.0:.3f}"]
-    return f"Who always says the mean label has {' and '.join(said)} on held-out records. " if said else ""
-
-
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:
-    """A table of the last metrics, and the curves."""
+    """A table of the last metrics, what to know beside it, and the curves."""
     table = score_table(result)
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
         where += "The last evaluation before the run diverged. "
-    where += guess_text(result)
-    if result.labels_cut:
-        where += f"{result.labels_cut:.1%} of the labels lie outside problem.label_range, and scores know them as cut. "
-    if told := cut_text(result.features_cut):
-        where += f"{told} "
-    if result.clipped:
-        shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
-        where += " ".join([f"Records that a clip cuts at these values: {shares}.", *result.clip_advice, ""])
-    where += f"{result.unmeasured} " if result.unmeasured else ""
     drawn = ("accuracy", "explained", "losses", "primal", "gradient", "upper_variable", "hypergradient", "consensus")
-    curves = figures(folder, *drawn, captions=trusted.captions(result))
+    curves = figures(folder, result, *drawn)
     return [
         tag("h2", "What came out"),
-        *(trusted_facts.published_text(published_x(folder), result) if result.privacy.is_trusted else []),
+        *_published(published_x(folder), result),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
         *([] if table is None else [tag("div", table, class_="wide", tabindex="0")]),
-        *change_advice(result),
+        *beside_scores(result),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
     ]
 
 
-def change_advice(result: RunResult) -> list[Html]:
-    """A paragraph on what to change; nothing where the run learned."""
-    return [tag("p", tag("strong", "What to change. "), " ".join(result.learning))] if result.learning else []
+def beside_scores(result: RunResult) -> list[Html]:
+    """The facts that stand beside scores, those under one head in a paragraph."""
+    told = [(fact.name, fact.text) for fact in facts(result) if fact.about == "scores"]
+    return [
+        tag("p", *([tag("strong", f"{head}. ")] if head else []), " ".join(text for _, text in of))
+        for head, of in groupby(told, key=lambda fact: fact[0])
+    ]
+
+
+def _published(x: Array | None, result: RunResult) -> list[Html]:
+    """The published x, where it is one for all, and short; (1, p)."""
+    ran = result.algorithm
+    if x is None or not ran or not 0 < x.size <= LISTED_COORDINATES:
+        return []
+    values = ", ".join(power_text(float(v)).replace("-", "−") for v in x.reshape(-1))
+    start, where = number((ran.get("start") or {}).get("x")), domain_text(ran.get("domain"), x.size)
+    stated = f"x = {values}" if x.size == 1 else f"x = ({values})"
+    if start is not None and not draws_x(result.privacy):
+        stated += f", from a start at {start:g}".replace("-", "−")
+    return [tag("p", tag("strong", "Published: "), f"{stated}{f', in the {where}' if where else ''}.")]
+
+
+def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:
+    """Those of the named figures that the folder has, side by side."""
+    captions = words_of(result.privacy, result.topology).captions
+    hidden = " They are those of the exact lower solution at the published x, which nobody sees."
+    drawn = []
+    for name in names:
+        path = folder / "plots" / f"{name}.png"
+        of_whom = hidden if result.solves_lower and name in ("losses", "accuracy", "explained") else ""
+        if path.exists():
+            drawn.append(figure(path.read_bytes(), captions[name] + of_whom))
+    return [tag("div", *drawn, class_="figures")] if drawn else []
 
 
 def topology_section(folder: Path, result: RunResult) -> list[Html]:
     """The graph in words and as a drawing."""
     graph = result.topology
+    words = "one agent, who talks to nobody" if graph.get("agents") == 1 else ""
     if not graph:
         return []
-    if result.privacy.is_trusted:
-        return [tag("h2", "Topology"), tag("p", trusted.topology_text(result))]
-    if graph.get("agents") == 1:
-        return [tag("h2", "Topology"), tag("p", "One agent, who talks to nobody.")]
-    if graph.get("central"):
-        return [tag("h2", "Topology"), tag("p", "A server asks every agent; the scenario's graph plays no part.")]
+    if words := words_of(result.privacy, graph).network or words:
+        return [tag("h2", "Topology"), tag("p", f"{capitalised(words)}.")]
     rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
-    drawing = figures(folder, "topology")
+    drawing = figures(folder, result, "topology")
     parts: list[Part] = [f"{capitalised(article(topology_name(graph)))}: {graph_text(graph)}."]
     if rho is not None and gap and rho > 0:
         pace = "Each round of gossip shrinks disagreement at least by the factor"

@@ -22,7 +22,7 @@ from pyarrow.parquet import ParquetFile
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.folder import broken, published_x, read_scenario
 from decentral_dp.reporting.plots.style import GREY, LETTERS_PER_INCH, TITLE_LETTERS_PER_INCH, side_label
-from decentral_dp.reporting.words import WORDS, SettingWords, power_text
+from decentral_dp.reporting.words import SettingWords, power_text, words_of
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import number
 
@@ -59,7 +59,7 @@ class Drawing(NamedTuple):
     @property
     def words(self) -> SettingWords:
         """What is said differently by setting."""
-        return WORDS[self.result.setting]
+        return words_of(self.result.privacy, self.result.topology)
 
     @property
     def minimax(self) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from decentral_dp.reporting.comparison_text import described
 from decentral_dp.reporting.plots.axes import Curve, curve, flat_axis, log_axis, value_axis
 from decentral_dp.reporting.plots.style import (
     SERIES_COLOURS,
@@ -19,11 +18,11 @@ from decentral_dp.reporting.plots.style import (
     package_style,
     save_figure,
 )
+from decentral_dp.reporting.plotted import PlottedRun
+from decentral_dp.reporting.words import described
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from decentral_dp.reporting.comparison import ComparedRun, Comparison
 
 # What is drawn where it was measured, in this order; at most so many panels.
 _DRAWN = (
@@ -37,19 +36,19 @@ _FAR_APART = 20.0
 
 
 def write_comparison_plot(
-    found: Comparison, path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
+    runs: Sequence[PlottedRun], path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
 ) -> list[Path]:
     """Draw the curves of all runs; nothing where nothing was measured.
 
     Args:
-        found: the runs.
+        runs: that are compared.
         path: of the picture without an ending.
         formats: of the picture.
         columns: of panels; one for a narrow screen.
     """
     from matplotlib.lines import Line2D
 
-    curves = {name: [curve(run.metrics, name) for run in found.runs] for name in _DRAWN}
+    curves = {name: [curve(run.metrics, name) for run in runs] for name in _DRAWN}
     names = [n for n, of in curves.items() if any(c is not None and np.any(c.mean > 0) for c in of)]
     # An unreleased state beside what was released is for those who look at one run.
     plain = [n for n in names if not n.endswith("_unreleased") or None in curves[n.removesuffix("_unreleased")]]
@@ -58,16 +57,16 @@ def write_comparison_plot(
         return []
     down = math.ceil(len(names) / columns)
     with package_style():
-        figure = new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(found.runs) / columns))
+        figure = new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / columns))
         grid = figure.subplots(down, min(columns, len(names)), squeeze=False)
         for ax, name in zip(grid.flat, names, strict=False):
-            _panel(ax, name, curves[name], found.runs)
+            _panel(ax, name, curves[name], runs)
         for ax in grid.flat[len(names) :]:
             ax.set_visible(False)
-        handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(found.runs))]
+        handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
         figure.legend(
             handles,
-            [_label(run, name) for run, name in zip(found.runs, found.labels, strict=True)],
+            [_label(run) for run in runs],
             loc="outside lower center",
             ncols=columns,
             title="run",
@@ -83,12 +82,12 @@ def _dash(which: int) -> Any:
     return _DASHES[which // len(SERIES_COLOURS) % len(_DASHES)]
 
 
-def _label(run: ComparedRun, label: str) -> str:
-    name = label if len(label) <= 60 else f"…{label[-59:]}"
+def _label(run: PlottedRun) -> str:
+    name = run.label if len(run.label) <= 60 else f"…{run.label[-59:]}"
     return name if run.result.status == "ok" else f"{name} ({run.result.status.replace('_', ' ')})"
 
 
-def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:
+def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[PlottedRun]) -> None:
     spent = name == "epsilon_spent"
     # On a logarithmic axis there is no point for an ε of 0 or ∞.
     drawn = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
@@ -112,7 +111,7 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
     ax.set_xlabel(textwrap.fill(f"round{_left_out(name, curves, runs)}", 60))
 
 
-def _left_out(name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> str:
+def _left_out(name: str, curves: Sequence[Curve | None], runs: Sequence[PlottedRun]) -> str:
     """Which runs have no curve here, and why."""
     missing = [run.name for run, c in zip(runs, curves, strict=True) if c is None]
     endless = [
