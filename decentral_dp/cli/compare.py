@@ -21,19 +21,19 @@ _LEAST_WIDTH = 6
 
 def carry_out(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
     """Compare, print, and write the page; a folder that is given is new or empty."""
-    found = compare(*folders)
+    comparison = compare(*folders)
     if out is not None:
         check_writable(out)
     with new_folder(out, "compare") as folder:
-        page = found.write(folder, formats)
-    print_comparison(found)
+        page = comparison.write(folder, formats)
+    print_comparison(comparison)
     typer.echo(printable(f"Page: {page}"))
 
 
-def print_comparison(found: Comparison) -> None:
+def print_comparison(comparison: Comparison) -> None:
     """Tables with a column for each run, then what has to be known beside them."""
     out = console()
-    for words in comparison_tables(found):
+    for words in comparison_tables(comparison):
         if words.folded:
             continue
         out.print(Text(words.title, style="bold"))
@@ -44,9 +44,9 @@ def print_comparison(found: Comparison) -> None:
             longest = max(len(name) for name, _ in words.rows)
             keys = min(longest, _KEY_WIDTH)
             # Without a bound of their own the last columns would be cut at the rim, since that of keys is not narrowed.
-            most = max(_LEAST_WIDTH, (out.width - keys) // len(found.runs) - 2)
+            most = max(_LEAST_WIDTH, (out.width - keys) // len(comparison.runs) - 2)
             table.add_column("", overflow="fold", min_width=keys, max_width=keys)
-            for run in found.runs:
+            for run in comparison.runs:
                 table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold", max_width=most)
             for name, texts in words.rows:
                 table.add_row(Text(name), *(Text(text) for text in texts))
@@ -54,7 +54,7 @@ def print_comparison(found: Comparison) -> None:
             if words.note:
                 out.print(Text(words.note, style="dim"))
         out.print()
-    for remark in found.remarks:
+    for remark in comparison.remarks:
         out.print(Text("Note:", style="bold"), Text(remark))
-    if found.remarks:
+    if comparison.remarks:
         out.print()

@@ -150,12 +150,12 @@ def print_run(run: Run) -> None:
     out.print()
     head = Text(result.title or "Run", style="bold")
     out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
-    told = [fact for fact in facts(result) if fact.about != "scores"]
-    for fact in told:
+    known = [fact for fact in facts(result) if fact.about != "scores"]
+    for fact in known:
         if fact.about == "status":
             out.print(Text(fact.name, style="bold red"), fact.text, sep=": ")
     published = _published(run.published["x"]) if result.algorithm else []
-    print_items(out, [*((fact.name, fact.text) for fact in told if fact.about != "status"), *published])
+    print_items(out, [*((fact.name, fact.text) for fact in known if fact.about != "status"), *published])
     print_scores(out, result)
     if run.folder is not None:
         out.print()

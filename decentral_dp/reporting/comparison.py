@@ -5,6 +5,7 @@ Everything is read from the run folders. Those of runs that are not complete are
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -112,8 +113,8 @@ class Comparison:
         ...     for rounds in (2, 3):
         ...         scenario = decentral_dp.load("quadratic", [f"algorithm.rounds={rounds}"])
         ...         run = decentral_dp.run(scenario, out=f"{folder}/{rounds}")
-        ...     found = decentral_dp.compare(f"{folder}/2", f"{folder}/3")
-        >>> found.settings
+        ...     compared = decentral_dp.compare(f"{folder}/2", f"{folder}/3")
+        >>> compared.settings
                           2  3
         algorithm.rounds  2  3
     """
@@ -186,25 +187,25 @@ class Comparison:
     @property
     def remarks(self) -> list[str]:
         """What has to be known beside the numbers, a sentence each."""
-        found = [run.remark for run in self.runs if run.remark is not None]
+        remarks = [run.remark for run in self.runs if run.remark is not None]
         privacy = [run.result.privacy for run in self.runs]
         if len({p.delta for p in privacy if p.is_noisy}) > 1:
-            found.append("The runs have different δ: their ε at δ cannot be compared as they stand.")
+            remarks.append("The runs have different δ: their ε at δ cannot be compared as they stand.")
         if len({p.is_trusted for p in privacy}) > 1:
-            found.append(
+            remarks.append(
                 "In some runs a coordinator is trusted, in others nobody is: their ε are against different adversaries."
             )
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
-            found.append(
+            remarks.append(
                 f"Python objects were given in place of: {', '.join(objects)}. Their classes are named here, but not "
                 "how they were set."
             )
-        kept = [run.result.versions for run in self.runs if run.result.versions]
-        other = sorted({key for versions in kept for key in versions if any(v.get(key) != versions[key] for v in kept)})
+        versions = [run.result.versions for run in self.runs if run.result.versions]
+        other = sorted({key for one in versions for key in one if any(v.get(key) != one[key] for v in versions)})
         if other:
-            found.append(f"They were computed by different versions of {', '.join(other)}.")
-        return found
+            remarks.append(f"They were computed by different versions of {', '.join(other)}.")
+        return remarks
 
     def write(self, folder: str | Path, formats: Sequence[str] = ()) -> Path:
         """Write `comparison.html`, one page that loads nothing, and its picture `comparison.png`.
@@ -310,38 +311,38 @@ def _read(folder: Path, name: str) -> ComparedRun:
 def _with_objects(settings: Mapping[str, Any], objects: Mapping[str, Any], graph: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with what was given as Python objects in place of what the scenario names; a graph by its facts."""
     replaced = {"topology.kind", "topology.agents", "topology.file"} if "topology" in objects else set()
-    found = {key: value for key, value in settings.items() if key not in replaced}
+    out = {key: value for key, value in settings.items() if key not in replaced}
     for what, kind in objects.items():
         words = f"{kind} (a Python object)"
         if what == "topology":
             gap = number(graph.get("spectral_gap"))
             said = "" if gap is None else f", spectral gap {gap:.4g}"
             words = f"{topology_name(graph)}, {len(graph.get('edges') or ())} links{said} (a Python object)"
-        found[str(what)] = words
-    return found
+        out[str(what)] = words
+    return out
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
     """(dotted key, value) of all that is no table, and of features' ranges; an empty table is as good as none."""
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for key, value in table.items():
         path = f"{above}.{key}" if above else str(key)
         if above == "problem.scale" and isinstance(value, Mapping) and {"low", "high"} <= value.keys():
             # A feature's range is one setting: its ends, and what else is said of it.
             words = [word for word in value if word not in ("low", "high") and value[word]]
-            found.append((path, [value["low"], value["high"], *words]))
+            leaves.append((path, [value["low"], value["high"], *words]))
         else:
-            found += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
-    return found
+            leaves += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
+    return leaves
 
 
 def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
     """What was measured; of a run that is not complete, up to its last state, part by part as far as they are whole."""
     if complete:
         return _rows(folder / "metrics.parquet")
-    kept = sorted(folder.glob("in_progress/metrics-*.parquet"), key=lambda path: (len(path.name), path.name))
+    paths = sorted(folder.glob("in_progress/metrics-*.parquet"), key=lambda path: (len(path.name), path.name))
     parts = []
-    for path in kept:
+    for path in paths:
         try:
             parts.append(_rows(path))
         except InputError:
@@ -369,20 +370,20 @@ def _rows(path: Path) -> pd.DataFrame:
         raise broken(path, error) from None
 
 
-def comparison_tables(found: Comparison) -> list[ComparisonTable]:
+def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
-    return [_budgets(found), _metric_rows(found), *_settings(found)]
+    return [_budgets(comparison), _metric_rows(comparison), *_settings(comparison)]
 
 
-def _settings(found: Comparison) -> list[ComparisonTable]:
-    table = found.settings
+def _settings(comparison: Comparison) -> list[ComparisonTable]:
+    table = comparison.settings
     rows = [(str(key), [ABSENT if value is None else quoted(value) for value in table.loc[key]]) for key in table.index]
     ranges = [row for row in rows if row[0].startswith(_RANGES)]
     title, same = "What differs in the settings", "Nothing: the settings are the same."
     if len(ranges) <= _MOST_RANGES:
         return [ComparisonTable(title, rows, False, "", same)]
     # Two sets of records have other features, whose ranges would hide all that differs besides.
-    counts = [sum(texts[k] != ABSENT for _, texts in ranges) for k in range(len(found.runs))]
+    counts = [sum(texts[k] != ABSENT for _, texts in ranges) for k in range(len(comparison.runs))]
     counted = (f"{_RANGES}…", [f"{n} ranges" if n else ABSENT for n in counts])
     left = [row for row in rows if row not in ranges]
     note = f"Ranges of {len(ranges)} features differ, and are listed last on the page."
@@ -392,12 +393,12 @@ def _settings(found: Comparison) -> list[ComparisonTable]:
     ]
 
 
-def _budgets(found: Comparison) -> ComparisonTable:
-    runs = found.runs
-    told = [{row: text for fact in facts(run.result) for row, text in fact.columns.items()} for run in runs]
+def _budgets(comparison: Comparison) -> ComparisonTable:
+    runs = comparison.runs
+    known = [{row: text for fact in facts(run.result) for row, text in fact.columns.items()} for run in runs]
     rows = [("status", [_status(run) for run in runs])]
-    rows += [(row, [columns.get(row, ABSENT) for columns in told]) for row in dict.fromkeys(r for c in told for r in c)]
-    for column, prices in found.budgets.items():
+    rows += [(row, [texts.get(row, ABSENT) for texts in known]) for row in dict.fromkeys(itertools.chain(*known))]
+    for column, prices in comparison.budgets.items():
         name = str(column).removeprefix(_CHANNEL)
         if name != column:
             free = [name in run.result.privacy.free_channels for run in runs]
@@ -414,14 +415,14 @@ def _status(run: ComparedRun) -> str:
     return f"{result.status.replace('_', ' ')}, {rounds}"
 
 
-def _metric_rows(found: Comparison) -> ComparisonTable:
-    table = found.metrics
+def _metric_rows(comparison: Comparison) -> ComparisonTable:
+    table = comparison.metrics
     written: Callable[[str, float], str] = lambda name, v: (  # noqa: E731 # two lines would say no more
         epsilon_text(v) if name == "epsilon_spent" else score_text(v)
     )
     rows = [(str(n), [written(str(n), float(v)) for v in table.loc[n]]) for n in sorted(table.index)]
     if rows:
-        rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in found.runs]
+        rounds = [ABSENT if run.measured_to is None else str(run.measured_to) for run in comparison.runs]
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
     return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")

@@ -92,21 +92,21 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
 
 def _score_facts(result: RunResult) -> list[Fact]:
     """What to know beside the scores: what a guess scores, what was cut, and what to change."""
-    told = []
+    texts = []
     for guess, names in (("commonest class", ("test_accuracy",)), ("mean label", ("test_rmse", "test_r2"))):
         known = {name: value for name in names if (value := number(result.baselines.get(name))) is not None}
         # R² of a mean over the train records is 0 but for chance; + 0.0 leaves no sign on it.
         scores = [f"{name} {score_text(round(value, 4) + 0.0)}" for name, value in known.items()]
-        told += [f"Always the {guess}: {', '.join(scores)}."] if scores else []
+        texts += [f"Always the {guess}: {', '.join(scores)}."] if scores else []
     if result.labels_cut:
-        told.append(
+        texts.append(
             f"{result.labels_cut:.1%} of the labels lie outside problem.label_range and were cut, as scores know them."
         )
     if result.clipped:
         shares = ", ".join(f"{channel} {number(share) or 0.0:.0%}" for channel, share in result.clipped.items())
-        told.append(f"Records that a clip cuts at these values: {shares}.")
-    told += [cut_text(result.features_cut), *result.clip_advice, result.unmeasured]
-    beside = [Fact("scores", "", text) for text in told if text]
+        texts.append(f"Records that a clip cuts at these values: {shares}.")
+    texts += [cut_text(result.features_cut), *result.clip_advice, result.unmeasured]
+    beside = [Fact("scores", "", text) for text in texts if text]
     return beside + [Fact("scores", "What to change", advice) for advice in result.learning]
 
 

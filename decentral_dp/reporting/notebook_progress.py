@@ -54,23 +54,23 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def shown(given: T | None, bar: Callable[[Progress], T]) -> Iterator[T | None]:
+def shown(progress: T | None, bar: Callable[[Progress], T]) -> Iterator[T | None]:
     """Show a bar inside `with`, in a notebook, where nobody else is told of progress and no other bar is shown.
 
     Args:
-        given: who is told of progress, or None.
+        progress: what is told of progress, or None.
         bar: `RunBar` or `StudyBar`.
 
     Yields:
         Who is told.
     """
-    if given is not None or _inside.get() or not in_notebook():
-        yield given
+    if progress is not None or _inside.get() or not in_notebook():
+        yield progress
         return
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
     outer = _inside.set(True)
     try:
-        with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as progress:
-            yield bar(progress)
+        with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bars:
+            yield bar(bars)
     finally:
         _inside.reset(outer)

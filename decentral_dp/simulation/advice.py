@@ -158,11 +158,11 @@ def x_sentence(published: Array, start: float, step: float) -> str:
     """
     if not step or not published.size or not np.isfinite(published).all():
         return ""
-    moved = float(np.abs(published - start).max())
-    if moved > _MOVED * max(1.0, abs(start)):
+    change = float(np.abs(published - start).max())
+    if change > _MOVED * max(1.0, abs(start)):
         return ""
     return (
-        f"What is tuned, x, hardly moved from its start: by {moved:.2g} at most. The scores are those of "
+        f"What is tuned, x, hardly moved from its start: by {change:.2g} at most. The scores are those of "
         "algorithm.init.x as it was given: choose it well, or enlarge algorithm.x.scale."
     )
 
@@ -232,7 +232,7 @@ def clipped_shares(
                 pair = {s: take(shards[s], slice(k, k + 1) if s == split else slice(0, 1)) for s in SPLITS}
                 for channel, length in _lengths(problem, own, pair, clip.norm, wanted).items():
                     cut.setdefault(channel, []).append(not length <= clip.bound(channel) * (1.0 + 1e-9))
-    return {channel: float(np.mean(found)) for channel, found in cut.items()}
+    return {channel: float(np.mean(cuts)) for channel, cuts in cut.items()}
 
 
 def _lengths(

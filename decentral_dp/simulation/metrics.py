@@ -335,13 +335,13 @@ class AgentScorer:
 
     def _held_out(self, x: Array, y: Array, test: Any) -> dict[str, Any]:
         n = len(test[0])
-        found = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
+        sums = {_COUNT: float(n), "test_loss": self.problem.losses(x, y, test, np.ones(n))[1]}
         accuracy = self.problem.accuracy(x, y, test)
         if accuracy is not None:
-            found["test_accuracy"] = n * accuracy
+            sums["test_accuracy"] = n * accuracy
         if self.regression and isinstance(self.problem, Predicting):
-            found["test_squared"] = n * np.square(self.problem.regression_scores(x, y, test)["rmse"])
-        return found
+            sums["test_squared"] = n * np.square(self.problem.regression_scores(x, y, test)["rmse"])
+        return sums
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ FORBIDDEN = {
     "adversaries/attack/scores.py": ["decentral_dp.simulation"],
     "constants": ["decentral_dp.data", "decentral_dp.engines"],
     "participants": ["decentral_dp.engines"],
+    # What is promised of a job stands above it.
+    "simulation/jobs": [
+        f"decentral_dp.simulation.statements.{name}" for name in ("of_job", "job", "gossip", "coordinator")
+    ],
     # A study is settings and their results; it never touches what is inside a run.
     "studies": [
         "decentral_dp.algorithms",

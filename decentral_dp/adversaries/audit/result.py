@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import at_least_text, epsilon_text
+from decentral_dp.simulation.result import plain
 
 Method = Literal["exact", "likelihood", "counting", "difference", "one run"]
 
@@ -60,24 +62,13 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values; infinite numbers are "inf"."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> AuditResult:
         """What `to_dict` gave. Raises InputError where it is none of an audit."""
         try:
-            table = {f.name: content[f.name] for f in fields(cls) if f.name != "curve" or "curve" in content}
-            table["curve"] = tuple((float(a), float(b)) for a, b in table.get("curve", ()))
-            for name in ("certified", "shown", "delta", "confidence", "null_shown"):
-                table[name] = float(table[name])
-            table["claimed"] = None if table["claimed"] is None else float(table["claimed"])
-            table["sentences"] = tuple(table["sentences"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"audit: this is no result of an audit ({error!r}); give one that was written.") from None
-        return cls(**table)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+            return TypeAdapter(cls).validate_python(dict(content))
+        except ValidationError as error:
+            lacking = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
+            raise InputError(f"audit: this is no result of an audit ({lacking}); give one that was written.") from None

@@ -36,11 +36,11 @@ def guarantee_section(result: RunResult) -> list[Html]:
         f"{words.kind} and its place. Partition, split, order, counts, classes and scaling constants are "
         "public. A person with several records is protected less, and runs on the same records add up.",
     )
-    told = {text for _, text in known}
+    texts = {text for _, text in known}
     notes = [
         tag("li", head, *([tag("ul", *(tag("li", text) for text in under))] if under else []))
         for head, under in privacy.grouped_notes
-        if head not in told
+        if head not in texts
     ]
     seen = [tag("li", _with_formulas(str(sentence))) for sentence in privacy.seen]
     return [
@@ -112,12 +112,12 @@ def _claim_in_words(claim: Claim) -> str:
 
 def _about_noise(privacy: PrivacyStatement, root_was_kept: bool) -> list[Html]:
     if privacy.noise == "secret":
-        kept = (
+        where = (
             ". Its root lay in this folder, for its owner only to read, until the run was complete."
             if root_was_kept
             else " and was written nowhere."
         )
-        return [tag("p", "The noise came from the operating system", kept)]
+        return [tag("p", "The noise came from the operating system", where)]
     if not privacy.is_simulation:
         return []
     words = (
@@ -267,10 +267,10 @@ def audit_section(result: RunResult) -> list[Html]:
     ]
 
 
-def _who(vantage: str) -> str:
-    kind, _, agent = vantage.partition(":")
+def _who(view: str) -> str:
+    kind, _, agent = view.partition(":")
     words = {"everybody": "everything that is sent", "published": "what is published at the end"}
-    return words.get(vantage, f"what agent {agent} receives" if kind == "agent" else vantage)
+    return words.get(view, f"what agent {agent} receives" if kind == "agent" else view)
 
 
 def _how(method: str, runs: object) -> str:

@@ -319,15 +319,15 @@ def draws_x(privacy: PrivacyStatement) -> bool:
 
 def _start(ran: Json, privacy: PrivacyStatement) -> str:
     """ "x = −2, y = 0": constants are public."""
-    start, given = ran.get("start"), ran.get("init")
+    start, init = ran.get("start"), ran.get("init")
     if draws_x(privacy) or not ran:
         return ""
     if isinstance(start, Mapping):
         stated = [f"{k} = {v:g}" if v is not None else f"{k} as the problem says" for k, v in start.items()]
         return ", ".join(stated).replace("-", "−")
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(init, Mapping) or not init:
         return "every variable 0"
-    return ", ".join(f"{k} = {v}".replace("-", "−") for k, v in given.items()) + "; every other variable 0"
+    return ", ".join(f"{k} = {v}".replace("-", "−") for k, v in init.items()) + "; every other variable 0"
 
 
 def _releases(privacy: PrivacyStatement) -> str:
@@ -344,13 +344,13 @@ def _noise(privacy: PrivacyStatement, stated: Json) -> Html:
     name = capitalised(" and ".join(_MECHANISMS.get(m, m.replace("_", " ")) for m in privacy.mechanisms))
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
     noises = schedules("σ", {k: v for k, v in stated.items() if privacy.clip is None or k in privacy.clip})
-    target, asked = privacy.target, number(stated.get("epsilon"))
+    target, claimed = privacy.target, number(stated.get("epsilon"))
     if noises:
         return join([f"{name}, ", noises])
     if target is not None:
         return join([f"{name}, as much as ε = {power_text(target)} needs over all planned rounds"])
-    if asked is not None and privacy.guarantee == "as_printed":
-        return join([f"{name}, as the paper calibrates it for ε = {power_text(asked)}"])
+    if claimed is not None and privacy.guarantee == "as_printed":
+        return join([f"{name}, as the paper calibrates it for ε = {power_text(claimed)}"])
     return join([name])
 
 

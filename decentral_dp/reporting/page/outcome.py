@@ -96,10 +96,10 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
 
 def beside_scores(result: RunResult) -> list[Html]:
     """The facts that stand beside scores, those under one head in a paragraph."""
-    told = [(fact.name, fact.text) for fact in facts(result) if fact.about == "scores"]
+    notes = [(fact.name, fact.text) for fact in facts(result) if fact.about == "scores"]
     return [
         tag("p", *([tag("strong", f"{head}. ")] if head else []), " ".join(text for _, text in of))
-        for head, of in groupby(told, key=lambda fact: fact[0])
+        for head, of in groupby(notes, key=lambda fact: fact[0])
     ]
 
 

@@ -157,10 +157,10 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
                 return pd.DataFrame()
             # A mask: filters that are expressions keep memory from part to part.
             parts = (file.read_row_group(k) for k in range(file.num_row_groups))
-            found_in = (part.filter(pc.is_in(part["round"], value_set=wanted)) for part in parts)
-            kept = [part for part in found_in if part.num_rows] or [file.schema_arrow.empty_table()]
-        found: pd.DataFrame = pa.concat_tables(kept).unify_dictionaries().to_pandas()
-        return found
+            chosen = (part.filter(pc.is_in(part["round"], value_set=wanted)) for part in parts)
+            read = [part for part in chosen if part.num_rows] or [file.schema_arrow.empty_table()]
+        ledger: pd.DataFrame = pa.concat_tables(read).unify_dictionaries().to_pandas()
+        return ledger
     except (ValueError, OSError) as error:
         raise broken(path, error) from None
 
@@ -180,8 +180,8 @@ def curve(metrics: pd.DataFrame, name: str) -> Curve | None:
         return None
     band = []
     for side, names in sides.items():
-        found = next((means[n] for n in names if n in means), mean if by_agent is None else by_agent.agg(side))
-        band.append(found.reindex(mean.index).to_numpy(dtype=np.float64))
+        edge = next((means[n] for n in names if n in means), mean if by_agent is None else by_agent.agg(side))
+        band.append(edge.reindex(mean.index).to_numpy(dtype=np.float64))
     rounds, values = mean.index.to_numpy(dtype=np.float64), mean.to_numpy(dtype=np.float64)
     drawable = [np.where(np.abs(v) < OVERFLOW, v, np.nan) for v in (values, *band)]
     bad = rounds[~np.isfinite(drawable[0])]
@@ -237,8 +237,8 @@ def log_axis(ax: Axes, which: str, values: Array | Sequence[float]) -> None:
     """Make the x or y axis logarithmic over `values`, at least one decade long, with labels that can be read."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    given = np.ravel(np.asarray(values, dtype=np.float64))
-    positive = given[np.isfinite(given) & (given > 0)]
+    numbers = np.ravel(np.asarray(values, dtype=np.float64))
+    positive = numbers[np.isfinite(numbers) & (numbers > 0)]
     low, high = (float(positive.min()), float(positive.max())) if positive.size else (1.0, 1.0)
     widen = max(1.2, math.sqrt(10.0 / (high / low)))
     limits = low / widen, high * widen

@@ -126,8 +126,8 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
 
 def consensus(figure: Figure, d: Drawing) -> bool:
     """Nothing where no agent ever differs from the average, as with one agent."""
-    found = {name: curve(d.metrics, f"consensus_{name}") for name in CHANNEL_COLOURS}
-    curves = {name: (c, CHANNEL_COLOURS[name], "-") for name, c in found.items() if c and np.any(c.mean > 0)}
+    distances = {name: curve(d.metrics, f"consensus_{name}") for name in CHANNEL_COLOURS}
+    curves = {name: (c, CHANNEL_COLOURS[name], "-") for name, c in distances.items() if c and np.any(c.mean > 0)}
     if not curves:
         return False
     ax = figure.subplots()
@@ -252,28 +252,28 @@ HELD_OUT = (
 
 def held_out(figure: Figure, d: Drawing) -> bool:
     """A loss on held-out records by round."""
-    found = next(((label, c) for name, label in HELD_OUT if (c := d.score(name)) is not None), None)
-    if not d.minimax or found is None or not np.isfinite(found[1].mean).any():
+    score = next(((label, c) for name, label in HELD_OUT if (c := d.score(name)) is not None), None)
+    if not d.minimax or score is None or not np.isfinite(score[1].mean).any():
         return False
-    label, c = found
+    label, c = score
     value_axis(_one(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
     return True
 
 
 def shares(figure: Figure, d: Drawing) -> bool:
     """AUC, accuracy and the like on held-out records by round."""
-    found = [(label, c) for name, label in SHARES if (c := d.score(name)) is not None]
-    if not found:
+    scores = [(label, c) for name, label in SHARES if (c := d.score(name)) is not None]
+    if not scores:
         return False
     ax = figure.subplots()
     # Shares of the same records may coincide: broken lines let those below them be seen.
-    drawn = zip(found, _COLOURS, _STYLES, strict=False)
+    drawn = zip(scores, _COLOURS, _STYLES, strict=False)
     curves = {label: (c, colour, style) for (label, c), colour, style in drawn}
     draw_curves(ax, curves)
-    flat_axis(ax, np.concatenate([c.mean for _, c in found]))
+    flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
     ax.set_ylabel("on held-out records")
-    when = f"at round {found[0][1].rounds[-1]:.0f}" if d.diverged else "at the end"
-    title(ax, f"Held-out {', '.join(f'{label} {c.ends[1]:.2f}' for label, c in found[:2])} {when}")
+    when = f"at round {scores[0][1].rounds[-1]:.0f}" if d.diverged else "at the end"
+    title(ax, f"Held-out {', '.join(f'{label} {c.ends[1]:.2f}' for label, c in scores[:2])} {when}")
     return True
 
 

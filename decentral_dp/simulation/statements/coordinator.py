@@ -96,11 +96,11 @@ def seen(job: CoordinatorJob) -> list[str]:
         out = ["The coordinator is trusted; without noise, what it publishes protects nobody against anybody else."]
     if algorithm.needs_records:
         out.append(HANDS_RECORDS)
-    asked = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
-    if asked:
+    queried = list(dict.fromkeys(_FORMULAS[t] for t in algorithm.queries if context.reads(t)))
+    if queried:
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
-            f"The coordinator receives from every agent {clipped} of {_listed(asked)}, without noise; "
+            f"The coordinator receives from every agent {clipped} of {_listed(queried)}, without noise; "
             f"{_LETTERS[job.solves]}. To the agents go published values alone."
         )
     out.append(f"Everybody sees what the coordinator publishes: {_released_words(job)}; and whatever follows from it.")
@@ -135,8 +135,8 @@ def clip(job: CoordinatorJob) -> dict[str, Any] | None:
     if isinstance(context, MinimaxContext):
         known = {c: context.clip.bound(c) for c in ("x", "y") if np.isfinite(context.clip.bound(c))}
         return {"norm": "l2", **known} if known else None
-    asked = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in job.algorithm.queries if context.reads(t)}
-    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in asked and np.isfinite(context.clip.bound(c))}
+    queried = {CLIP_OF_TERM["upper_grad_x" if t == CHANGE else t] for t in job.algorithm.queries if context.reads(t)}
+    bounds = {c: context.clip.bound(c) for c in CHANNELS if c in queried and np.isfinite(context.clip.bound(c))}
     return {"norm": context.clip.norm, **bounds} if bounds else None
 
 
@@ -175,16 +175,16 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     algorithm: Any = job.algorithm
     while isinstance(algorithm, ClassShare | DeclaredCoordinator):
         algorithm = algorithm.program
-    keys, given = {o.key for o in entry_of(job.scenario).keys}, own_keys(job.scenario)
+    keys, stated = {o.key for o in entry_of(job.scenario).keys}, own_keys(job.scenario)
     read = [f.name for f in fields(algorithm) if f.name in keys]
     values = {name: value for name in read if (value := getattr(algorithm, name)) is not None}
     steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
     return {
         "kind": table.kind,
         "settled": values | steps,
-        "left_out": [name for name in values if name not in given],
+        "left_out": [name for name in values if name not in stated],
         "start": {variable: _constant(value) for variable, value in _begin(job).items()},
-        "domain": given["domain"].model_dump(exclude_none=True) if "domain" in given else None,
+        "domain": stated["domain"].model_dump(exclude_none=True) if "domain" in stated else None,
     }
 
 

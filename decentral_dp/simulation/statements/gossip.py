@@ -76,7 +76,7 @@ def _clip(job: GossipJob) -> dict[str, Any]:
 class _Known(NamedTuple):
     """How far a record moves private states, by kind of record and neighbours' weights: agents mostly share it."""
 
-    moved: dict[tuple[Split | float, ...], Array]
+    changes: dict[tuple[Split | float, ...], Array]
 
 
 def at_infinity(
@@ -199,10 +199,10 @@ def _endless_printed(
     worst = 0.0
     for split in SPLITS:
         place = (split, *weights.tolist())
-        if place not in known.moved:
+        if place not in known.changes:
             counts = dict.fromkeys(SPLITS, seen)
-            known.moved[place] = private_state(job.constants, steps, weights, counts, rounds, split)
-        sensitivity = known.moved[place]
+            known.changes[place] = private_state(job.constants, steps, weights, counts, rounds, split)
+        sensitivity = known.changes[place]
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
         spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
         for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):

@@ -119,8 +119,8 @@ def authors_word(job: Job) -> list[str]:
         parts.append(_mechanisms_word(job.mechanism))
     if entry.origin or outside.reads_user_code(job.scenario):
         deal = outside.component(job.scenario, "partition")
-        found = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
-        named = f" Here {'; '.join(found[:_NAMED])}{' and more' * (len(found) > _NAMED)}." if found else ""
+        arrays = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
+        named = f" Here {'; '.join(arrays[:_NAMED])}{' and more' * (len(arrays) > _NAMED)}." if arrays else ""
         parts.append(
             "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
             f"does.{named}"

@@ -45,8 +45,8 @@ def signals(ledger: Ledger, counts: Counts, trusted: bool) -> dict[str, Signal]:
     """
     # Numbers near the ends of float64 have no ratio.
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        found = {c.channel: _signal(c, ledger.n_agents, counts, trusted) for c in ledger.charged if _has_ratio(c)}
-    return {c: s for c, s in found.items() if _is_usable(s.one_release) and _is_usable(s.all_releases)}
+        ratios = {c.channel: _signal(c, ledger.n_agents, counts, trusted) for c in ledger.charged if _has_ratio(c)}
+    return {c: s for c, s in ratios.items() if _is_usable(s.one_release) and _is_usable(s.all_releases)}
 
 
 def _is_usable(ratio: float | None) -> bool:
@@ -54,8 +54,8 @@ def _is_usable(ratio: float | None) -> bool:
 
 
 def _has_ratio(c: ChannelLedger) -> bool:
-    moved = list(c.sensitivity.values())
-    return c.mechanism.adds_noise and bool((c.scale > 0.0).all()) and bool(np.isfinite(moved).all() and np.any(moved))
+    moves = list(c.sensitivity.values())
+    return c.mechanism.adds_noise and bool((c.scale > 0.0).all()) and bool(np.isfinite(moves).all() and np.any(moves))
 
 
 def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool) -> Signal:
@@ -72,10 +72,10 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool) -> S
     )
 
 
-def signal_cautions(found: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
+def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
     """Say which channels noise swamps, and by how much."""
-    ratios = {c: s.all_releases for c, s in found.items() if s.all_releases is not None}
-    swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in ratios.items() if ratio < 1.0]
+    all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
+    swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
     if not swamped:
         return []
     average = "" if trusted or n_agents == 1 else f" the average of {n_agents} agents"
