@@ -64,15 +64,24 @@ def topology_of(s: Scenario) -> Topology:
     return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
 
 
-def check_memory(s: Scenario) -> None:
-    """Refuse made-up records that do not fit into this machine, before a graph of their agents is built.
+# More agents than this, and their records are dealt before their graph is built.
+_MANY_AGENTS = 100_000
+
+
+def check_sizes(s: Scenario) -> None:
+    """Refuse what many agents cannot share, or made-up records that do not fit here, before their graph is built.
 
     Raises InputError.
     """
-    table = s.problem.synthetic
-    if s._drawn and s.problem.data in SYNTHETIC and s.topology.agents is not None:
+    agents, table = s.topology.agents, s.problem.synthetic
+    if agents is None:
+        return
+    if s.problem.data in SYNTHETIC:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
-        require_memory(s.topology.agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
+        if s._drawn:
+            require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
+    elif agents > _MANY_AGENTS and s.topology.kind is not None:
+        shards_of(s, agents)
 
 
 def dataset_of(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:

@@ -10,6 +10,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.data import SYNTHETIC, synthetic
+from decentral_dp.errors import InputError
 from decentral_dp.simulation.plan import Plan
 
 GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
@@ -62,3 +63,15 @@ def test_records_are_drawn_where_somebody_reads_them(no_draws: None, tmp_path: P
             decentral_dp.plan(
                 {**GOSSIP, "problem": problem | more, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
             )
+
+
+@pytest.mark.parametrize("name", ["ring_breast_cancer", "paper_synthetic"])
+def test_agents_that_are_too_many_are_refused_before_their_graph_is_built(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+    monkeypatch.setattr("decentral_dp.topology.build", lambda *_: built.append(1))
+    changes = ["topology.agents=5000000", *(['topology.kind="ring"'] if name == "paper_synthetic" else [])]
+    with pytest.raises(InputError, match=r"cannot share 455|Use fewer records, features or agents"):
+        decentral_dp.run(name, overrides=changes, unset=["topology.file"] if name == "paper_synthetic" else [])
+    assert not built

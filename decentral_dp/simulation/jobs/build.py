@@ -25,7 +25,7 @@ from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import check_device, is_minimax, minimax_of, problem_of
 from decentral_dp.config.scenario_components import (
-    check_memory,
+    check_sizes,
     mechanism_of_scenario,
     shards_of,
     stream_of,
@@ -224,7 +224,7 @@ def assembled(s: Scenario, chosen: Mechanism | None = None) -> Job:
 def _assembled(s: Scenario, chosen: Mechanism | None) -> Job:
     setting = setting_of(s)
     check_device(s)
-    check_memory(s)
+    check_sizes(s)
     with needing(f"problem.kind = {quoted(s.problem.kind)}"):
         match setting:
             case "gossip":
