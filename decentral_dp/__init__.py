@@ -12,31 +12,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from decentral_dp.adversaries.attack.attack import attack
-    from decentral_dp.adversaries.audit.audit import audit
+    from decentral_dp.adversaries.attack.attack import Inference, attack
     from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.check.check import check
-    from decentral_dp.adversaries.network.view import network_view
+    from decentral_dp.adversaries.check.check import CheckResult
+    from decentral_dp.adversaries.network.view import NetworkView
+    from decentral_dp.api import Job, audit, build, check, network_view, plan, run, study, write_shards
     from decentral_dp.config.loading import load
     from decentral_dp.config.schema import Scenario
     from decentral_dp.errors import InputError
     from decentral_dp.problems.bilevel.losses import from_losses
     from decentral_dp.reporting.comparison import Comparison, compare
     from decentral_dp.resumption.resume import resume
-    from decentral_dp.simulation.folder.shards import write_shards
-    from decentral_dp.simulation.jobs.build import build
-    from decentral_dp.simulation.jobs.job import Job
-    from decentral_dp.simulation.plan import Plan, plan
+    from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.result import RunResult
-    from decentral_dp.simulation.runner import Run, run
-    from decentral_dp.studies.study import study
+    from decentral_dp.simulation.runner import Run
+    from decentral_dp.studies.study import Findings
     from decentral_dp.tuner import Tuned, tune
 
 __all__ = [
     "AuditResult",
+    "CheckResult",
     "Comparison",
+    "Findings",
+    "Inference",
     "InputError",
     "Job",
+    "NetworkView",
     "Plan",
     "Run",
     "RunResult",
@@ -59,29 +60,33 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AuditResult": "adversaries.audit.audit",
+    "NetworkView": "adversaries.network.view",
+    "Inference": "adversaries.attack.attack",
+    "Findings": "studies.study",
+    "CheckResult": "adversaries.check.check",
+    "AuditResult": "adversaries.audit.result",
     "Comparison": "reporting.comparison",
     "InputError": "errors",
-    "Job": "simulation.jobs.job",
+    "Job": "api",
     "Plan": "simulation.plan",
     "Run": "simulation.runner",
     "RunResult": "simulation.result",
     "Scenario": "config.schema",
     "Tuned": "tuner",
     "attack": "adversaries.attack.attack",
-    "audit": "adversaries.audit.audit",
-    "build": "simulation.jobs.build",
-    "check": "adversaries.check.check",
+    "audit": "api",
+    "build": "api",
+    "check": "api",
     "compare": "reporting.comparison",
     "from_losses": "problems.bilevel.losses",
     "load": "config.loading",
-    "network_view": "adversaries.network.view",
-    "plan": "simulation.plan",
+    "network_view": "api",
+    "plan": "api",
     "resume": "resumption.resume",
-    "run": "simulation.runner",
-    "study": "studies.study",
+    "run": "api",
+    "study": "api",
     "tune": "tuner",
-    "write_shards": "simulation.folder.shards",
+    "write_shards": "api",
 }
 
 

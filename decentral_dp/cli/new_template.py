@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tomli_w
 from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.algorithm_schema import AlgorithmTable
+from decentral_dp.config.loading import toml_key, toml_value
 from decentral_dp.config.problem_components import is_minimax
 from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.scenario_components import topology_of
@@ -429,7 +429,7 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
                 note = notes.get(f"{name}.{key}", "")
                 lines += [
                     *_comment(described.get(key, "")),
-                    f"{_key(key)} = {toml_value(value)}{note and f'  # {note}'}",
+                    f"{toml_key(key)} = {toml_value(value)}{note and f'  # {note}'}",
                 ]
         for key, inner in own.items():
             lines += ["", *_comment(notes[f"{name}.{key}"]), f"[{name}.{key}]"]
@@ -444,25 +444,7 @@ def _is_listed(value: Any) -> bool:
 
 
 def _line(key: str, value: Any, note: str) -> str:
-    return f"{_key(key)} = {toml_value(value)}{f'  # {note}' if note else ''}"
-
-
-def toml_value(value: Any) -> str:
-    """Write a value on one line, tables in braces.
-
-    Example:
-        >>> toml_value({"kind": "ring", "agents": 4}), toml_value([1, "a"])
-        ('{ kind = "ring", agents = 4 }', '[1, "a"]')
-    """
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(k)} = {toml_value(v)}' for k, v in value.items())} }}" if value else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml_value, value))}]"
-    return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")
-
-
-def _key(name: str) -> str:
-    return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
+    return f"{toml_key(key)} = {toml_value(value)}{f'  # {note}' if note else ''}"
 
 
 def _comment(text: str) -> list[str]:

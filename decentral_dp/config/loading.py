@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from decentral_dp.config.missing_keys import missing_keys, missing_sentence
@@ -223,6 +224,25 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     else:
         table[keys[-1]] = value
     return out
+
+
+def toml_value(value: Any) -> str:
+    """Write a value on one line, tables in braces.
+
+    Example:
+        >>> toml_value({"kind": "ring", "agents": 4}), toml_value([1, "a"])
+        ('{ kind = "ring", agents = 4 }', '[1, "a"]')
+    """
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{toml_key(k)} = {toml_value(v)}' for k, v in value.items())} }}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return tomli_w.dumps({"v": value}).removeprefix("v = ").rstrip("\n")
+
+
+def toml_key(name: str) -> str:
+    """Write one part of a key, in quotation marks where it needs them."""
+    return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
 def dotted(key: str) -> list[str]:

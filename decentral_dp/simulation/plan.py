@@ -160,9 +160,8 @@ def plan(
         InputError: one sentence about whatever does not fit.
 
     Example:
-        >>> import decentral_dp
-        >>> plan = decentral_dp.plan("quadratic", ["algorithm.rounds=2"])
-        >>> plan.rounds, plan.ledger["round"].unique().tolist()
+        >>> priced = plan("quadratic", ["algorithm.rounds=2"])
+        >>> priced.rounds, priced.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
     loaded = load_with_records(scenario, overrides, data, topology, unset)

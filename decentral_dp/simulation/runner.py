@@ -167,18 +167,24 @@ def run(
         Stopped: interrupted; what was released is on record in the folder.
 
     Example:
-        >>> import decentral_dp
-        >>> run = decentral_dp.run("quadratic", overrides=["algorithm.rounds=2"])
-        >>> run.result.status, run.result.rounds, run.released["x"].shape
+        >>> done = run("quadratic", overrides=["algorithm.rounds=2"])
+        >>> done.result.status, done.result.rounds, done.released["x"].shape
         ('ok', 2, (8, 5))
     """
     loaded = load_with_records(scenario, overrides, data, topology, unset)
-    job = hosted(build(loaded, problem, algorithm, mechanism, topology, data, partition))
+    return run_job(build(loaded, problem, algorithm, mechanism, topology, data, partition), out, progress, keep_secret)
+
+
+def run_job(
+    planned: Job, out: str | Path | None = None, progress: ProgressCallback | None = None, keep_secret: bool = True
+) -> Run:
+    """Run a planned job; as `run`."""
+    job = hosted(planned)
     if out is None:
         return _finished(job, progress)
     folder = Path(out)
     check_writable(folder)
-    check_installed(loaded.run.log or ())
+    check_installed(job.scenario.run.log or ())
     return _recorded(job, begin(folder, job, keep_secret), progress)
 
 

@@ -83,6 +83,13 @@ class Findings:
         folder: where tables and pictures are, None where nothing was kept.
         gains: paired differences of variants, a row for every pair and level, with a verdict.
         removed: pictures of the study that was in the folder before, which this one does not draw.
+
+    Example:
+        >>> import decentral_dp
+        >>> grid = {"algorithm.rounds": [1, 2]}
+        >>> grid = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
+        >>> decentral_dp.study(grid, workers=1)
+        <Findings 'quadratic': 2 of 2 cells ended ok>
     """
 
     study: Study
@@ -266,8 +273,8 @@ def study(
         Stopped: an interrupt came.
 
     Example:
-        >>> import decentral_dp
-        >>> found = decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
+        >>> from decentral_dp.studies.study import study
+        >>> found = study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
         ...     "grid": {"algorithm.rounds": [1, 2]}}, jobs=1)
         >>> found.summary["mean"].tolist(), len(found.failed)
         ([1.0, 2.0], 0)

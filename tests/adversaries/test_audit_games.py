@@ -27,6 +27,7 @@ from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.simulation.jobs.build import build
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
@@ -136,7 +137,7 @@ def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overri
 def test_an_uncharged_channel_shows() -> None:
     """z is noised and released, and left out of the ledger."""
     overrides = ["algorithm.rounds=1", "topology.agents=3", "run.average=1", "privacy.share.z=8.0"]
-    job: Any = decentral_dp.build(decentral_dp.load("ring_breast_cancer", overrides))
+    job: Any = build(decentral_dp.load("ring_breast_cancer", overrides))
     assert audit(job, runs=20).status == "ok"
     ledger = replace(job.ledger, channels=tuple(c for c in job.ledger.channels if c.channel != "z"))
     found = audit(replace(job, ledger=ledger, budget=price(ledger, 1e-5)), runs=20)

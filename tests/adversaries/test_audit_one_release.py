@@ -16,6 +16,7 @@ from decentral_dp.adversaries.audit.likelihoods import drawn_noise
 from decentral_dp.adversaries.audit.neighbours import among_copies, farthest
 from decentral_dp.adversaries.audit.sampled_releases import Moves, _coordinate, _line, shown_by
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.jobs.build import build
 
 ONE = ["algorithm.rounds=1", "run.average=1"]
 FEW_OF_MANY = [*ONE, 'problem.stream={kind="minibatch",batch=5}']
@@ -127,7 +128,7 @@ def test_one_release_on_a_sample_shows_what_is_certified(name: str, overrides: l
 
 
 def test_worlds_among_copies_differ_in_one_record() -> None:
-    job = decentral_dp.build(decentral_dp.load("ldp_single_level", FEW_OF_MANY))
+    job = build(decentral_dp.load("ldp_single_level", FEW_OF_MANY))
     worlds = farthest(job, seeded_root(0, b"worlds"))
     crowd = among_copies(worlds)
     assert crowd.copies

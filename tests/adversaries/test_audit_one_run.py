@@ -19,6 +19,7 @@ from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.jobs.build import build
 
 
 def test_randomised_response_is_bounded_as_often_as_it_says() -> None:
@@ -54,7 +55,7 @@ def test_delta_costs_and_no_canary_shows_nothing() -> None:
 
 
 def test_canaries_are_alike_but_for_the_label_and_lie_in_different_places() -> None:
-    job = decentral_dp.build(decentral_dp.load("dp_sgda"))
+    job = build(decentral_dp.load("dp_sgda"))
     same, canaries = plant(job, 60, seeded_root(1, b"canaries"))
     assert same is job
     assert len({tuple(place) for place in canaries.place.tolist()}) == 60

@@ -25,13 +25,14 @@ from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.selection import FiniteExponential
 from decentral_dp.privacy.mechanisms import finite_sampler
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.jobs.build import build
 
 SAMPLED = ["algorithm.rounds=2", "algorithm.rate=0.3"]
 MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]
 
 
 def worlds_of(name: str, overrides: list[str]) -> Worlds:
-    job = decentral_dp.build(decentral_dp.load(name, overrides))
+    job = build(decentral_dp.load(name, overrides))
     return farthest(job, seeded_root(0, b"worlds"))
 
 

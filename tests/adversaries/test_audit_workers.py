@@ -15,6 +15,7 @@ from decentral_dp.adversaries.audit.runs import Workers, made
 from decentral_dp.cli import audit as audit_command
 from decentral_dp.cli import commands
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.simulation.jobs.build import build
 
 FEW = ["algorithm.rounds=2"]
 LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=30.0"]
@@ -77,7 +78,7 @@ def test_a_worker_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_no_other_process_can_do_is_refused() -> None:
-    job = decentral_dp.build(decentral_dp.load("bsa", FEW))
+    job = build(decentral_dp.load("bsa", FEW))
     with pytest.raises(InputError, match="a built job is audited in this process"):
         audit(job, runs=20, jobs=2)
     with pytest.raises(InputError, match="leave --jobs and --address out"):

@@ -21,7 +21,7 @@ from decentral_dp.adversaries.check.pairs import pairs_of
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main
-from decentral_dp.simulation.jobs.build import assembled
+from decentral_dp.simulation.jobs.build import assembled, build
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
@@ -120,7 +120,7 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
     name = changed(folder, "flag.py", (STATED, FREE), (SENT, flag), ("from typing", "import numpy as np\nfrom typing"))
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "flag.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
-    decentral_dp.build("flag.toml")
+    build("flag.toml")
     assert verdicts(check("flag.toml", pairs=32))["two worlds"] == "failed"
 
 
@@ -139,7 +139,7 @@ def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -
     name = changed(folder, "ends.py", step, ("from typing", "import numpy as np\nfrom typing"))
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "ends.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
-    decentral_dp.build("ends.toml")
+    build("ends.toml")
     found = check("ends.toml", pairs=32)
     assert not found.passed
     assert verdicts(found)["two worlds"] == "failed"
@@ -203,7 +203,7 @@ def test_a_leak_of_a_late_round_is_found(folder: Path, leak: str) -> None:
     # Contributions of the full clip.
     toml = toml.replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "late.toml").write_text(toml, encoding="utf-8")
-    decentral_dp.build("late.toml")
+    build("late.toml")
     found = check("late.toml", pairs=8)
     assert (found.rounds, found.of_rounds) == (8, 8)
     assert verdicts(found)[row] == "failed", found.to_dict()
@@ -227,7 +227,7 @@ def test_chance_is_not_taken_for_records(folder: Path) -> None:
     toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball.py", "chance.py")
     (folder / "chance.toml").write_text(toml, encoding="utf-8")
     with pytest.raises(InputError, match=r"differs between two runs on the same records, in line .*default_rng"):
-        decentral_dp.build("chance.toml")
+        build("chance.toml")
     keyed = [(old, new.replace("RANDOM", "np.random.default_rng((7, t))")) for old, new in changes]
     assert check(changed(folder, "keyed.py", *keyed), pairs=4, rounds=2).passed
 

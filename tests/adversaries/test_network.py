@@ -424,12 +424,12 @@ def test_figures_of_a_paper_have_its_width_and_formats(command: Any, tmp_path: P
 
 def test_a_view_of_an_object_with_names() -> None:
     graph = nx.relabel_nodes(nx.path_graph(5), dict(enumerate(["carl", "ben", "anna", "dora", "emil"])))
-    few = ["algorithm.rounds=5"]
-    by_name = decentral_dp.network_view("network_view", [["carl", "emil"], ["ben"]], few, topology=graph)
-    by_number = decentral_dp.network_view("network_view", [[0, 4], [1]], few, topology=graph)
+    few = {"algorithm.rounds": 5}
+    by_name = decentral_dp.network_view("network_view", coalitions=[["carl", "emil"], ["ben"]], set=few, topology=graph)
+    by_number = decentral_dp.network_view("network_view", coalitions=[[0, 4], [1]], set=few, topology=graph)
     np.testing.assert_array_equal(by_name.certified, by_number.certified)
     on_a_path = decentral_dp.network_view(
-        "network_view", [[0, 4], [1]], [*few, "topology.agents=5", 'topology.kind="path"']
+        "network_view", coalitions=[[0, 4], [1]], set={**few, "topology.agents": 5, "topology.kind": "path"}
     )
     np.testing.assert_array_equal(by_name.certified, on_a_path.certified)
     frame = by_name.to_frame()
@@ -450,4 +450,4 @@ def test_a_view_of_an_object_with_names() -> None:
         (["carl"], 'network: got the coalition "carl"; wanted a list of agents'),
     ):
         with pytest.raises(InputError, match=sentence):
-            decentral_dp.network_view("network_view", wrong, few, topology=graph)
+            decentral_dp.network_view("network_view", coalitions=wrong, set=few, topology=graph)

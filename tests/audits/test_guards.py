@@ -20,6 +20,7 @@ from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan, ReleaseRefusedError
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import lengthened
 from decentral_dp.tuner_arguments import project
 
@@ -62,7 +63,7 @@ GOSSIP: dict[str, Any] = {
 def gossip(**algorithm: Any) -> Any:
     draw = np.random.default_rng(2)
     data = draw.normal(size=(24, 3)), np.arange(24) % 2
-    return decentral_dp.build(GOSSIP | {"run": {"average": 2}, "algorithm": GOSSIP["algorithm"] | algorithm}, data=data)
+    return build(GOSSIP | {"run": {"average": 2}, "algorithm": GOSSIP["algorithm"] | algorithm}, data=data)
 
 
 def test_published_values_are_means_of_released_ones() -> None:
@@ -85,7 +86,7 @@ def test_labels_of_a_squared_loss_are_cut_at_their_bound() -> None:
 
 @pytest.mark.parametrize("bound", [0.1, 3.0])
 def test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball(bound: float) -> None:
-    context: Any = decentral_dp.build(decentral_dp.load("recursive_spider", ["algorithm.rounds=2"])).context
+    context: Any = build(decentral_dp.load("recursive_spider", ["algorithm.rounds=2"])).context
     away = np.zeros((1, context.problem.p))
     away[0, 0] = 5.0
     # One record carries a mean of few from one side to the other.

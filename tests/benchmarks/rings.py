@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
 
@@ -34,7 +35,7 @@ def ring_job(rounds: int, agents: int, records: int, width: int, topology: Mappi
         "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
         "run": {"evaluate_every": rounds},
     }
-    return decentral_dp.build(decentral_dp.load(content), data=data)
+    return build(decentral_dp.load(content), data=data)
 
 
 def arithmetic(agents: int, records: int, width: int) -> Callable[[], None]:

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
 AGENTS, RECORDS, WIDTH, ROUNDS = 10, 20, 10, 20
@@ -56,7 +57,7 @@ def _job(kind: str, **problem: Any) -> Job:
         "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}},
         "run": {"evaluate_every": ROUNDS},
     }
-    return decentral_dp.build(decentral_dp.load(content))
+    return build(decentral_dp.load(content))
 
 
 def _by_hand() -> Callable[[], object]:

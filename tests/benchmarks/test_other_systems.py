@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
 from .rings import seconds_of
@@ -54,7 +55,7 @@ def _job(problem: str, algorithm: str, rounds: int) -> Job:
     content["algorithm"]["rounds"] = rounds
     content["privacy"] = {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
     content["run"] = {"evaluate_every": rounds}
-    return decentral_dp.build(decentral_dp.load(content), data=data)
+    return build(decentral_dp.load(content), data=data)
 
 
 def _terms(job: Job, monkeypatch: pytest.MonkeyPatch) -> float:

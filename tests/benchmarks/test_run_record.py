@@ -14,13 +14,14 @@ import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.simulation.folder.journal import begin
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
 from .rings import ring_job
 
 
 def _ten_agents() -> Job:
-    return decentral_dp.build(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=4000", "privacy.epsilon=1e3"]))
+    return build(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=4000", "privacy.epsilon=1e3"]))
 
 
 def _thousand_agents() -> Job:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import decentral_dp
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
 from .rings import arithmetic, ring_job, seconds_of
@@ -22,7 +23,7 @@ def _fifty() -> Job:
 
 
 def _main_job() -> Job:
-    return decentral_dp.build(decentral_dp.load("ring_breast_cancer", [f"algorithm.rounds={ROUNDS}"]))
+    return build(decentral_dp.load("ring_breast_cancer", [f"algorithm.rounds={ROUNDS}"]))
 
 
 @pytest.mark.parametrize(

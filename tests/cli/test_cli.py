@@ -29,6 +29,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder import layout
 from decentral_dp.simulation.folder.layout import resolved_toml
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.studies.measures import names_of, plain_name
 
@@ -358,7 +359,7 @@ def test_no_number_of_a_plan_is_cut(command: Command, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", str(columns))
     averaging = "averaging={scale=0.5,decay=0.3}"
     kind = f'algorithm={{kind="gbdsbo",rounds=3,inverse=3,smoothness=4.0,x={{scale=0.2}},y={{scale=0.2}},{averaging}}}'
-    job = decentral_dp.build(load(MAIN, [kind]))
+    job = build(load(MAIN, [kind]))
     said = command("plan", MAIN, "--set", kind)
     assert said.code == 0
     table = said.out.partition("after the")[2].partition("Free")[0]
@@ -473,7 +474,7 @@ def test_the_result_is_as_documented(finished: Path) -> None:
 
 
 def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
-    planned = decentral_dp.build(decentral_dp.load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
+    planned = build(decentral_dp.load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
     recorded = pd.read_parquet(finished / "ledger.parquet")
     keys = [c for c in ("agent", "channel", "round", "kind", "record") if c in planned.columns]
     left, right = (f.sort_values(keys).reset_index(drop=True) for f in (planned, recorded))

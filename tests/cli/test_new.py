@@ -17,8 +17,8 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.new import Wishes, asked, carry_out, made, parsed_classes, parsed_range, placeholders
-from decentral_dp.cli.new_template import scenario_text, toml_value
-from decentral_dp.config.loading import load, shipped_folder
+from decentral_dp.cli.new_template import scenario_text
+from decentral_dp.config.loading import load, shipped_folder, toml_value
 from decentral_dp.errors import InputError
 
 SHIPPED = shipped_folder("scenario")

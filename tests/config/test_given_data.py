@@ -13,13 +13,14 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load, shipped_folder
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs.build import build
 
 RECORDS = shipped_folder("scenario") / "own_records.csv"
 FEW = ["algorithm.rounds=2"]
 
 
 def shards(**given: Any) -> Any:
-    return decentral_dp.build(load("own_csv", FEW), **given).shards
+    return build(load("own_csv", FEW), **given).shards
 
 
 def test_a_data_frame_is_what_its_csv_is() -> None:
@@ -49,7 +50,7 @@ def test_a_scenario_without_records_takes_those_that_are_given() -> None:
     expected = decentral_dp.run(named, data=frame)
     assert np.array_equal(decentral_dp.run(content, data=frame).released["y"], expected.released["y"])
     assert list(decentral_dp.plan(content, data=frame).epsilon) == list(expected.simulation().budget.epsilon)
-    assert decentral_dp.build(content, data=frame).shards.n_agents == shards().n_agents
+    assert build(content, data=frame).shards.n_agents == shards().n_agents
     with pytest.raises(InputError, match=r"problem\.data: missing"):
         decentral_dp.run(content)
 
@@ -58,7 +59,7 @@ def test_a_single_class_and_all_columns_of_words_are_refused() -> None:
     frame = pd.read_csv(RECORDS)
     alike = frame.assign(outcome="no")
     with pytest.raises(InputError, match="every record has the same label"):
-        decentral_dp.build(load("own_csv", [*FEW, "privacy.guarantee=none"]), data=alike)
+        build(load("own_csv", [*FEW, "privacy.guarantee=none"]), data=alike)
     # How a certified run ends must not tell of the records: it is said at its end, in the simulator's view.
     (said,) = decentral_dp.run(load("own_csv", FEW), data=alike).result.learning
     assert said.startswith("Every record has the same label")
@@ -69,7 +70,7 @@ def test_a_single_class_and_all_columns_of_words_are_refused() -> None:
 def test_classes_may_be_truth_values() -> None:
     frame = pd.read_csv(RECORDS)
     named = load("own_csv", [*FEW, "problem.classes=[false, true]"])
-    given = decentral_dp.build(named, data=frame.assign(outcome=frame["outcome"] == "yes")).shards
+    given = build(named, data=frame.assign(outcome=frame["outcome"] == "yes")).shards
     assert given.classes == (0, 1)
     assert np.array_equal(given.labels, shards().labels)
 
@@ -77,7 +78,7 @@ def test_classes_may_be_truth_values() -> None:
 def test_columns_of_other_names() -> None:
     frame = pd.read_csv(RECORDS).rename(columns={"agent": "clinic", "split": "part"})
     named = load("own_csv", [*FEW, 'problem.partition.name="clinic"', 'problem.validation.column="part"'])
-    given = decentral_dp.build(named, data=frame).shards
+    given = build(named, data=frame).shards
     assert np.array_equal(given.features, shards().features)
 
 
@@ -86,10 +87,10 @@ def test_features_of_a_frame_keep_their_names() -> None:
     content = load("own_csv", FEW).model_dump(exclude_unset=True)
     content["problem"] = {k: v for k, v in content["problem"].items() if k not in ("label", "partition", "validation")}
     names = ["age", "weight", "pressure", "pulse"]
-    given = decentral_dp.build(content, data=(frame[names], frame["outcome"])).shards
+    given = build(content, data=(frame[names], frame["outcome"])).shards
     assert given.feature_names == tuple(names)
     with pytest.raises(InputError, match="there are 'feature_0'"):
-        decentral_dp.build(content, data=(frame[names].to_numpy(), frame["outcome"].to_numpy()))
+        build(content, data=(frame[names].to_numpy(), frame["outcome"].to_numpy()))
 
 
 @pytest.mark.parametrize(
@@ -110,16 +111,16 @@ def test_frames_that_cannot_be_used_are_refused(change: Any, sentence: str) -> N
 def test_a_frame_needs_the_name_of_its_label_and_arrays_have_none() -> None:
     content = load("own_csv", FEW).model_dump(exclude_unset=True)
     with pytest.raises(InputError, match="only a DataFrame does"):
-        decentral_dp.build(content, data=(np.ones((3, 4)), np.ones(3)))
+        build(content, data=(np.ones((3, 4)), np.ones(3)))
     del content["problem"]["label"]
     with pytest.raises(InputError, match=r"problem\.label: missing"):
-        decentral_dp.build(content, data=pd.read_csv(RECORDS))
+        build(content, data=pd.read_csv(RECORDS))
 
 
 def test_a_graph_is_what_its_edges_are(tmp_path: Any) -> None:
     graph = nx.path_graph(4)
-    given = decentral_dp.build(load("own_csv", FEW), topology=graph).topology
-    named = decentral_dp.build(load("own_csv", FEW)).topology
+    given = build(load("own_csv", FEW), topology=graph).topology
+    named = build(load("own_csv", FEW)).topology
     assert np.array_equal(given.mixing.toarray(), named.mixing.toarray())
 
 
@@ -138,9 +139,9 @@ def test_what_is_said_of_an_object_names_it_and_no_file() -> None:
     with pytest.raises(
         InputError, match='"file" needs a file, or a graph, with one weight above 0 for every link; give them'
     ):
-        decentral_dp.build(load("quadratic", ['topology.weights="file"']), topology=nx.path_graph(5))
+        build(load("quadratic", ['topology.weights="file"']), topology=nx.path_graph(5))
     with pytest.raises(InputError, match=r"has 0 → 1 but not the reverse, .*; add it, or make the graph undirected\.$"):
-        decentral_dp.build(load("quadratic"), topology=nx.DiGraph([(0, 1)]))
+        build(load("quadratic"), topology=nx.DiGraph([(0, 1)]))
 
 
 def test_a_function_is_called_by_its_name() -> None:
@@ -151,10 +152,10 @@ def test_a_function_is_called_by_its_name() -> None:
         return nx.petersen_graph()
 
     with pytest.raises(InputError, match=r"^topology\.nodes: missing.*wheel \(line \d+ of .*\) says what it takes"):
-        decentral_dp.build(load("quadratic"), topology=wheel)
+        build(load("quadratic"), topology=wheel)
     with pytest.raises(InputError, match=r"petersen \(line \d+ of .*\) gives 10 agents, and 5 were asked for"):
-        decentral_dp.build(load("quadratic", ["topology.agents=5"]), topology=petersen)
-    assert decentral_dp.build(load("quadratic", ["topology.agents=10"]), topology=petersen).n_agents == 10
+        build(load("quadratic", ["topology.agents=5"]), topology=petersen)
+    assert build(load("quadratic", ["topology.agents=10"]), topology=petersen).n_agents == 10
 
 
 def test_a_function_without_agents_gives_a_graph_of_its_own_size(tmp_path: Path) -> None:
@@ -169,14 +170,14 @@ def test_a_function_without_agents_gives_a_graph_of_its_own_size(tmp_path: Path)
         ({"kind": "mine.py:petersen", "agents": 10}, 10),
         ({"kind": "mine.py:barbell", "half": 3}, 6),
     ):
-        assert decentral_dp.build(load({**content, "topology": table}, folder=tmp_path)).n_agents == agents
+        assert build(load({**content, "topology": table}, folder=tmp_path)).n_agents == agents
     for table, said in (
         ({"kind": "mine.py:barbell"}, r"^topology\.half: missing"),
         ({"kind": "mine.py:pairs"}, r"^topology\.agents: missing\. Say how many agents the graph is to have"),
         ({"kind": "ring"}, "a generator needs agents"),
     ):
         with pytest.raises(InputError, match=said):
-            decentral_dp.build(load({**content, "topology": table}, folder=tmp_path))
+            build(load({**content, "topology": table}, folder=tmp_path))
 
 
 def test_a_class_in_place_of_an_object_is_refused() -> None:

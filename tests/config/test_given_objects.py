@@ -106,7 +106,10 @@ def test_a_scenario_need_not_name_a_graph_that_is_given(table: Any, tmp_path: Pa
         (nx.Graph([(0, 1), (1, 1)]), "topology: Graph: link 1 – 1 links 1 to itself"),
         (nx.Graph(), "topology: Graph has no nodes"),
         ({0: [1], 1: [0]}, "topology: got dict; wanted a networkx.Graph"),
-        ("petersen", "topology: got str; wanted a networkx.Graph"),
+        (
+            "petersen",
+            'topology: got the text "petersen"; wanted an object. A registered name goes into the scenario: set={',
+        ),
     ],
 )
 def test_a_given_graph_is_refused_without_lines_of_the_library_it_comes_from(graph: Any, sentence: str) -> None:
@@ -119,11 +122,11 @@ def test_a_given_graph_is_refused_without_lines_of_the_library_it_comes_from(gra
 
 def test_a_run_takes_overrides_beside_records_that_are_given() -> None:
     scenario = load("ring_breast_cancer", FEW).model_dump(exclude_unset=True)
-    one = decentral_dp.run(scenario, overrides=["privacy.epsilon=1.0"])
+    one = decentral_dp.run(scenario, set={"privacy.epsilon": 1.0})
     other = decentral_dp.run(load("ring_breast_cancer", [*FEW, "privacy.epsilon=1.0"]))
     assert one.result.privacy.epsilon_max == other.result.privacy.epsilon_max <= 1.0
     np.testing.assert_array_equal(one.released["y"], other.released["y"])
-    graph = decentral_dp.run("quadratic", overrides=FEW, topology=GRAPH)
+    graph = decentral_dp.run(load("quadratic", FEW), topology=GRAPH)
     assert graph.result.topology["agents"] == 7
     assert graph.result.rounds == 2
 

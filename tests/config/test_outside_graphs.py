@@ -14,6 +14,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.topology import Topology
 
 SQUARE = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
@@ -21,7 +22,7 @@ LINKS = [[0, 1], [0, 3], [1, 2], [2, 3]]
 
 
 def built(graph: Any) -> Topology:
-    return decentral_dp.build(load("quadratic", ["algorithm.rounds=1"]), topology=graph).topology
+    return build(load("quadratic", ["algorithm.rounds=1"]), topology=graph).topology
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def scenario(tmp_path: Path) -> Callable[..., list[Any]]:
 )
 def test_a_key_that_a_graph_does_not_take(override: str, sentence: str, scenario: Callable[..., list[Any]]) -> None:
     with pytest.raises(InputError) as refused:
-        decentral_dp.plan(*scenario(override))
+        decentral_dp.plan(decentral_dp.load(*scenario(override)))
     assert sentence in str(refused.value)
 
 
@@ -97,4 +98,4 @@ def test_a_matrix_of_another_size_is_refused(scenario: Callable[..., list[Any]])
     with pytest.raises(
         InputError, match=r"graphs\.py:small \(line \d+ of .*\) gives a matrix of 5 agents, and 6 were asked for"
     ):
-        decentral_dp.plan(path, ['topology={kind="graphs.py:small", agents=6}'])
+        decentral_dp.plan(path, set={"topology": {"kind": "graphs.py:small", "agents": 6}})

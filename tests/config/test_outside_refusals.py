@@ -11,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.user_code import UserCodeError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,7 +46,7 @@ def refusal(folder: Path, file: str, old: str, new: str) -> str:
     assert text.count(old) >= 1, old
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as refused:
-        decentral_dp.build(decentral_dp.load(folder / OF_FILE[file][0]))
+        build(decentral_dp.load(folder / OF_FILE[file][0]))
     said = str(refused.value)
     assert "\n" not in said
     return said
@@ -222,7 +223,7 @@ def test_a_plain_value_in_the_place_of_a_component(folder: Path, file: str, valu
     path, name = folder / file, OF_FILE[file][1]
     path.write_text(f"{path.read_text(encoding='utf-8')}\nimport re\n{name} = {value}\n", encoding="utf-8")
     with pytest.raises(InputError) as refused:
-        decentral_dp.build(decentral_dp.load(folder / OF_FILE[file][0]))
+        build(decentral_dp.load(folder / OF_FILE[file][0]))
     if value == "[1, 2]" and file in ("my_graph.py", "my_data.py"):
         assert f"{file}:{name}" in str(refused.value)
         return
@@ -239,4 +240,4 @@ def test_a_kind_that_nobody_has_is_refused_before_the_keys_beside_it(
     content: dict[str, Any] = decentral_dp.load(folder / "huber.toml").model_dump(exclude_unset=True)
     content[table] |= {"kind": kind, own: 1.0 if own == "threshold" else {"scale": 1.0}, "speed": 2.0}
     with pytest.raises(InputError, match=rf"^{table}\.kind: "):
-        decentral_dp.build(decentral_dp.load(content, folder=folder))
+        build(decentral_dp.load(content, folder=folder))

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decentral_dp
-from decentral_dp import InputError, build, load
+from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import scenario_names
 from decentral_dp.privacy.randomness import SecretRoot
+from decentral_dp.simulation.jobs.build import build
 from tests.conftest import BASE
 
 Make = Callable[..., dict[str, Any]]

@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp.config.checked_files import keep_label, label_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.fingerprint import digest_of_file
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.user_code import run_file
 
 BLOCKS = dict(
@@ -50,12 +51,12 @@ def test_it_runs_and_is_forgotten(folder: Path) -> None:
 
 def test_noise_and_labels_follow_all_files(folder: Path) -> None:
     """A change of the third file is another algorithm: other noise, and no label of what was checked before."""
-    first = decentral_dp.build(folder / "heavy_ball.toml").root
-    assert decentral_dp.build(folder / "heavy_ball.toml").root == first
+    first = build(folder / "heavy_ball.toml").root
+    assert build(folder / "heavy_ball.toml").root == first
     keep_label(folder / "heavy_ball.py", "checked (some day)")
     assert label_of(folder / "heavy_ball.py") == "checked (some day)"
     (folder / "numbers_of.py").write_text("HALF = 0.25\n", encoding="utf-8")
-    assert decentral_dp.build(folder / "heavy_ball.toml").root != first
+    assert build(folder / "heavy_ball.toml").root != first
     assert label_of(folder / "heavy_ball.py") is None
 
 
@@ -96,5 +97,5 @@ def test_a_library_finds_nothing_of_the_folder(folder: Path, tmp_path_factory: p
 def test_what_is_nowhere_is_told_with_its_mend(folder: Path) -> None:
     (folder / "shared_moves.py").unlink()
     with pytest.raises(InputError) as said:
-        decentral_dp.build(folder / "heavy_ball.toml")
+        build(folder / "heavy_ball.toml")
     assert f"install shared_moves, or put shared_moves.py into {folder}, and import it at the top." in str(said.value)

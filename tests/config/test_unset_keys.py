@@ -15,7 +15,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
 
 RING = "ring_breast_cancer"
-SHORT = ["algorithm.rounds=2"]
+SHORT = {"algorithm.rounds": 2}
 
 
 def test_a_key_is_taken_out_before_others_are_set() -> None:
@@ -26,9 +26,9 @@ def test_a_key_is_taken_out_before_others_are_set() -> None:
 
 
 def test_plan_and_run_take_keys_out() -> None:
-    one_level = ["algorithm.kind=dp_dsgd", *SHORT]
-    plan = decentral_dp.plan(RING, one_level, unset=["algorithm.x", "algorithm.z"])
-    run = decentral_dp.run(RING, overrides=one_level, unset=["algorithm.x", "algorithm.z"])
+    one_level = {"algorithm.kind": "dp_dsgd", **SHORT}
+    plan = decentral_dp.plan(RING, set=one_level, unset=["algorithm.x", "algorithm.z"])
+    run = decentral_dp.run(RING, set=one_level, unset=["algorithm.x", "algorithm.z"])
     assert plan.rounds == run.result.rounds == 2
     assert run.scenario.algorithm.kind == "dp_dsgd"
 
@@ -62,7 +62,7 @@ def test_the_command_takes_keys_out(tmp_path: Path) -> None:
 
 def test_all_keys_that_have_to_go_are_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        decentral_dp.plan(RING, ["algorithm.kind=dp_dsgd"])
+        decentral_dp.plan(RING, set={"algorithm.kind": "dp_dsgd"})
     assert str(caught.value) == (
         "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out (--unset algorithm.x --unset "
         "algorithm.z)."
@@ -94,16 +94,16 @@ def test_no_key_of_another_table_is_guessed(override: str, hint: str) -> None:
 )
 def test_names_of_networkx_are_told_ours(name: str, ours: str) -> None:
     with pytest.raises(InputError, match=f'is called "{ours}" here'):
-        decentral_dp.plan(RING, [f"topology.kind={name}", *SHORT])
+        decentral_dp.plan(RING, set={"topology.kind": name, **SHORT})
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_title_says_which_graph_is_run(
     scenario: Callable[..., dict[str, Any]], tmp_path: Path, undrawn: None
 ) -> None:
-    plan = decentral_dp.plan(RING, ["topology.kind=star", "topology.agents=12", *SHORT])
+    plan = decentral_dp.plan(RING, set={"topology.kind": "star", "topology.agents": 12, **SHORT})
     assert plan.title.endswith("(here a star of 12 agents)")
-    assert decentral_dp.plan(RING, ["topology.agents=10", *SHORT]).title == decentral_dp.load(RING).title
+    assert decentral_dp.plan(RING, set={"topology.agents": 10, **SHORT}).title == decentral_dp.load(RING).title
     wanted = {**scenario(), "title": "Five agents on a ring"}
     run = decentral_dp.run(wanted, topology=nx.path_graph(5), out=tmp_path / "run")
     assert run.result.title.startswith("Five agents on a ring (here a")
@@ -112,9 +112,9 @@ def test_a_title_says_which_graph_is_run(
 
 
 def test_at_most_is_said_where_agents_differ() -> None:
-    noise = ["privacy.y.scale=1.0", "privacy.z.scale=1.0", "algorithm.protocol=private", *SHORT]
-    star = decentral_dp.plan(RING, [*noise, "topology.kind=star"], unset=["privacy.epsilon"])
-    target = decentral_dp.plan(RING, SHORT)
+    noise = {"privacy.y.scale": 1.0, "privacy.z.scale": 1.0, "algorithm.protocol": "private", **SHORT}
+    star = decentral_dp.plan(RING, set={**noise, "topology.kind": "star"}, unset=["privacy.epsilon"])
+    target = decentral_dp.plan(RING, set=SHORT)
     assert len(set(star.epsilon)) > 1
     assert "certified: at most ε = " in str(star)
     assert "certified: ε = " in str(target)
@@ -127,8 +127,8 @@ def test_public_names_are_listed_and_no_others() -> None:
 
 
 def test_what_audits_and_views_find_is_printed_in_a_line() -> None:
-    audit = decentral_dp.audit("network_view", overrides=SHORT, runs=20)
-    view = decentral_dp.network_view("network_view", overrides=SHORT)
+    audit = decentral_dp.audit("network_view", set=SHORT, runs=20)
+    view = decentral_dp.network_view("network_view", set=SHORT)
     for found in (audit, view):
         assert "\n" not in repr(found)
         assert len(repr(found)) < 160

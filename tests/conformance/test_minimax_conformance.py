@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.simulation.jobs.build import build
 
 # A [problem] table for every registered minimax problem: a new one has to be entered here.
 TABLES: dict[str, dict[str, Any]] = {
@@ -101,7 +102,7 @@ def test_most_pairs_fit() -> None:
         for problem in MINIMAX:
             guarantee = "none" if algorithm == "scdro" else "certified"
             try:
-                decentral_dp.build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
+                build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
             except InputError:
                 continue
             fits[algorithm] += 1
@@ -137,7 +138,7 @@ def _first_fit(algorithm: str) -> str:
     for problem in sorted(MINIMAX, key=lambda p: (p != "auc_maximisation", p != "dro", p)):
         guarantee = "none" if algorithm == "scdro" else "certified"
         try:
-            decentral_dp.build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
+            build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
         except InputError:
             continue
         return problem
@@ -147,7 +148,7 @@ def _first_fit(algorithm: str) -> str:
 def test_a_bilevel_algorithm_refuses_a_minimax_problem_and_the_reverse() -> None:
     made = content("dp_sgda", "auc_maximisation")
     with pytest.raises(InputError, match=r"problem\.kind: pp_ift is for bilevel problems"):
-        decentral_dp.build(load({**made, "algorithm": {"kind": "pp_ift", "rounds": 2}}))
+        build(load({**made, "algorithm": {"kind": "pp_ift", "rounds": 2}}))
     made["problem"] = {"kind": "logistic_regularisation", "data": "breast_cancer"}
     with pytest.raises(InputError, match=r"problem\.kind: dp_sgda is for minimax problems"):
-        decentral_dp.build(load(made))
+        build(load(made))

@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load, scenario_names
 from decentral_dp.data.loaders import DATASETS
+from decentral_dp.simulation.jobs.build import build
 
 
 class Gain(NamedTuple):
@@ -108,4 +109,4 @@ def test_the_descriptions_say_what_is_not_certified(name: str) -> None:
     text = " ".join(load(name).description.split())
     assert ("no certificate" if name == "scdro" else "Nothing is certified") in text
     with pytest.raises(decentral_dp.InputError):
-        decentral_dp.build(load(name, ['privacy.guarantee="certified"', "privacy.epsilon=4.0"]))
+        build(load(name, ['privacy.guarantee="certified"', "privacy.epsilon=4.0"]))

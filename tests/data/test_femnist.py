@@ -13,6 +13,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.data import load
+from decentral_dp.simulation.jobs.build import build
 
 
 @pytest.fixture(autouse=True)
@@ -152,4 +153,4 @@ def test_writers_are_the_agents_of_a_private_run(tmp_path: Path) -> None:
     other = decentral_dp.run(decentral_dp.load(scenario, folder=tmp_path))
     assert other.simulation().root == run.simulation().root
     written(tmp_path / "mine", **{"train/a": leaf(f1=6, f2=8, f3=4, f4=5)})
-    assert decentral_dp.build(decentral_dp.load(scenario, folder=tmp_path)).root != run.simulation().root
+    assert build(decentral_dp.load(scenario, folder=tmp_path)).root != run.simulation().root

@@ -13,6 +13,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.data import ENVIRONMENTS, Dataset, load, make_shards
+from decentral_dp.simulation.jobs.build import build
 
 SMALL = {"records": 3, "test_records": 2, "steps": 12}
 
@@ -261,4 +262,4 @@ def _content(problem: dict[str, Any], algorithm: str) -> dict[str, Any]:
 )
 def test_problems_and_records_that_do_not_fit_are_refused(problem: dict[str, Any], algorithm: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        decentral_dp.build(decentral_dp.load(_content(problem, algorithm)))
+        build(decentral_dp.load(_content(problem, algorithm)))

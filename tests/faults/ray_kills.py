@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-import decentral_dp
 from decentral_dp.engines.local import LocalEngine
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import is_complete
 from tests.support.ray_processes import descendants
 
@@ -47,7 +47,7 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
     given["algorithm"]["rounds"] = 1500
     given["topology"]["agents"] = 6
     given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 250}
-    job = decentral_dp.build(given)
+    job = build(given)
     draw, kills, runs, wrong = random.Random(seed), [0], 0, list[str]()
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
@@ -172,7 +172,7 @@ def lose_machines(times: int, seed: int, place: Path) -> Tally:
     }
     given["run"] |= {"engine": "ray", "agents_per_actor": 2, "evaluate_every": rounds}
     given["topology"]["agents"] = 4
-    job = decentral_dp.build(given)
+    job = build(given)
     whole = job.start(LocalEngine(), RunControl([0, rounds]))
     draw, lost, runs, wrong = random.Random(seed), 0, 0, list[str]()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

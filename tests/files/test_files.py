@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp import InputError, build, load
+from decentral_dp import InputError, load
 from decentral_dp.data.record_files import read_csv, read_npz
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.topology.graph_files import read
 
 Make = Callable[..., dict[str, Any]]

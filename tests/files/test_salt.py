@@ -73,7 +73,7 @@ def recognised(kept: Path, folder: Path) -> list[int]:
 
 def study(folder: Path, out: Path) -> Any:
     asked = {"scenario": str(people(folder)), "kind": "plan", "measure": ["epsilon_max"]}
-    return decentral_dp.study(asked | {"grid": {"algorithm.rounds": [1, 2]}}, out=out, jobs=1)
+    return decentral_dp.study(asked | {"grid": {"algorithm.rounds": [1, 2]}}, out=out, workers=1)
 
 
 def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypat
 
 def test_cells_that_read_no_file_have_the_names_that_they_had(tmp_path: Path) -> None:
     asked = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2]}}
-    cells = [set(decentral_dp.study(asked, out=tmp_path / k, jobs=1).results["cell"]) for k in "ab"]
+    cells = [set(decentral_dp.study(asked, out=tmp_path / k, workers=1).results["cell"]) for k in "ab"]
     assert cells[0] == cells[1]
 
 

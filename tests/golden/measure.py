@@ -24,6 +24,7 @@ import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics
+from decentral_dp.simulation.jobs.build import build
 
 from .cases import is_planned_only, plan_overrides, ray_overrides, run_overrides
 
@@ -85,7 +86,7 @@ def plan(name: str) -> dict[str, Any]:
 def planned(name: str) -> decentral_dp.Job:
     """The job as shipped, on the processor."""
     with threadpool_limits(limits=1):
-        return decentral_dp.build(decentral_dp.load(name, plan_overrides()))
+        return build(decentral_dp.load(name, plan_overrides()))
 
 
 def seeded(name: str) -> dict[str, Any]:

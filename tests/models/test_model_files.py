@@ -15,6 +15,7 @@ from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
 from decentral_dp.simulation.folder.layout import resolved_toml
+from decentral_dp.simulation.jobs.build import build
 from tests.support.emulated_device import emulated_cuda
 
 HEAD = """
@@ -302,5 +303,5 @@ def test_noise_hangs_on_what_a_model_file_says(tmp_path):
         path = scenario(tmp_path, '{ kind = "torch", file = "net.py" }')
         text = "from torch import nn\n\ndef build(a, b):\n    return nn.Linear(a, b)\n"
         (tmp_path / "net.py").write_text(comment + text)
-        roots.append(decentral_dp.build(decentral_dp.load(path)).root)
+        roots.append(build(decentral_dp.load(path)).root)
     assert roots[0] != roots[1]

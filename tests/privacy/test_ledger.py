@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow.parquet import ParquetFile
 
-import decentral_dp
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, Split
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.simulation.jobs.build import build
 
 numbers = st.floats(0.05, 20.0)
 
@@ -228,7 +228,7 @@ def test_a_batch_of_its_own_at_every_index_is_listed() -> None:
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "dp_bilevel", "exponential_mechanism"])
 def test_a_ledger_is_written_in_parts_as_it_is_in_one(name: str, rows: int, tmp_path: Path) -> None:
     """Of one agent's releases, or of several agents' each."""
-    ledger = decentral_dp.build(name).ledger
+    ledger = build(name).ledger
     ledger.to_parquet(tmp_path / "parts.parquet", rows=rows)
     written = ParquetFile(tmp_path / "parts.parquet").metadata
     assert max(written.row_group(k).num_rows for k in range(written.num_row_groups)) <= rows

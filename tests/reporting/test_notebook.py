@@ -12,6 +12,7 @@ from rich.progress import Progress
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting import notebook_progress
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import Run
 
 
@@ -45,7 +46,7 @@ def test_a_result_prints_its_budget_as_everything_else_does(run: Run) -> None:
 
 
 def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> None:
-    for job in (run.simulation(), decentral_dp.build("dp_bilevel"), decentral_dp.build("dp_sgda")):
+    for job in (run.simulation(), build("dp_bilevel"), build("dp_sgda")):
         for thing in (job, job.shards, job.ledger):
             assert len(repr(thing)) < 200
             assert "\n" not in repr(thing)
@@ -121,7 +122,7 @@ STUDY = {
 
 
 def test_a_study_shows_its_cells_its_means_and_its_pictures() -> None:
-    markup = decentral_dp.study(STUDY, jobs=1)._repr_html_()
+    markup = decentral_dp.study(STUDY, workers=1)._repr_html_()
     assert "Rounds &lt;b&gt;" in markup
     assert "2 of 3 cells ended ok" in markup
     # Why one of them failed, and the means of the others.
@@ -129,7 +130,7 @@ def test_a_study_shows_its_cells_its_means_and_its_pictures() -> None:
     assert "algorithm.rounds: got -3" in words
     assert markup.count("data:image/png;base64,") == 1
     assert "Rounds &amp; agents" in markup
-    assert decentral_dp.study({**STUDY, "plots": []}, jobs=1)._repr_html_().count("data:image/png") == 0
+    assert decentral_dp.study({**STUDY, "plots": []}, workers=1)._repr_html_().count("data:image/png") == 0
 
 
 def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,12 +149,12 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     run = decentral_dp.run(few)
     loss = run.result.metrics["upper_loss"]
     assert shown == [f"2 of 2 loss {loss:.4f}, ε spent 4.00"]
-    decentral_dp.study(STUDY, jobs=1)
+    decentral_dp.study(STUDY, workers=1)
     # A cell that cannot be meant is not begun.
     assert shown[1:] == ["2 of 2 "]
     # The runs of a study are inside its bar.
     of_runs = {"scenario": "quadratic", "measure": ["rounds"], "set": {"algorithm.rounds": 2}}
-    decentral_dp.study(of_runs, jobs=1)
+    decentral_dp.study(of_runs, workers=1)
     assert shown[2:] == ["1 of 1 "]
     monkeypatch.undo()
     monkeypatch.setattr(notebook_progress, "Console", lambda: SimpleNamespace(is_jupyter=True))
@@ -173,4 +174,4 @@ def test_in_a_terminal_a_line_says_what_it_is(run: Run) -> None:
     plan = decentral_dp.plan("ring_breast_cancer")
     assert repr(plan) == "<Plan 'Ten agents on a ring tune a regularisation, privately': ok, 150 rounds, ε = 4.00>"
     one = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "title": "One", "seeds": 2}
-    assert repr(decentral_dp.study(one, jobs=1)) == "<Findings 'One': 2 of 2 cells ended ok>"
+    assert repr(decentral_dp.study(one, workers=1)) == "<Findings 'One': 2 of 2 cells ended ok>"

@@ -23,9 +23,11 @@ from decentral_dp.adversaries.audit.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation import runner
+from decentral_dp.simulation.jobs.build import build
 from tests.support.killed import killed
 
 FEW = ["algorithm.rounds=2"]
+FEW_ROUNDS = {"algorithm.rounds": 2}
 RUNS = 20
 
 
@@ -42,7 +44,7 @@ def interrupted_at(calls: int) -> Callable[..., None]:
 
 def cut_off(out: Path, scenario: Any = "bsa", after: int = 12, **options: Any) -> None:
     with pytest.raises(Stopped, match=f'{after} runs of each world are kept .* "decentral-dp resume {out}" goes on'):
-        decentral_dp.audit(scenario, runs=RUNS, overrides=FEW, out=out, progress=interrupted_at(after), **options)
+        decentral_dp.audit(scenario, runs=RUNS, set=FEW_ROUNDS, out=out, progress=interrupted_at(after), **options)
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("how", ["python", "command"])
 def test_an_audit_goes_on_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     out = tmp_path / "audit.json"
-    whole = decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, seed=4, confidence=0.9)
+    whole = decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, seed=4, confidence=0.9)
     cut_off(out, seed=4, confidence=0.9)
     real, seen = audit_runs.runs_of, []
     monkeypatch.setattr(audit_runs, "runs_of", lambda game, numbers: seen.extend(numbers) or real(game, numbers))
@@ -89,7 +91,7 @@ def test_an_audit_goes_on_by_its_file(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    whole = decentral_dp.audit("bsa", runs=RUNS, overrides=FEW)
+    whole = decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS)
     real, calls = audits.Played.add, []
 
     def add(self: audits.Played, *run: Any) -> None:
@@ -101,7 +103,7 @@ def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path:
     with pytest.MonkeyPatch.context() as here:
         here.setattr(audits.Played, "add", add)
         with pytest.raises(Stopped, match="7 runs of each world"):
-            decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, out=out)
+            decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=out)
     assert {len(scores) for scores in json.loads(out.read_text())["scores"].values()} == {7}
     assert decentral_dp.resume(out) == whole
 
@@ -111,7 +113,7 @@ def test_an_audit_that_is_interrupted_twice_and_more_of_it(file: Path, tmp_path:
     cut_off(out, file, 3)
     with pytest.raises(Stopped, match="8 runs of each world"):
         decentral_dp.resume(out, progress=interrupted_at(6))
-    assert decentral_dp.resume(out) == decentral_dp.audit(file, runs=RUNS, overrides=FEW)
+    assert decentral_dp.resume(out) == decentral_dp.audit(file, runs=RUNS, set=FEW_ROUNDS)
 
 
 @pytest.mark.parametrize("changed", ["scenario", "file", "kept scenario"])
@@ -137,7 +139,7 @@ def test_an_audit_whose_scenario_has_changed_is_refused(file: Path, tmp_path: Pa
 
 def test_a_scenario_that_is_gone_is_in_the_file_of_its_audit(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    whole = decentral_dp.audit(file, runs=RUNS, overrides=FEW)
+    whole = decentral_dp.audit(file, runs=RUNS, set=FEW_ROUNDS)
     cut_off(out, file, 2)
     file.unlink()
     assert decentral_dp.resume(out) == whole
@@ -178,7 +180,7 @@ def test_an_audit_of_a_run_goes_on_by_the_folder_of_the_run(
 
 def test_a_job_that_was_handed_over_goes_on_by_the_same_call_alone(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    job = decentral_dp.build(decentral_dp.load("bsa", FEW))
+    job = build(decentral_dp.load("bsa", FEW))
     with pytest.raises(Stopped):
         decentral_dp.audit(job, runs=RUNS, out=out, progress=interrupted_at(2))
     with pytest.raises(InputError, match="does not say what was audited: a job that was built in Python"):
@@ -195,7 +197,7 @@ def test_an_audit_without_any_run_leaves_no_file(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as here:
         here.setattr(audits, "worst_worlds", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, out=out)
+            decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=out)
     assert not out.exists()
     with pytest.raises(InputError, match="leaves nothing behind"):
         decentral_dp.resume(out)
@@ -226,7 +228,7 @@ def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
     )
     words = ["audit", "bsa", "--runs", RUNS, "--set", FEW[0], "--out", out]
     killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["scores"]["null"]) == 9)
-    assert decentral_dp.resume(out) == decentral_dp.audit("bsa", runs=RUNS, overrides=FEW)
+    assert decentral_dp.resume(out) == decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS)
 
 
 # --- a table of audits ------------------------------------------------------------------------------------------------
@@ -350,6 +352,6 @@ def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: 
     def progress(done: int, total: int) -> None:
         now[0] += 0.9
 
-    decentral_dp.audit("bsa", runs=RUNS, overrides=FEW, out=tmp_path / "audit.json", progress=progress)
+    decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=tmp_path / "audit.json", progress=progress)
     assert written[0] == 0
     assert written[1:] == list(range(4, RUNS + 1, 3))

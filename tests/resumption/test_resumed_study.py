@@ -45,7 +45,7 @@ def interrupted_after(cells: int) -> Callable[[int, int, int], None]:
 
 def cut_off(file: Path, out: Path, after: int = 2, **options: Any) -> None:
     with pytest.raises(Stopped, match=f'{after} finished cells .* "decentral-dp resume {out}" goes on'):
-        decentral_dp.study(file, out=out, jobs=1, progress=interrupted_after(after), **options)
+        decentral_dp.study(file, out=out, workers=1, progress=interrupted_after(after), **options)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_folder_goes_on_to_what_it_would_have_been(
 ) -> None:
     out = tmp_path / "out"
     options = {"overrides": ["seeds=[3]", "privacy.delta=1e-6"]}
-    whole = decentral_dp.study(file, out=tmp_path / "whole", jobs=1, **options)
+    whole = decentral_dp.study(file, out=tmp_path / "whole", workers=1, **options)
     cut_off(file, out, **options)
     before = {p.name for p in (out / "cells").iterdir()}
     # The study's own file is not read again: what was asked is in the folder, what was overridden, too.
@@ -140,7 +140,7 @@ def test_a_file_that_the_scenario_names_has_changed(scenario: Scenario, tmp_path
     study = {"scenario": str(tmp_path / "base.toml"), "kind": "plan", "grid": {"algorithm.rounds": [2, 3]}}
     out = tmp_path / "out"
     with pytest.raises(Stopped):
-        decentral_dp.study(study, out=out, jobs=1, progress=interrupted_after(1))
+        decentral_dp.study(study, out=out, workers=1, progress=interrupted_after(1))
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n2,0\n0,3\n")
     with pytest.raises(InputError, match="or a file that one names has changed since"):
         decentral_dp.resume(out)
@@ -194,7 +194,7 @@ def test_a_record_that_is_damaged_or_missing_is_refused(file: Path, tmp_path: Pa
     with pytest.raises(InputError, match="does not say which study"):
         decentral_dp.resume(out)
     # As the sentence says.
-    assert decentral_dp.study(file, out=out, jobs=1).computed == 2
+    assert decentral_dp.study(file, out=out, workers=1).computed == 2
 
 
 def test_a_killed_study_goes_on_by_its_folder(file: Path, tmp_path: Path) -> None:
@@ -212,4 +212,4 @@ def test_a_killed_study_goes_on_by_its_folder(file: Path, tmp_path: Path) -> Non
     found = decentral_dp.resume(out)
     assert isinstance(found, Findings)
     assert found.computed == 6
-    assert_same(found, decentral_dp.study(file, out=tmp_path / "whole", overrides=["seeds=2"], jobs=1))
+    assert_same(found, decentral_dp.study(file, out=tmp_path / "whole", set={"seeds": 2}, workers=1))

@@ -31,7 +31,7 @@ def _scenario() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> decentral_dp.Run:
     folder = tmp_path_factory.mktemp("named") / "run"
-    return decentral_dp.run(_scenario(), folder, topology=STAR)
+    return decentral_dp.run(_scenario(), out=folder, topology=STAR)
 
 
 def test_files_of_a_run_have_names_beside_numbers(ran: decentral_dp.Run) -> None:

@@ -19,6 +19,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation import runner
 from decentral_dp.simulation.folder import journal, layout
+from decentral_dp.simulation.jobs.build import build
 
 Make = Callable[..., dict[str, Any]]
 FIRST, ALL = 40, 60
@@ -73,7 +74,7 @@ def test_more_rounds_are_a_run_of_so_many_with_the_noise_of_the_first(
     longer = {**given, "algorithm": {**given["algorithm"], "rounds": ALL}}
     if "epsilon" in given["privacy"]:
         longer["privacy"] = {**given["privacy"], "epsilon_rounds": FIRST}
-    _assert_is(done, decentral_dp.build(longer).keyed(root))
+    _assert_is(done, build(longer).keyed(root))
     assert [plan.rounds for plan in plans] == [ALL]
     assert plans[0].privacy.epsilon_max == done.result.privacy.epsilon_max
     assert done.result.rounds == done.result.rounds_planned == ALL
@@ -115,7 +116,7 @@ def test_a_longer_run_that_is_cut_off_again_stays_longer(scenario: Make, tmp_pat
     assert json.loads((folder / "result.json").read_text())["rounds_planned"] == ALL
     privacy = {**given["privacy"], "epsilon_rounds": FIRST}
     longer = {**given, "algorithm": {**given["algorithm"], "rounds": ALL + 5}, "privacy": privacy}
-    _assert_is(decentral_dp.resume(folder, rounds=ALL + 5), decentral_dp.build(longer).keyed(root))
+    _assert_is(decentral_dp.resume(folder, rounds=ALL + 5), build(longer).keyed(root))
 
 
 def test_killed_while_its_files_are_put_in_place_it_still_goes_on(
@@ -150,7 +151,7 @@ def test_what_cannot_go_on_is_refused_and_goes_on_as_planned(
     _cut_off(given, folder)
     with pytest.raises(InputError, match=said):
         decentral_dp.resume(folder, rounds=rounds)
-    assert decentral_dp.resume(folder).result.rounds == decentral_dp.build(given).rounds
+    assert decentral_dp.resume(folder).result.rounds == build(given).rounds
 
 
 def test_after_the_last_release_there_are_no_more_rounds(scenario: Make, tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_after_the_last_release_there_are_no_more_rounds(scenario: Make, tmp_pat
     _cut_off(given, folder, t=FIRST)
     with pytest.raises(InputError, match="may have been released"):
         decentral_dp.resume(folder, rounds=ALL)
-    _assert_is(decentral_dp.resume(folder), decentral_dp.build(given))
+    _assert_is(decentral_dp.resume(folder), build(given))
 
 
 def test_a_coordinator_has_shared_its_budget_out(tmp_path: Path) -> None:

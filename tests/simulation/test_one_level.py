@@ -16,6 +16,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
 from decentral_dp.participants import solve
 from decentral_dp.simulation import metrics
+from decentral_dp.simulation.jobs.build import build
 from tests.support.run_folders import figure_of, read_page
 
 ONE_LEVEL = {"kind": "dp_dsgd", "rounds": 4, "y": {"scale": 0.5}, "init": {"x": -3.0}}
@@ -101,7 +102,7 @@ def test_what_an_algorithm_from_outside_declares_decides(base: dict[str, Any], u
     run = decentral_dp.run(scenario, algorithm=Averaged(StepSize(0.1)))
     assert not run.result.tunes_x
     assert not unsolved
-    job = decentral_dp.build(
+    job = build(
         {**scenario, "privacy": {**scenario["privacy"], "clip": {"x": 1.0, "y": 1.0}}},
         algorithm=Tuned(StepSize(0.1)),
     )

@@ -11,6 +11,7 @@ import decentral_dp
 from decentral_dp.config.loading import load, shipped_names
 from decentral_dp.data import SYNTHETIC, synthetic
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan
 
 GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
@@ -31,7 +32,7 @@ def made_up() -> list[str]:
 
 @pytest.mark.parametrize("name", made_up())
 def test_it_says_what_the_job_of_drawn_records_says(name: str) -> None:
-    drawn, plan = Plan.of(decentral_dp.build(name)), decentral_dp.plan(name)
+    drawn, plan = Plan.of(build(name)), decentral_dp.plan(name)
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)
     assert plan.privacy == drawn.privacy
@@ -44,11 +45,11 @@ def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> 
     scenario = {**GOSSIP, "problem": problem, "privacy": {"epsilon": 2.0, "clip": {"y": 1.0}}, "seed": 1}
     plan = decentral_dp.plan(scenario)
     with pytest.raises(AssertionError, match="were drawn"):
-        decentral_dp.build(scenario)
+        build(scenario)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("heterogeneous", "classification"):
             patch.setattr(f"decentral_dp.data.loaders.{name}", getattr(synthetic, name))
-        drawn = Plan.of(decentral_dp.build(scenario))
+        drawn = Plan.of(build(scenario))
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)
 
@@ -71,7 +72,8 @@ def test_agents_that_are_too_many_are_refused_before_their_graph_is_built(
 ) -> None:
     built: list[int] = []
     monkeypatch.setattr("decentral_dp.topology.build", lambda *_: built.append(1))
-    changes = ["topology.agents=5000000", *(['topology.kind="ring"'] if name == "paper_synthetic" else [])]
+    made_up = name == "paper_synthetic"
+    changes = {"topology.agents": 5_000_000, **({"topology.kind": "ring"} if made_up else {})}
     with pytest.raises(InputError, match=r"cannot share 455|Use fewer records, features or agents"):
-        decentral_dp.run(name, overrides=changes, unset=["topology.file"] if name == "paper_synthetic" else [])
+        decentral_dp.run(name, set=changes, unset=["topology.file"] if made_up else [])
     assert not built

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError, build, load
+from decentral_dp import InputError, load
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.facts import facts
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan, console, print_plan
 from decentral_dp.simulation.probing.rehearsal import needs_rehearsal
 from decentral_dp.simulation.statements.of_job import statement_of

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import RunResult, read_result, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
@@ -23,7 +24,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
-    job = decentral_dp.build(decentral_dp.load(*SETTINGS[setting]))
+    job = build(decentral_dp.load(*SETTINGS[setting]))
     statement = statement_of(job)
     assert job.setting == statement.setting == setting
     written = statement.to_dict()
@@ -36,7 +37,7 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
 
 
 def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
-    job = decentral_dp.build("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
+    job = build("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
     statement = statement_of(job)
     written = statement.to_dict()
     assert statement.is_on_authors_word
@@ -92,5 +93,5 @@ def test_build_takes_what_run_takes() -> None:
     name, overrides = SETTINGS["gossip"]
     loaded = decentral_dp.load(name, overrides)
     content = loaded.model_dump(exclude_unset=True)
-    budgets = [decentral_dp.build(given).budget.epsilon.max() for given in (loaded, content)]
+    budgets = [build(given).budget.epsilon.max() for given in (loaded, content)]
     assert budgets[0] == budgets[1]

@@ -28,7 +28,8 @@ from decentral_dp.simulation import runner
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.in_progress import digest
-from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.jobs import build as building
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import is_complete, read_result
 
 Make = Callable[..., dict[str, Any]]
@@ -160,7 +161,7 @@ def test_the_result_of_an_interrupted_run_is_the_price_of_what_it_released(
     _cut_off(small, tmp_path / "run", 6)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert 6 <= result["rounds"] <= 7
-    job = decentral_dp.build(small)
+    job = build(small)
     spent = price(job.ledger.until(result["rounds"]), job.scenario.privacy.delta)
     assert result["privacy"]["epsilon_max"] == pytest.approx(float(spent.epsilon.max()), rel=1e-12)
     assert result["privacy"]["epsilon_max"] < 4.0 - 1e-6
@@ -255,7 +256,7 @@ def test_secret_noise_is_drawn_once(small: dict[str, Any], tmp_path: Path) -> No
     done = decentral_dp.resume(folder)
     # The same root all the way: what one draw throughout gives.
     assert done.simulation().root == root
-    again = decentral_dp.build(small).keyed(root)
+    again = build(small).keyed(root)
     rows, outcome = runner._perform(again, None)
     for channel, value in outcome.last.released.items():
         np.testing.assert_array_equal(done.released[channel], value)
@@ -283,7 +284,7 @@ def test_secret_noise_of_an_older_version_is_gone_on_with(
     """Its root is one of Philox, and the rounds under way are released again with the same draws."""
     del small["seed"]
     root = bytes(range(32))
-    monkeypatch.setattr(build, "secret_root", lambda: root)
+    monkeypatch.setattr(building, "secret_root", lambda: root)
     whole = decentral_dp.run(small)
     _cut_off(small, tmp_path / "run", 6)
     monkeypatch.undo()

@@ -11,6 +11,7 @@ import decentral_dp
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl, Saved, Snapshot
 from decentral_dp.simulation.folder.states import Home, UnreadableError, from_bytes, home_of, to_bytes
+from decentral_dp.simulation.jobs.build import build
 from tests.golden.cases import is_planned_only, scenario_names
 
 OWN = Home(__name__, globals())
@@ -19,7 +20,7 @@ HERE = [n for n in scenario_names() if not is_planned_only(n)]
 
 @pytest.mark.parametrize("name", HERE)
 def test_every_shipped_scenario_goes_on_from_a_file_to_the_bit(name: str) -> None:
-    job = decentral_dp.build(decentral_dp.load(name))
+    job = build(decentral_dp.load(name))
     rounds = min(job.rounds, 3)
     home, seen, kept = home_of(job.algorithm), [], []
 

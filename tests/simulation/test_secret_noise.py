@@ -14,6 +14,7 @@ from decentral_dp.privacy import keyed_draws, keystreams, randomness
 from decentral_dp.privacy.keystreams import Keystreams
 from decentral_dp.privacy.randomness import Philox, SecretRoot, Streams
 from decentral_dp.simulation import runner
+from decentral_dp.simulation.jobs.build import build
 
 Make = Callable[..., dict[str, Any]]
 ROOT = SecretRoot(bytes(range(32)))
@@ -93,7 +94,7 @@ def test_the_tuner_without_a_seed_draws_from_keystreams_alone(monkeypatch: pytes
 
 
 def _performed(given: dict[str, Any]) -> tuple[Any, Any]:
-    return runner._perform(decentral_dp.build(given).keyed(ROOT), None)
+    return runner._perform(build(given).keyed(ROOT), None)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])

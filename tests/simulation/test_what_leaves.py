@@ -219,7 +219,7 @@ def test_no_record_leaves_with_what_is_found_of_runs(named: dict[str, Any], tmp_
                 "measure": ["epsilon_max"],
                 "grid": {"algorithm.rounds": [1, 2]},
             },
-            jobs=1,
+            workers=1,
         ),
     }
     assert {what: private.found_in(result) for what, result in found.items()} == {what: [] for what in found}
@@ -227,7 +227,7 @@ def test_no_record_leaves_with_what_is_found_of_runs(named: dict[str, Any], tmp_
 
 def test_no_record_leaves_with_a_network_view() -> None:
     job = decentral_dp.build(decentral_dp.load("network_view", ["algorithm.rounds=3"]))
-    view = decentral_dp.network_view("network_view", [[0]], ["algorithm.rounds=3"])
+    view = decentral_dp.network_view("network_view", coalitions=[[0]], set={"algorithm.rounds": 3})
     rows = [np.asarray(part) for agent in job.records["train"] for part in agent]
     assert Private(rows, roots=(key_of(job.root),)).found_in(view) == []
 

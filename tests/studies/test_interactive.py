@@ -52,7 +52,7 @@ def figures(found: Any) -> list[tuple[str, list[dict[str, Any]], dict[str, Any]]
 
 
 def test_traces_have_the_means_and_what_they_are_over() -> None:
-    found = decentral_dp.study(STUDY, jobs=1)
+    found = decentral_dp.study(STUDY, workers=1)
     drawn = {name: (traces, layout) for name, traces, layout in figures(found)}
     assert set(drawn) == {"rounds-0", "panels-0", "panels-1", "panels-2", "none-0"}
     # Nothing is private here: every ε is infinite, and said to be.
@@ -75,14 +75,14 @@ def test_without_plotly_a_sentence_says_what_installs_it(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(InputError, match=r'plotly is not installed; pip install "decentral_dp\[plotly\]"'):
-        decentral_dp.study({**STUDY, "interactive": True}, out=tmp_path / "study", jobs=1)
+        decentral_dp.study({**STUDY, "interactive": True}, out=tmp_path / "study", workers=1)
 
 
 def test_the_page_carries_its_script_and_only_on_request(tmp_path: Path) -> None:
-    decentral_dp.study(STUDY, out=tmp_path / "still", jobs=1)
+    decentral_dp.study(STUDY, out=tmp_path / "still", workers=1)
     assert "Plotly" not in (tmp_path / "still" / "report.html").read_text(encoding="utf-8")
     pytest.importorskip("plotly")
-    decentral_dp.study({**STUDY, "interactive": True}, out=tmp_path / "moving", jobs=1)
+    decentral_dp.study({**STUDY, "interactive": True}, out=tmp_path / "moving", workers=1)
     page = (tmp_path / "moving" / "report.html").read_text(encoding="utf-8")
     assert page.count("Plotly.newPlot(") >= 3
     assert not re.search(r"<script[^>]+src=|<link[^>]+href=\"http", page)
@@ -90,7 +90,7 @@ def test_the_page_carries_its_script_and_only_on_request(tmp_path: Path) -> None
 
 
 def test_points_without_an_interval_have_no_bars_and_legends_have_titles() -> None:
-    found = decentral_dp.study(STUDY, jobs=1)
+    found = decentral_dp.study(STUDY, workers=1)
     for _, traces, layout in figures(found):
         assert not any("error_y" in trace for trace in traces)
         assert layout["legend"]["title"]["text"] in ("agents", "")

@@ -25,11 +25,11 @@ def _study(**keys: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["plan", "run"])
 def test_measures_are_those_of_the_view(kind: str, tmp_path: Path) -> None:
-    found = decentral_dp.study(_study(kind=kind, grid={"topology": GRAPHS}), jobs=1, out=tmp_path / "study")
+    found = decentral_dp.study(_study(kind=kind, grid={"topology": GRAPHS}), workers=1, out=tmp_path / "study")
     last = found.results[found.results["last"]]
     for graph in GRAPHS:
         frame = decentral_dp.network_view(
-            "network_view", overrides=["algorithm.rounds=5", f'topology={{kind="{graph["kind"]}", agents=6}}']
+            "network_view", set={"algorithm.rounds": 5, "topology": {"kind": graph["kind"], "agents": 6}}
         ).to_frame()
         pairs = frame["certified"]
         wanted = {
@@ -51,7 +51,7 @@ def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.Monk
         raise AssertionError("nobody asked for pairs")
 
     monkeypatch.setattr(runs, "prepare", refuse)
-    found = decentral_dp.study(_study(measure=["epsilon_max"]), jobs=1)
+    found = decentral_dp.study(_study(measure=["epsilon_max"]), workers=1)
     assert found.failed.empty
     side = {"measure": "network_epsilon_max"}
     for keys in (
@@ -70,7 +70,7 @@ def test_cells_with_pairs_have_files_of_their_own() -> None:
 
 
 def test_what_cannot_be_priced_is_refused_with_its_reason() -> None:
-    found = decentral_dp.study(_study(scenario="quadratic", grid={"algorithm.rounds": [1]}, set={}), jobs=1)
+    found = decentral_dp.study(_study(scenario="quadratic", grid={"algorithm.rounds": [1]}, set={}), workers=1)
     assert found.cells["status"].tolist() == ["refused"]
     assert found.cells["reason"].iloc[0].startswith("measure: network_epsilon cannot be priced of this cell; ")
 
@@ -78,10 +78,10 @@ def test_what_cannot_be_priced_is_refused_with_its_reason() -> None:
 @pytest.mark.parametrize("name", ["network_epsilon", "network_epsilon_distance_0", "network_epsilon_distance_x"])
 def test_names_that_nothing_measures_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f'"{name}" is not measured'):
-        decentral_dp.study(_study(measure=[name]), jobs=1)
+        decentral_dp.study(_study(measure=[name]), workers=1)
 
 
 def test_views_print_in_a_line() -> None:
-    view = decentral_dp.network_view("network_view", overrides=["algorithm.rounds=2", "topology.agents=5"])
+    view = decentral_dp.network_view("network_view", set={"algorithm.rounds": 2, "topology.agents": 5})
     assert len(repr(view).splitlines()) == 1
     assert np.isfinite(list(view.at_distance().values())).all()

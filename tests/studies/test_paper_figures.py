@@ -52,7 +52,7 @@ STUDY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
-    return decentral_dp.study({**STUDY, "width": 3.3}, out=tmp_path_factory.mktemp("paper") / "out", jobs=1)
+    return decentral_dp.study({**STUDY, "width": 3.3}, out=tmp_path_factory.mktemp("paper") / "out", workers=1)
 
 
 def drawn(found: Findings, width: float | None) -> dict[str, Any]:
@@ -167,7 +167,7 @@ MORE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def more(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     content = {**MORE, "set": {}}
-    return decentral_dp.study(content, out=tmp_path_factory.mktemp("more") / "out", jobs=1)
+    return decentral_dp.study(content, out=tmp_path_factory.mktemp("more") / "out", workers=1)
 
 
 def test_what_a_picture_leaves_out_is_said_and_told_apart_by_markers(more: Findings) -> None:
@@ -205,7 +205,7 @@ def test_points_with_bars_stand_side_by_side_which_is_said() -> None:
             "grid": {"topology.kind": ["ring", "star"], "algorithm.rounds": [2, 4]},
             "plots": [{"name": "loss", "x": "algorithm.rounds", "y": "upper_loss", "lines": "topology.kind"}],
         },
-        jobs=1,
+        workers=1,
     )
     figure = panels_of(found, "loss")
     assert "Points of one place stand side by side." in said_of(figure)

@@ -73,6 +73,14 @@ class Inference:
     eligible: how many records could be scored in a run, its train and test records.
     ceiling: what the certified budget allows; claimed: (ε, δ, ceiling) of what a paper says of its own noise, where
     it says something. verdicts, against_claim: attack → verdict.
+
+    Example:
+        >>> import tempfile, decentral_dp
+        >>> few = {"algorithm.rounds": 2, "problem.partition": "iid"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = decentral_dp.run("ring_breast_cancer", set=few, out=f"{folder}/run")
+        ...     decentral_dp.attack(f"{folder}/run", runs=2).broken
+        False
     """
 
     scenario: Scenario

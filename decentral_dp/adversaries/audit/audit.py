@@ -212,7 +212,7 @@ def audit(
 
     Example:
         >>> import decentral_dp
-        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
+        >>> found = audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
         >>> found.shown <= found.certified, found.null_shown, found.to_dict()["vantage"]
         (True, 0.0, 'everybody')
     """

@@ -37,7 +37,7 @@ class AuditResult:
 
     Example:
         >>> import decentral_dp
-        >>> found = decentral_dp.audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
+        >>> found = decentral_dp.audit("network_view", set={"algorithm.rounds": 2}, runs=20)
         >>> found.method, found.status, 0.95 * found.certified <= found.shown <= found.certified
         ('exact', 'ok', True)
     """

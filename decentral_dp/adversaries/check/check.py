@@ -94,6 +94,11 @@ class CheckResult:
         case: the first pair that shows a failure, where a pair does.
         outside: components that are not of the package.
         files: file of Python code → the components that it defines.
+
+    Example:
+        >>> import decentral_dp
+        >>> decentral_dp.check("ldp_dsbo", pairs=4, rounds=2).subject
+        'ldp_dsbo'
     """
 
     subject: str

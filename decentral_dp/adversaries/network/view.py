@@ -72,6 +72,12 @@ class NetworkView:
     holds for float64. epsilon: (o, m) the same, exact in real arithmetic; NaN everywhere where it would not matter
     (UNPRICED). certified_total, epsilon_total: (m,) against somebody who sees every message. name: of the graph.
     labels: of the agents.
+
+    Example:
+        >>> import decentral_dp
+        >>> few = {"topology.agents": 4, "algorithm.rounds": 2}
+        >>> decentral_dp.network_view("network_view", set=few).distance[0].tolist()
+        [0, 1, 2, 1]
     """
 
     pairs: NetworkBudget
@@ -217,7 +223,7 @@ def network_view(
 
     Example:
         >>> import decentral_dp
-        >>> view = decentral_dp.network_view("network_view", [[0]], ["topology.agents=5", "algorithm.rounds=5"])
+        >>> view = network_view("network_view", [[0]], ["topology.agents=5", "algorithm.rounds=5"])
         >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
         ((1, 5), True)
     """

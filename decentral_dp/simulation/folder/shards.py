@@ -53,9 +53,9 @@ def write_shards(
         InputError: records that cannot be with their agents, or a folder that cannot be written.
 
     Example:
-        >>> import decentral_dp, tempfile
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [path.name for path in decentral_dp.write_shards("quadratic", folder, ["topology.agents=2"])]
+        ...     [path.name for path in write_shards("quadratic", folder, ["topology.agents=2"])]
         ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
     """
     s, out = load(scenario, overrides), Path(out)

@@ -268,7 +268,7 @@ def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
 @pytest.mark.parametrize(("rate", "said"), [(0.001, True), (0.1, False)])
 def test_a_plan_that_stops_short_of_its_target_says_so(rate: float, said: bool) -> None:
     """With few records in a sample their price jumps from about 2 past 4, to what no bound on sampling allows."""
-    planned = decentral_dp.plan("dp_bilevel", [f"algorithm.rate={rate}", "privacy.epsilon=4", "privacy.delta=1e-6"])
+    planned = decentral_dp.plan("dp_bilevel", set={"algorithm.rate": rate, "privacy.epsilon": 4, "privacy.delta": 1e-6})
     notes = [note for note in planned.privacy.notes if note.startswith("Of the target ε = 4 these releases spend")]
     assert bool(notes) is said is (planned.privacy.epsilon_max < 3.8)
     assert all("Take a larger delta or algorithm.rate." in note for note in notes)

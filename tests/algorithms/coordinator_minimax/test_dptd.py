@@ -10,6 +10,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.simulation.jobs.build import build
 
 TRAJECTORIES = {
     "kind": "mspbe",
@@ -87,7 +88,7 @@ def test_with_a_weight_of_one_it_is_dp_sgda() -> None:
 
 def test_as_printed_is_refused_for_want_of_a_calibration() -> None:
     with pytest.raises(InputError, match=r'dptd was printed with is not known here, so it has no "as_printed"'):
-        decentral_dp.build(decentral_dp.load(content(TRAJECTORIES, "as_printed")))
+        build(decentral_dp.load(content(TRAJECTORIES, "as_printed")))
 
 
 @pytest.mark.parametrize("variable", ["x", "y"])
@@ -95,11 +96,11 @@ def test_both_clips_are_needed(variable: str) -> None:
     made = content(TRAJECTORIES, "certified")
     del made["privacy"]["clip"][variable]
     with pytest.raises(InputError, match=rf"privacy\.clip\.{variable}: missing"):
-        decentral_dp.build(decentral_dp.load(made))
+        build(decentral_dp.load(made))
 
 
 def test_the_average_is_needed() -> None:
     made = content(TRAJECTORIES, "certified")
     del made["algorithm"]["averaging"]
     with pytest.raises(InputError, match=r"algorithm\.averaging: missing\. dptd needs it"):
-        decentral_dp.build(decentral_dp.load(made))
+        build(decentral_dp.load(made))

@@ -23,6 +23,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
 
@@ -115,9 +116,7 @@ def test_less_budget_is_more_noise(scenario: Make, folder: Path) -> None:
 
 
 def test_options_are_fields_and_change_grid_and_noise(scenario: Make, folder: Path) -> None:
-    few, many = (
-        decentral_dp.build(decentral_dp.load(content(scenario, {"kind": NAME, "cells": c}))) for c in (2**10, 2**20)
-    )
+    few, many = (build(decentral_dp.load(content(scenario, {"kind": NAME, "cells": c}))) for c in (2**10, 2**20))
     assert few.mechanism.grid(1.0, 1) == 2.0**-10
     assert many.mechanism.grid(1.0, 1) == 2.0**-20
     assert few.mechanism != many.mechanism
@@ -273,7 +272,7 @@ def test_what_a_class_has_beside_its_price_is_refused_with_its_line(scenario: Ma
     line = next(n for n, one in enumerate(written.splitlines(), 1) if marker in one)
     kind: Any = {"kind": "mine.py:Mine", **({"cells": 3} if options else {})}
     with pytest.raises(InputError, match=re.escape(said)) as refused:
-        decentral_dp.build(decentral_dp.load(content(scenario, kind)))
+        build(decentral_dp.load(content(scenario, kind)))
     assert f", in line {line} of {file}" in str(refused.value)
 
 
@@ -313,7 +312,7 @@ def test_a_field_is_refused_with_its_line(scenario: Make, folder: Path, field: s
     line = next(n for n, one in enumerate(text.splitlines(), 1) if "cells: " in one and "how many" not in one)
     said = FIELDS[field].replace("LINE", str(line)).replace("FILE", str(file))
     with pytest.raises(InputError, match=re.escape(said)) as refused:
-        decentral_dp.build(decentral_dp.load(content(scenario, {"kind": "other.py:DiscreteLaplace", **options})))
+        build(decentral_dp.load(content(scenario, {"kind": "other.py:DiscreteLaplace", **options})))
     assert re.search(r"in line \d+ of .*other\.py", str(refused.value))
 
 
@@ -332,17 +331,17 @@ def test_a_field_is_refused_with_its_line(scenario: Make, folder: Path, field: s
 )
 def test_wrong_names_and_options_are_refused(scenario: Make, folder: Path, mechanism: Any, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
-        decentral_dp.build(decentral_dp.load(content(scenario, mechanism)))
+        build(decentral_dp.load(content(scenario, mechanism)))
 
 
 def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path, made: type[Any]) -> None:
     printed = content(scenario, privacy={"mechanism": NAME, "guarantee": "as_printed"})
     with pytest.raises(InputError, match='takes "laplace" only'):
-        decentral_dp.build(decentral_dp.load(printed))
+        build(decentral_dp.load(printed))
     batches = content(scenario, problem={"stream": {"kind": "minibatch", "batch": 5}})
     with pytest.raises(InputError, match="no rule here covers it"):
-        decentral_dp.build(decentral_dp.load(batches))
+        build(decentral_dp.load(batches))
     for given in ({}, {"mechanism": made()}):
         named = [f'privacy.mechanism="{NAME}"'] if not given else []
         with pytest.raises(InputError, match="does not use"):
-            decentral_dp.build(decentral_dp.load("dp_bilevel_breast_cancer", named), **given)
+            build(decentral_dp.load("dp_bilevel_breast_cancer", named), **given)

@@ -14,6 +14,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan, console, print_plan
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 
@@ -41,7 +42,7 @@ class Group:
 def test_it_is_said_beside_the_price(scenario: Make, tmp_path: Path) -> None:
     content = scenario(algorithm={"rounds": 2})
     shown = StringIO()
-    print_plan(Plan.of(decentral_dp.build(content, mechanism=Group())), console(shown, 10_000))
+    print_plan(Plan.of(build(content, mechanism=Group())), console(shown, 10_000))
     assert f"Unit     this ε {SAID}" in shown.getvalue()
     run = decentral_dp.run(content, out=tmp_path / "out", mechanism=Group())
     privacy = run.result["privacy"]
@@ -56,7 +57,7 @@ def test_it_is_said_beside_the_price(scenario: Make, tmp_path: Path) -> None:
 def test_what_is_no_short_text_is_refused(scenario: Make, unit: Any) -> None:
     made = type("Other", (Group,), {"privacy_unit": unit})
     with pytest.raises(InputError, match=r'a text of at most 80 letters such as "one group of 5 records"'):
-        decentral_dp.build(scenario(), mechanism=made())
+        build(scenario(), mechanism=made())
 
 
 def test_words_of_authors_are_under_one_head() -> None:

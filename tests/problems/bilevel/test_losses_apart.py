@@ -14,6 +14,7 @@ import torch
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.losses import from_losses
+from decentral_dp.simulation.jobs.build import build
 
 LEAST = {"records": 0}
 
@@ -120,23 +121,23 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_certified_job_tries_as_many_records_as_it_holds(scenario: Any, many: Any) -> None:
     with pytest.raises(InputError, match=r"lower_loss mixes records: of \d\d made-up ones"):
-        decentral_dp.build(scenario(), problem=many)
+        build(scenario(), problem=many)
     # Nothing is certified without noise, and agents with few records never evaluate so many at once.
-    decentral_dp.build(scenario(privacy={"guarantee": "none", "epsilon": None, "clip": {}}), problem=many)
-    decentral_dp.build(scenario(topology={"agents": 40}), problem=many)
+    build(scenario(privacy={"guarantee": "none", "epsilon": None, "clip": {}}), problem=many)
+    build(scenario(topology={"agents": 40}), problem=many)
 
 
 def test_a_problem_whose_loss_was_exchanged_is_tried(scenario: Any) -> None:
     problem = replace(made(squares, squares), lower_loss=on(Centred.apply))
     for agents in (5, 100):
         with pytest.raises(InputError, match="lower_loss mixes records"):
-            decentral_dp.build(scenario(topology={"agents": agents}), problem=problem)
+            build(scenario(topology={"agents": agents}), problem=problem)
 
 
 def test_a_minibatch_is_tried(scenario: Any, many: Any) -> None:
     stream = {"kind": "minibatch", "batch": 35}
     with pytest.raises(InputError, match="mixes records"):
-        decentral_dp.build(scenario(problem={"stream": stream}), problem=many)
+        build(scenario(problem={"stream": stream}), problem=many)
 
 
 def test_a_full_chunk_is_the_most_that_is_tried(monkeypatch: pytest.MonkeyPatch, many: Any) -> None:
@@ -191,7 +192,7 @@ def test_a_file_that_mixes_records_is_refused_by_its_name(tmp_path: Path) -> Non
                              "z": {"scale": 0.1}},
                "privacy": {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}}  # fmt: skip
     with pytest.raises(InputError, match=r"mine\.py: lower_loss mixes records"):
-        decentral_dp.build(decentral_dp.load(content, folder=tmp_path))
+        build(decentral_dp.load(content, folder=tmp_path))
 
 
 def test_what_is_tried_is_made_up(monkeypatch: pytest.MonkeyPatch, scenario: Any) -> None:
@@ -205,7 +206,7 @@ def test_what_is_tried_is_made_up(monkeypatch: pytest.MonkeyPatch, scenario: Any
         return original(self, records, width)
 
     monkeypatch.setattr(type(problem), "_chunks", watched)
-    job = decentral_dp.build(scenario(), problem=problem)
+    job = build(scenario(), problem=problem)
     assert max(map(len, seen)) == max(n.max() for n in job.counts.values())
     evaluated = {row.tobytes() for batch in seen for row in batch}
     assert not evaluated & {row.tobytes() for row in np.ascontiguousarray(job.shards.features)}

@@ -278,7 +278,7 @@ def test_a_device_costs_the_same_and_has_noise_of_its_own(cuda: list[str]) -> No
     here, there = (build.build(decentral_dp.load("own_losses", change)) for change in text.values())
     np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
     assert here.root != there.root
-    plans = [decentral_dp.plan("own_losses", change) for change in text.values()]
+    plans = [decentral_dp.plan(decentral_dp.load("own_losses", change)) for change in text.values()]
     np.testing.assert_allclose(plans[1].epsilon, plans[0].epsilon, rtol=1e-12)
 
 

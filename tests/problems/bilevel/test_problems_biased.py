@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from decentral_dp import InputError, build, load
+from decentral_dp import InputError, load
 from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -16,6 +16,7 @@ from decentral_dp.problems.bilevel.regularised_losses import biased_regularisati
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.problems.records import regulariser_matrices
+from decentral_dp.simulation.jobs.build import build
 
 D = 3
 RIDGE = 0.4

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError, build, load, run
+from decentral_dp import InputError, load, run
 from decentral_dp.models import linear_terms
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import NO_GROUP, HyperCleaning
 from decentral_dp.problems.protocol import MATRICES, Placed, Scored
+from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.metrics import final
 
 D, CLASSES, AGENTS, GROUPS = 3, 3, 2, 2

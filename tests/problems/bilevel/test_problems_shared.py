@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError, build, load
+from decentral_dp import InputError, load
 from decentral_dp.models.linear_terms import blocks
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
@@ -20,6 +20,7 @@ from decentral_dp.problems.bilevel.penalties import SharedStrength
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.records import regulariser_matrices
+from decentral_dp.simulation.jobs.build import build
 
 D = 3
 SHARED = {

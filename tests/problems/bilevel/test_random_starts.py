@@ -10,6 +10,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.jobs.build import build
 
 # A network of one hidden layer; x is the logarithm of its weight decay.
 NETWORK = """
@@ -92,7 +93,7 @@ def test_from_zeros_its_units_stay_zeros(content: dict[str, Any]) -> None:
 def build_start(content: dict[str, Any], **changes: Any) -> Any:
     content = {**content, **{k: v for k, v in changes.items() if k == "seed"}}
     content["problem"] = {**content["problem"], **{k: v for k, v in changes.items() if k != "seed"}}
-    return decentral_dp.build(content).problem.start
+    return build(content).problem.start
 
 
 def test_the_public_seed_decides_alone(content: dict[str, Any]) -> None:
@@ -113,7 +114,7 @@ def test_a_start_costs_nothing(content: dict[str, Any]) -> None:
     content["privacy"] = {"epsilon": 4.0, "clip": {"x": 1.0, "y": 1.0, "z": 1.0}}
     content["algorithm"]["rounds"] = 3
     problem = {k: v for k, v in content["problem"].items() if k != "start"}
-    started, without = decentral_dp.build(content), decentral_dp.build({**content, "problem": problem})
+    started, without = build(content), build({**content, "problem": problem})
     assert np.array_equal(started.budget.epsilon, without.budget.epsilon)
 
 
@@ -143,7 +144,7 @@ def test_other_problems_take_no_start() -> None:
     content = decentral_dp.load("quadratic").model_dump(exclude_unset=True)
     content["problem"]["start"] = {"y": {"kind": "normal", "scale": 1.0}}
     with pytest.raises(InputError, match=r"problem\.start: quadratic takes none, only from_losses"):
-        decentral_dp.build(content)
+        build(content)
 
 
 def test_in_python_a_start_is_a_vector() -> None:

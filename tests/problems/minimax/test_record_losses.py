@@ -17,6 +17,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.reporting.page import write_report
+from decentral_dp.simulation.jobs.build import build
 from tests.support.robust_oracle import LOSSES, slope
 
 # Loss → number of classes, 0 for numbers.
@@ -208,6 +209,6 @@ def test_a_certified_job_tries_a_loss_for_as_many_records_as_it_holds(tmp_path: 
         "privacy": {"epsilon": 2.0, "delta": 1e-5, "clip": {"x": 1.0, "y": 1.0}},
     }
     with pytest.raises(InputError, match="loss mixes records"):
-        decentral_dp.build(decentral_dp.load(content, folder=tmp_path))
+        build(decentral_dp.load(content, folder=tmp_path))
     content["topology"]["agents"] = 40
-    decentral_dp.build(decentral_dp.load(content, folder=tmp_path))
+    build(decentral_dp.load(content, folder=tmp_path))

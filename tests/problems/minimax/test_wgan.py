@@ -15,6 +15,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.problems.minimax import MINIMAX, wgan
 from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.wgan import Real, Wgan
+from decentral_dp.simulation.jobs.build import build
 
 D, LATENT = 3, 2
 
@@ -265,6 +266,6 @@ def test_without_a_clip_of_the_critic_nothing_is_certified() -> None:
     made = content("certified")
     del made["privacy"]["clip"]
     with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
-        decentral_dp.build(decentral_dp.load(made))
+        build(decentral_dp.load(made))
     # The generator's gradient reads no record, and needs none.
-    assert decentral_dp.build(decentral_dp.load(content("certified"))).clip.x == np.inf
+    assert build(decentral_dp.load(content("certified"))).clip.x == np.inf

@@ -1,0 +1,555 @@
+"""The Python interface: `build` plans a scenario, and the `Job` that it returns is run, audited, checked and drawn.
+
+    job = decentral_dp.build("ring_breast_cancer", set={"privacy.epsilon": 2.0})
+    job.plan(), job.run(out="runs/two"), job.audit(runs=60), job.check(), job.network()
+
+`run`, `plan`, `audit`, `check` and `network_view` take a scenario or a Job. What stands behind the first argument is
+given by keyword. Keys of a scenario are changed by a dict: `set={"table.key": value}`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
+
+import numpy as np
+
+from decentral_dp.config import loading
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.simulation import plan as plans
+from decentral_dp.simulation import runner
+from decentral_dp.simulation.jobs import build as building
+from decentral_dp.simulation.jobs import job as jobs
+
+if TYPE_CHECKING:
+    from decentral_dp.adversaries.audit.result import AuditResult
+    from decentral_dp.adversaries.check.check import CheckResult
+    from decentral_dp.adversaries.network.view import NetworkView
+    from decentral_dp.simulation.plan import Plan
+    from decentral_dp.simulation.runner import ProgressCallback, Run
+    from decentral_dp.studies.schema import Study
+    from decentral_dp.studies.study import Findings
+
+Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
+
+# Component → the key of a scenario that names a registered one.
+_NAMED = {
+    "problem": "problem.kind",
+    "algorithm": "algorithm.kind",
+    "mechanism": "privacy.mechanism",
+    "topology": "topology.kind",
+    "data": "problem.data",
+    "partition": "problem.partition",
+}
+
+
+class Changes(TypedDict, total=False):
+    """Keyword arguments of `build`: keys to set and to take out, and objects in place of what a scenario names."""
+
+    set: Mapping[str, Any] | None
+    unset: Sequence[str]
+    overrides: Sequence[str]
+    problem: Any
+    algorithm: Any
+    mechanism: Any
+    topology: Any
+    data: Any
+    partition: Any
+
+
+class Job:
+    """A scenario with its releases planned and priced, before anything is run.
+
+    What the planned job knows is read from it as well: `job.setting`, `job.n_agents`, `job.rounds`, `job.budget`,
+    `job.ledger`, `job.topology`, `job.problem`, `job.algorithm`. It holds records and the root of its noise, and is
+    therefore neither pickled nor copied, and has no `vars`.
+
+    Example:
+        >>> import decentral_dp
+        >>> job = decentral_dp.build("quadratic", set={"algorithm.rounds": 2})
+        >>> job, job.plan().rounds, job.run().result.status
+        (<GossipJob 'Ground truth: a quadratic problem with its optimum in closed form': 8 agents, 2 rounds>, 2, 'ok')
+    """
+
+    __slots__ = ("_planned",)
+
+    def __init__(self, planned: jobs.Job) -> None:
+        self._planned = planned
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self._planned, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._planned)} - {"_planned"})
+
+    def __repr__(self) -> str:
+        return repr(self._planned)
+
+    def __reduce__(self) -> Any:
+        return self._planned.__reduce__()
+
+    def plan(self) -> Plan:
+        """What it would cost each agent, and what the guarantee says."""
+        return plans.Plan.of(self._planned)
+
+    def run(
+        self, out: str | Path | None = None, *, progress: ProgressCallback | None = None, keep_secret: bool = True
+    ) -> Run:
+        """Run it; as `run`."""
+        return runner.run_job(self._planned, out, progress, keep_secret)
+
+    def audit(
+        self,
+        *,
+        runs: int = 200,
+        vantage: str = "everybody",
+        confidence: float = 0.95,
+        seed: int = 0,
+        out: str | Path | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        canaries: int | None = None,
+        curve: bool = False,
+        workers: int = 1,
+        address: str | None = None,
+    ) -> AuditResult:
+        """Show how much it really tells of one record; as `audit`."""
+        from decentral_dp.adversaries.audit.audit import audit
+
+        return audit(
+            self._planned, runs, vantage, confidence, seed, (), out, progress, canaries, curve, workers, address
+        )
+
+    def check(
+        self,
+        *,
+        pairs: int | None = None,
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+        rounds: int | None = None,
+    ) -> CheckResult:
+        """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
+        from decentral_dp.adversaries.check.check import PAIRS, check
+        from decentral_dp.config.outside import objects_of
+
+        if objects := objects_of(self._planned.scenario):
+            raise InputError(
+                f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
+                "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
+            )
+        return check(self._planned.scenario, PAIRS if pairs is None else pairs, seed, progress, rounds)
+
+    def network(
+        self,
+        coalitions: Sequence[Sequence[int | str]] | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> NetworkView:
+        """Price what curious agents learn from their neighbours' messages; as `network_view`."""
+        from decentral_dp.adversaries.network.view import prepare
+
+        return prepare(self._planned, coalitions).view(progress)
+
+
+def build(
+    scenario: Source,
+    *,
+    set: Mapping[str, Any] | None = None,
+    unset: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    problem: Any = None,
+    algorithm: Any = None,
+    mechanism: Any = None,
+    topology: Any = None,
+    data: Any = None,
+    partition: Any = None,
+) -> Job:
+    """Build everything that a scenario names, and plan and price its releases.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        set: "table.key" → value of keys that are changed; None takes a key out.
+        unset: "table.key" of keys and tables that are taken out first.
+        overrides: "table.key=value", as on the command line; deprecated, use `set`.
+        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
+            as docs/add_a_problem.md describes it.
+        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
+        mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
+        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
+        data: used instead of what the scenario names: (features, labels), a table of columns, a pandas `DataFrame`
+            whose label column is problem.label, or a `Dataset`.
+        partition: used instead of the one that the scenario names: a function, as in a file.
+
+    Returns:
+        The job; its `budget` is what a run would cost.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+
+    Example:
+        >>> import decentral_dp
+        >>> job = decentral_dp.build("quadratic", set={"topology.agents": 16})
+        >>> job.setting, job.n_agents
+        ('gossip', 16)
+    """
+    objects = {
+        "problem": problem,
+        "algorithm": algorithm,
+        "mechanism": mechanism,
+        "topology": topology,
+        "data": data,
+        "partition": partition,
+    }
+    _require_objects(objects)
+    loaded = loading.load_with_records(scenario, changes(set, overrides), data, topology, unset)
+    return Job(building.build(loaded, **objects))
+
+
+def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
+    """Price every release of a scenario, without running anything.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        **options: as in `build`; a job takes none.
+
+    Returns:
+        The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("quadratic", set={"algorithm.rounds": 2})
+        >>> plan.rounds, plan.ledger["round"].unique().tolist()
+        (2, [1, 2])
+    """
+    if isinstance(scenario, Job):
+        _require_nothing("plan", options)
+        return scenario.plan()
+    text, objects = _split(options)
+    return plans.plan(scenario, text, unset=options.get("unset", ()), **objects)
+
+
+def run(
+    scenario: Source | Job,
+    *,
+    out: str | Path | None = None,
+    progress: ProgressCallback | None = None,
+    keep_secret: bool = True,
+    **options: Unpack[Changes],
+) -> Run:
+    """Run a scenario, and write a run folder where one is asked for.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        out: the folder to write, new or empty; by default nothing is written.
+        progress: called with rounds done, rounds in all, loss and ε at every evaluation; by default notebooks show a
+            bar.
+        keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
+        **options: as in `build`; a job takes none.
+
+    Returns:
+        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
+        under "certified" is told from released values alone; metrics may be infinite or missing whatever the status.
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+        Stopped: interrupted; what was released is on record in the folder.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
+        >>> run.result.status, run.result.rounds, run.released["x"].shape
+        ('ok', 2, (8, 5))
+    """
+    if isinstance(scenario, Job):
+        _require_nothing("run", options)
+        return scenario.run(out, progress=progress, keep_secret=keep_secret)
+    text, objects = _split(options)
+    return runner.run(
+        scenario,
+        out,
+        progress=progress,
+        keep_secret=keep_secret,
+        overrides=text,
+        unset=options.get("unset", ()),
+        **objects,
+    )
+
+
+def audit(
+    scenario: Source | Job,
+    *,
+    runs: int = 200,
+    vantage: str = "everybody",
+    confidence: float = 0.95,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    canaries: int | None = None,
+    curve: bool = False,
+    workers: int = 1,
+    jobs: int | None = None,
+    address: str | None = None,
+    **options: Unpack[Changes],
+) -> AuditResult:
+    """Show how much a job really tells of one record, beside the ε that is certified and the one that is claimed.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a job, or a run folder.
+        runs: of each of the two neighbouring data sets, at least 20.
+        vantage: who looks: "everybody" (every message), "published", or "agent:K" (what agent K receives).
+        confidence: of the lower bound.
+        seed: public seed of the audit.
+        out: JSON file; one that holds this audit, interrupted, is continued.
+        progress: called with runs done, and runs in all.
+        canaries: records that are put in or left out by coins in one single run, in place of many runs.
+        curve: whether the trade-off curve is measured as well.
+        workers: processes on this machine.
+        jobs: deprecated, use `workers`.
+        address: of a Ray cluster to use instead.
+        **options: as in `build`; a job and a run folder take none.
+
+    Returns:
+        What was shown, by which method, and what the same game shows where nothing differs.
+
+    Raises:
+        InputError: a job that cannot be audited, with the reason.
+        Stopped: interrupted; what was played so far is in `out`.
+
+    Example:
+        >>> import decentral_dp
+        >>> shown = decentral_dp.audit("network_view", set={"algorithm.rounds": 2}, runs=20)
+        >>> shown.shown <= shown.certified, shown.null_shown
+        (True, 0.0)
+    """
+    from decentral_dp.adversaries.audit.audit import audit as played
+
+    text: Sequence[str] = ()
+    if isinstance(scenario, Job):
+        _require_nothing("audit", options)
+        scenario = cast(Any, scenario._planned)
+    elif set(options) - {"set", "overrides"}:
+        scenario = cast(Any, build(scenario, **options)._planned)
+    else:
+        text, _ = _split(options)
+    if jobs is not None:
+        _deprecated("jobs=", "workers=")
+        workers = jobs
+    return played(
+        cast(Any, scenario), runs, vantage, confidence, seed, text, out, progress, canaries, curve, workers, address
+    )
+
+
+def check(what: Any, **options: Any) -> CheckResult:
+    """Try what a component must keep, on made-up records: nothing real is read by what is checked.
+
+    Args:
+        what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
+            then all that it names is checked), a job, or an algorithm or problem as a Python object.
+        **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
+            many are tried, from the first on, by default as many as fit in a few seconds; progress: called with pairs
+            tried, and pairs in all.
+
+    Returns:
+        One row for each check. That nothing was found is no proof: it is labelled "checked".
+
+    Raises:
+        InputError: where nothing is called so, or its scenario cannot be read.
+
+    Example:
+        >>> import decentral_dp
+        >>> checked = decentral_dp.check("ldp_dsbo", pairs=4, rounds=2)
+        >>> checked.passed, [row.name for row in checked.rows][:4]
+        (True, ['conformance', 'row locality', 'two worlds', 'search'])
+    """
+    from decentral_dp.adversaries.check.check import check as tried
+
+    return what.check(**options) if isinstance(what, Job) else tried(what, **options)
+
+
+def network_view(
+    scenario: Source | Job,
+    *,
+    coalitions: Sequence[Sequence[int | str]] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[Changes],
+) -> NetworkView:
+    """Price what curious agents learn of the others' records from their neighbours' messages.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
+        coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
+            observes alone.
+        progress: called with how many observers are done, and of how many.
+        **options: as in `build`; a job takes none.
+
+    Returns:
+        The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
+
+    Raises:
+        InputError: the scenario cannot be priced exactly, with the reason.
+
+    Example:
+        >>> import decentral_dp
+        >>> few = {"topology.agents": 5, "algorithm.rounds": 5}
+        >>> view = decentral_dp.network_view("network_view", coalitions=[[0]], set=few)
+        >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
+        ((1, 5), True)
+    """
+    if isinstance(scenario, Job):
+        _require_nothing("network_view", options)
+        return scenario.network(coalitions, progress=progress)
+    return build(scenario, **options).network(coalitions, progress=progress)
+
+
+def study(
+    study: str | Path | Mapping[str, Any] | Study,
+    *,
+    out: str | Path | None = None,
+    set: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    workers: int | None = None,
+    jobs: int | None = None,
+    address: str | None = None,
+    progress: Callable[..., None] | None = None,
+) -> Findings:
+    """Run a grid of scenarios × seeds, and judge the claims about it.
+
+    Args:
+        study: a shipped name, a path, a dict of the same shape, or a loaded study.
+        out: the folder for tables and pictures, from which it goes on if it is interrupted; by default nothing is kept.
+        set: key → value of the study, or else of the scenario in every cell. A loaded study takes none.
+        overrides: "key=value", as on the command line; deprecated, use `set`.
+        workers: processes on this machine, by default one per core.
+        jobs: deprecated, use `workers`.
+        address: of a Ray cluster ("auto", "host:port") to use instead.
+        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
+
+    Returns:
+        Tables, claims with their verdicts, and pictures.
+
+    Raises:
+        InputError: one sentence about whatever is wrong with it.
+        Stopped: interrupted; what is finished is in `out`.
+
+    Example:
+        >>> import decentral_dp
+        >>> grid = {"algorithm.rounds": [1, 2]}
+        >>> grid = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
+        >>> decentral_dp.study(grid, workers=1).summary["mean"].tolist()
+        [1.0, 2.0]
+    """
+    from decentral_dp.studies.study import study as judged
+
+    if jobs is not None:
+        _deprecated("jobs=", "workers=")
+        workers = jobs
+    return judged(study, out, changes(set, overrides), workers, address, progress)
+
+
+def write_shards(
+    scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
+) -> list[Path]:
+    """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records are here.
+        out: new or empty folder.
+        set: "table.key" → value.
+        overrides: "table.key=value", as on the command line; deprecated, use `set`.
+
+    Returns:
+        What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
+        readable by their owner only.
+
+    Raises:
+        InputError: records that are elsewhere, or a folder that is not empty.
+
+    Example:
+        >>> import decentral_dp, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [path.name for path in decentral_dp.write_shards("quadratic", folder, set={"topology.agents": 2})]
+        ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
+    """
+    from decentral_dp.simulation.folder.shards import write_shards as written
+
+    return written(scenario, out, changes(set, overrides))
+
+
+def changes(set: Mapping[str, Any] | None, overrides: Sequence[str] = ()) -> list[str]:
+    """Write changed keys as the command line has them.
+
+    Args:
+        set: "table.key" → value; None takes the key out.
+        overrides: "table.key=value", deprecated.
+
+    Raises:
+        InputError: no dict, or a value that no scenario can hold.
+
+    Example:
+        >>> changes({"privacy.epsilon": 2.0, "topology": {"kind": "ring", "agents": 4}})
+        ['privacy.epsilon=2.0', 'topology={ kind = "ring", agents = 4 }']
+    """
+    if overrides:
+        _deprecated("overrides=", "set={…}")
+    if isinstance(overrides, str):
+        raise InputError(f'overrides: got {quoted(overrides)}; wanted a dict, set={{"table.key": value}}.')
+    if set is not None and not isinstance(set, Mapping):
+        raise InputError(f'set: got {type(set).__name__}; wanted a dict, for example set={{"privacy.epsilon": 2.0}}.')
+    written = {k: "null" if v is None else loading.toml_value(_plain(k, v)) for k, v in (set or {}).items()}
+    return [*overrides, *(f"{key}={text}" for key, text in written.items())]
+
+
+def _plain(key: str, value: Any) -> Any:
+    """A value as TOML can hold it. Raises InputError where it cannot."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    match value:
+        case bool() | int() | float() | str():
+            return value
+        case Path():
+            return str(value)
+        case Mapping():
+            return {str(name): _plain(f"{key}.{name}", inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_plain(key, one) for one in value]
+    raise InputError(
+        f"set: {key} is {type(value).__name__}; wanted a number, text, a list or a dict of them. Objects are given by "
+        f"keyword: {', '.join(_NAMED)}."
+    )
+
+
+def _split(options: Changes) -> tuple[list[str], dict[str, Any]]:
+    """Changed keys as text, and objects."""
+    objects = {what: options.get(what) for what in _NAMED}
+    _require_objects(objects)
+    return changes(options.get("set"), options.get("overrides", ())), objects
+
+
+def _require_objects(objects: Mapping[str, Any]) -> None:
+    """Refuse names in the place of objects. Raises InputError."""
+    for what, given in objects.items():
+        if isinstance(given, str):
+            raise InputError(
+                f"{what}: got the text {quoted(given)}; wanted an object. A registered name goes into the scenario: "
+                f'set={{"{_NAMED[what]}": {quoted(given)}}}.'
+            )
+
+
+def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
+    """Refuse changes of a job that is planned already. Raises InputError."""
+    if options:
+        raise InputError(
+            f"{function}: got {', '.join(options)} beside a job, which is planned already. Give them to "
+            "decentral_dp.build(scenario, …)."
+        )
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(f"{old} is deprecated, and goes with the next release; use {new}.", DeprecationWarning, stacklevel=4)
