@@ -1,4 +1,4 @@
-"""What notebooks show of a run or a plan: a sentence, the budgets, the scores, and two figures."""
+"""Runs and plans in notebooks: a sentence, the facts, the budgets, the scores, and two figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is guaranteed, and what is and is not covered by it.
+"""The guarantee of a run, and what is and is not covered by it.
 
 Beside it: the conditions of a convergence theorem, how large what records add can be beside the noise of every channel,
 and what an audit of the run has shown.

@@ -1,4 +1,4 @@
-"""What comes first: what was run, by whom, at which budget, and how it ended."""
+"""The head of a page: what was run, by whom, at which budget, and how it ended."""
 
 from __future__ import annotations
 

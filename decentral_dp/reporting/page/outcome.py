@@ -1,4 +1,4 @@
-"""What came out: metrics and curves, and the network they came from."""
+"""The outcome of a run: metrics and curves, and the network they came from."""
 
 from __future__ import annotations
 
