@@ -229,7 +229,7 @@ def _legend(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     fits = sum(len(label) + 5 for label in curves) <= width * LETTERS_PER_INCH
     ax.legend(
         loc="upper center",
-        bbox_to_anchor=(0.46, -0.24),
+        bbox_to_anchor=(0.46, -0.22),
         ncols=len(curves) if fits else 2,
         handlelength=1.5,
         handletextpad=0.5,
