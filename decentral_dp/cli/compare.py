@@ -1,4 +1,4 @@
-"""What the command line prints of runs side by side."""
+"""Runs side by side on the command line."""
 
 from __future__ import annotations
 

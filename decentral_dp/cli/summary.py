@@ -1,4 +1,4 @@
-"""What the command line prints of a run: the progress bar, and the end.
+"""A run on the command line: its progress bar, and its end.
 
 The scores at the end of a run: of many agents, or of the one value that a trusted coordinator publishes.
 """

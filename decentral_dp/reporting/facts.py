@@ -1,4 +1,4 @@
-"""What is to be known of a result, each fact once: the page, the terminal, the notebook and comparisons print these.
+"""Facts of a result, each once: the page, the terminal, the notebook and comparisons print these.
 
 A fact that is new stands in `result.json`, and here.
 """

@@ -1,4 +1,4 @@
-"""What the page and the figures read of a run folder."""
+"""A run folder, as far as the page and the figures read it."""
 
 from __future__ import annotations
 

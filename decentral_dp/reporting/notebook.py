@@ -1,4 +1,4 @@
-"""What notebooks show of a run or a plan: a sentence, the budgets, the scores, and two figures."""
+"""Runs and plans in notebooks: a sentence, the facts, the budgets, the scores, and two figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
         result: its numbers.
         pictures: PNGs.
     """
-    scores, images = score_table(result), [image(picture, width="420") for picture in pictures]
     known = [(fact.name, fact.text) for fact in facts(result) if fact.about != "scores"]
     return tag(
         "div",
@@ -32,9 +31,9 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
         tag("p", lead(result)),
         fact_list(known),
         *_budgets(result.privacy, result.topology),
-        *([] if scores is None else [scores]),
+        *score_table(result),
         *beside_scores(result),
-        *images,
+        *(image(picture, width="420") for picture in pictures),
     ).markup
 
 

@@ -1,4 +1,4 @@
-"""What the page and the picture of a comparison are made of."""
+"""Parts of the page and of the picture of a comparison."""
 
 from __future__ import annotations
 

@@ -170,6 +170,10 @@ class RunResult(Mapping[str, Any]):
         """One of the metrics; None where it was not measured."""
         return number(self.metrics.get(name))
 
+    def score(self, name: str) -> float | None:
+        """One of the metrics, of what was published or else of the exact lower solution there."""
+        return self.metric(f"{name}_unreleased" if self.solves_lower else name)
+
     @property
     def evaluated_on(self) -> str:
         """The values that the metrics are of, in words."""

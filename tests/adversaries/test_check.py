@@ -526,7 +526,12 @@ def test_the_verdict_is_never_proof(folder: Path) -> None:
     version = r"checked \(\d{4}-\d\d-\d\d, decentral_dp \S+"
     assert re.fullmatch(version + r": first 6 of 6 rounds, \d+ pairs\)", found.label)
     assert "first 2 of 6 rounds" in check("heavy_ball.toml", pairs=2, rounds=2).label
-    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["passed"] is True
+    written = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert written["passed"] is True
+    read = CheckResult.from_dict(written)
+    assert (read.rows, read.label, read.to_dict()) == (found.rows, found.label, found.to_dict())
+    with pytest.raises(InputError, match="this is no result of a check"):
+        CheckResult.from_dict({"rows": []})
 
 
 def invoke(*arguments: str) -> Any:

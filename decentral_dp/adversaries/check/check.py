@@ -19,11 +19,12 @@ import importlib.metadata
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from decentral_dp.adversaries.check.mechanism import complaint
 from decentral_dp.adversaries.check.pairs import Pair, Tried, in_world, pairs_of, play
@@ -52,6 +53,7 @@ from decentral_dp.simulation.probing.rehearsal import (
     try_rows,
     went_wrong,
 )
+from decentral_dp.simulation.result import plain
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
 Verdict = Literal["checked", "failed", "not tried"]
@@ -59,6 +61,8 @@ Verdict = Literal["checked", "failed", "not tried"]
 _IN_ROUNDS, _BY_ROW = ("algorithm", "problem"), ("mechanism", "partition")
 # Rows that a label names where they were not tried.
 _NAMED_ROWS = ("two worlds", "search")
+# Fields of a result that are written as they are.
+_FACTS = ("subject", "pairs", "rounds", "of_rounds", "seed", "version", "date")
 
 
 @dataclass(frozen=True)
@@ -152,31 +156,24 @@ class CheckResult:
         return "; ".join([*said, *([f"not: {', '.join(missed)}"] if missed else [])])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; a ratio that is infinite is the text "inf"."""
-        rows = [
-            {
-                "name": row.name,
-                "tried": row.tried,
-                "pairs": row.pairs,
-                "verdict": row.verdict,
-                "ratio": row.ratio if row.ratio is None or np.isfinite(row.ratio) else "inf",
-                "why": row.why,
-            }
-            for row in self.rows
-        ]
+        """The same as JSON values, but for the pair of a failure and for files; an infinite ratio is the text "inf"."""
         return {
-            "subject": self.subject,
+            **{name: plain(getattr(self, name)) for name in (*_FACTS, "outside")},
             "passed": self.passed,
             "label": self.label,
-            "pairs": self.pairs,
-            "rounds": self.rounds,
-            "of_rounds": self.of_rounds,
-            "seed": self.seed,
-            "version": self.version,
-            "date": self.date,
             "how": None if self.case is None else self.case.how,
-            "rows": rows,
+            "rows": [plain(asdict(row)) for row in self.rows],
         }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> CheckResult:
+        """What `to_dict` gave. Raises InputError where it is none of a check."""
+        try:
+            rows = TypeAdapter(tuple[CheckRow, ...]).validate_python(content["rows"])
+            return cls(rows=rows, outside=tuple(content["outside"]), **{name: content[name] for name in _FACTS})
+        except (KeyError, TypeError, ValidationError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(f"check: this is no result of a check ({why}); give one that was written.") from None
 
 
 def save_case(found: CheckResult, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the run cost each agent, and what it would cost if it never ended."""
+"""The cost of a run for each agent, and what it would cost if it never ended."""
 
 from __future__ import annotations
 

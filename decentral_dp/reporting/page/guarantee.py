@@ -1,4 +1,4 @@
-"""What is guaranteed, and what is and is not covered by it.
+"""The guarantee of a run, and what is and is not covered by it.
 
 Beside it: the conditions of a convergence theorem, how large what records add can be beside the noise of every channel,
 and what an audit of the run has shown.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.facts import facts
-from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
+from decentral_dp.reporting.page.markup import Html, Part, formula, join, table, tag
 from decentral_dp.reporting.page.opening import fact_list
 from decentral_dp.reporting.words import Json, SettingWords, power_text, words_of
 from decentral_dp.simulation.result import RunResult
@@ -189,9 +189,8 @@ def theorem_section(result: RunResult) -> list[Html]:
         marks = [
             tag("td", ("holds" if good else "fails") if a else "", class_="good" if good else "bad") for a in asking
         ]
-        rows.append(tag("tr", tag("th", formula(name), scope="row"), tag("td", _margin(condition)), *marks))
+        rows.append((formula(name), (tag("td", _margin(condition)), *marks)))
     names = ("Condition", "Left − right (must exceed 0)", *(str(case.get("case")) for case in cases))
-    heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     return [
         tag("h2", str(theorem.get("name") or "Theorem 4.1")),
         tag(
@@ -200,7 +199,7 @@ def theorem_section(result: RunResult) -> list[Html]:
             "paper proves, not privacy: no budget depends on them.",
         ),
         tag("ul", *verdicts),
-        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows)), class_="wide", tabindex="0"),
+        table(names, rows),
     ]
 
 
@@ -218,20 +217,15 @@ def signal_section(result: RunResult) -> list[Html]:
         return []
     heads = ("Channel", "in one release", words_of(privacy, result.topology).signal)
     rows = [
-        tag(
-            "tr",
-            tag("th", channel, scope="row"),
-            *(tag("td", _ratio(value), class_="number") for value in (signal.one_release, signal.all_releases)),
-        )
+        (channel, [tag("td", _ratio(v), class_="number") for v in (signal.one_release, signal.all_releases)])
         for channel, signal in privacy.signal.items()
     ]
-    table = tag("table", tag("thead", tag("tr", *(tag("th", h, scope="col") for h in heads))), tag("tbody", *rows))
     said = (
         "At most so many times the noise, as a norm, is what all records together add, if all of them agree. Most "
         "records do not agree that well: a run may learn nothing at several times 1, and below 1 noise alone moves it. "
         "The bound follows from sensitivities, counts and scales, and reads no record."
     )
-    return [tag("h2", "Signal beside the noise"), tag("div", table, class_="wide"), tag("p", said, class_="small")]
+    return [tag("h2", "Signal beside the noise"), table(heads, rows), tag("p", said, class_="small")]
 
 
 def _ratio(value: float | None) -> str:

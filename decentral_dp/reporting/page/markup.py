@@ -34,6 +34,13 @@ def join(parts: Iterable[Part], between: str = "") -> Html:
     return Html(between.join(p.markup if isinstance(p, Html) else html.escape(printable(str(p))) for p in parts))
 
 
+def table(heads: Iterable[Part], rows: Iterable[tuple[Part, Iterable[Html]]]) -> Html:
+    """A table in a box of its own. rows: the head of each, and its cells."""
+    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
+    body = [tag("tr", tag("th", first, scope="row"), *cells) for first, cells in rows]
+    return tag("div", tag("table", head, tag("tbody", *body)), class_="wide", tabindex="0")
+
+
 def breakable(text: str) -> Html:
     """Text whose names may be broken after an underscore, or a dot between keys, where a column is narrow."""
     return join((unbroken(part) for part in re.split(r"(?<=_)|(?<=\.)(?=[a-z])", text)), "<wbr>")

@@ -1,4 +1,4 @@
-"""What comes first: what was run, by whom, at which budget, and how it ended."""
+"""The head of a page: what was run, by whom, at which budget, and how it ended."""
 
 from __future__ import annotations
 
@@ -116,13 +116,14 @@ def _budget(result: RunResult) -> str:
 
 def _score(result: RunResult) -> str:
     """The end of the first sentence."""
-    words, ending = words_of(result.privacy, result.topology), "_unreleased" if result.solves_lower else ""
-    of = (f" of the {result.evaluated_on}" if ending else "") + (" before it diverged" if result.has_diverged else "")
+    words = words_of(result.privacy, result.topology)
+    of = f" of the {result.evaluated_on}" if result.solves_lower else ""
+    of += " before it diverged" if result.has_diverged else ""
     for name, in_words, _, digits in _SCORES:
-        if (value := result.metric(f"{name}{ending}")) is not None:
+        if (value := result.score(name)) is not None:
             return f"; {words.mean}{in_words} {value:.{digits}f}{of}"
     kind = "upper" if result.tunes_x else "lower"
-    loss = result.metric(f"{kind}_loss{ending}")
+    loss = result.score(f"{kind}_loss")
     return (
         f"; {'' if result.has_diverged else words.final}{kind} loss {power_text(loss)}{of}" if loss is not None else ""
     )
@@ -152,16 +153,16 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
 
 def _score_tile(result: RunResult) -> list[tuple[str, str, str]]:
     """Held-out AUC, accuracy or R², where there is one."""
-    words, ending = words_of(result.privacy, result.topology), "_unreleased" if result.solves_lower else ""
+    words = words_of(result.privacy, result.topology)
     for name, _, on_tile, digits in _SCORES:
-        if (value := result.metric(f"{name}{ending}")) is None:
+        if (value := result.score(name)) is None:
             continue
         low, high = result.metric(f"{name}_min"), result.metric(f"{name}_max")
         spread = f", {low:.2f} to {high:.2f}" if low is not None and high is not None and low < high else ""
         note = f"{words.over}{spread}" if words.over else f"of the {result.evaluated_on}"
         if result.has_diverged:
             note = "at the last evaluation before it diverged"
-        elif name == "test_r2" and (error := result.metric(f"test_rmse{ending}")) is not None:
+        elif name == "test_r2" and (error := result.score("test_rmse")) is not None:
             note += f"; root mean squared error {score_text(error)}"
         return [(on_tile, f"{value:.{digits}f}", note)]
     return []

@@ -1,4 +1,4 @@
-"""What came out: metrics and curves, and the network they came from."""
+"""The outcome of a run: metrics and curves, and the network they came from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import graph_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import published_x
-from decentral_dp.reporting.page.markup import Html, Part, figure, tag
+from decentral_dp.reporting.page.markup import Html, Part, figure, table, tag
 from decentral_dp.reporting.page.opening import domain_text, draws_x
 from decentral_dp.reporting.words import article, capitalised, power_text, score_text, topology_name, words_of
 from decentral_dp.simulation.result import RunResult
@@ -55,8 +55,8 @@ LISTED_COORDINATES = 4
 _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 
 
-def score_table(result: RunResult) -> Html | None:
-    """The last metrics, a row each; None where there are none. A budget is no metric: it has a table of its own."""
+def score_table(result: RunResult) -> list[Html]:
+    """The last metrics, a row each; nothing where there are none. A budget is no metric: it has a table of its own."""
     metrics, words = result.metrics, words_of(result.privacy, result.topology)
     rows = []
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
@@ -71,14 +71,12 @@ def score_table(result: RunResult) -> Html | None:
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
-        rows.append(tag("tr", tag("th", label, scope="row"), *(tag("td", s, class_="number") for s in shown)))
-    heads = [tag("th", text, scope="col") for text in words.columns]
-    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)) if rows else None
+        rows.append((label, [tag("td", text, class_="number") for text in shown]))
+    return [table(words.columns, rows)] if rows else []
 
 
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     """A table of the last metrics, what to know beside it, and the curves."""
-    table = score_table(result)
     where = f"Evaluated on: {result.evaluated_on}. " if result.evaluated_on else ""
     if result.has_diverged:
         where += "The last evaluation before the run diverged. "
@@ -88,7 +86,7 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
         tag("h2", "What came out"),
         *_published(published_x(folder), result),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
-        *([] if table is None else [tag("div", table, class_="wide", tabindex="0")]),
+        *score_table(result),
         *beside_scores(result),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
     ]

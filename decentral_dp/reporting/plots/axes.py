@@ -70,6 +70,11 @@ class Drawing(NamedTuple):
         """Whether x alone is published, so that scores are those of an exact lower solution that nobody sees."""
         return self.trusted and self.result.solves_lower
 
+    @property
+    def whose(self) -> str:
+        """What the scores are of, at the end of an axis' label."""
+        return "of the exact lower solution" if self.solved else "on held-out records"
+
     def score(self, name: str) -> Curve | None:
         """A score over rounds, of what was published or else of the exact lower solution there."""
         return curve(self.metrics, f"{name}_unreleased" if self.solved else name)
@@ -224,7 +229,7 @@ def _legend(ax: Axes, curves: Mapping[str, tuple[Curve, str, str]]) -> None:
     fits = sum(len(label) + 5 for label in curves) <= width * LETTERS_PER_INCH
     ax.legend(
         loc="upper center",
-        bbox_to_anchor=(0.46, -0.19),
+        bbox_to_anchor=(0.46, -0.22),
         ncols=len(curves) if fits else 2,
         handlelength=1.5,
         handletextpad=0.5,

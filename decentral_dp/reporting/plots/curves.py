@@ -77,8 +77,7 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     curves = {"last released values": (last, ORANGE, "--")} if last is not None and apart else {}
     curves[d.result.evaluated_on or "test accuracy"] = (main, BLUE, "-")
     draw_curves(ax, curves)
-    whose = "of the exact lower solution" if d.solved else "on held-out records"
-    ax.set_ylabel(f"accuracy {whose} (share)")
+    ax.set_ylabel(f"accuracy {d.whose} (share)")
     flat_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
@@ -95,7 +94,7 @@ def explained(figure: Figure, d: Drawing) -> bool:
     ax = figure.subplots()
     draw_curves(ax, {"mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on: (main, BLUE, "-")})
     ax.axhline(0.0, color=GREY, linewidth=1.0, linestyle=":")
-    ax.set_ylabel(f"R² {'of the exact lower solution' if d.solved else 'on held-out records'}")
+    ax.set_ylabel(f"R² {d.whose}")
     flat_axis(ax, _all_of([main]))
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
     low, high = ax.get_ylim()
@@ -253,7 +252,7 @@ HELD_OUT = (
 def held_out(figure: Figure, d: Drawing) -> bool:
     """A loss on held-out records by round."""
     score = next(((label, c) for name, label in HELD_OUT if (c := d.score(name)) is not None), None)
-    if not d.minimax or score is None or not np.isfinite(score[1].mean).any():
+    if score is None or not np.isfinite(score[1].mean).any():
         return False
     label, c = score
     value_axis(_one(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)

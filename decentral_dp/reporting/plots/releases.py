@@ -1,4 +1,4 @@
-"""What was released: its noise and sensitivity, and the values of x."""
+"""Figures of the releases: their noise and sensitivity, and the values of x."""
 
 from __future__ import annotations
 

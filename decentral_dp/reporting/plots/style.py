@@ -1,4 +1,4 @@
-"""How figures look: colours that can be told apart, and matplotlib's settings.
+"""The look of figures: colours that can be told apart, and matplotlib's settings.
 
 The minor ticks of logarithmic axes as one collection of lines each: as ticks, each of them is five artists.
 

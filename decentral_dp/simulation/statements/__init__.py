@@ -1,1 +1,1 @@
-"""What a job promises: its privacy statement, by setting."""
+"""Privacy statements of jobs, by setting."""

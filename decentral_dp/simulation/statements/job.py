@@ -1,4 +1,4 @@
-"""What is stated of a job whatever its setting: budgets, cautions, and what is on the author's word."""
+"""The parts of a statement that every setting has: budgets, cautions, and what is on the author's word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised and said of a job, whichever setting it is of."""
+"""Statements, limits, claims, settings and theorems of a job, by its type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what is released is noise: a bound from public numbers, before anything is run.
+"""The share of noise in what is released: a bound from public numbers, before anything is run.
 
 One replaced record moves a release by at most its sensitivity Δ, since it contributes at most Δ/2. All n records of an
 agent that a release reads contribute at most nΔ/2, and only if all point the same way; noise of standard deviation σ on
