@@ -89,7 +89,7 @@ class Findings:
         >>> grid = {"algorithm.rounds": [1, 2]}
         >>> grid = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
         >>> decentral_dp.study(grid, workers=1)
-        <Findings 'quadratic': 2 of 2 cells ended ok>
+        <Findings '': 2 of 2 cells ended ok>
     """
 
     study: Study

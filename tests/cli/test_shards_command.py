@@ -47,7 +47,7 @@ def test_what_it_writes_is_run_and_what_was_changed_is_refused(tmp_path: Path) -
 def test_python_writes_the_same(tmp_path: Path) -> None:
     few = {"topology.agents": 3, "algorithm.rounds": 2}
     written = decentral_dp.write_shards("ring_breast_cancer", str(tmp_path / "one"), set=few)
-    content = load("ring_breast_cancer", few).model_dump(exclude_unset=True)
+    content = load("ring_breast_cancer", ["topology.agents=3", "algorithm.rounds=2"]).model_dump(exclude_unset=True)
     decentral_dp.write_shards(content, tmp_path / "other")
     assert [path.name for path in written] == [*(f"agent-{k}.npz" for k in range(3)), "manifest.toml", "scenario.toml"]
     for path in written[:3]:

@@ -112,6 +112,6 @@ def test_plain_values_of_json(value: Any, wanted: Any) -> None:
 
 
 def test_the_page_of_a_run_without_names_says_no_order(tmp_path: Path) -> None:
-    run = decentral_dp.run(_scenario(), tmp_path / "run", topology=list(nx.star_graph(4).edges))
+    run = decentral_dp.run(_scenario(), out=tmp_path / "run", topology=list(nx.star_graph(4).edges))
     assert list(run.metrics.columns) == ["round", "agent", "name", "value"]
     assert "are numbered in the order" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -203,7 +203,7 @@ def test_two_releases_of_one_batch_cost_more_than_two_samples() -> None:
     """Why nothing is amplified: one batch of half the records, released twice, against two batches of half."""
     shared, apart = (np.log1p(0.5 * np.expm1(2.0)), 2.0 * np.log1p(0.5 * np.expm1(1.0)))
     assert shared > apart
-    course = decentral_dp.plan(_minibatches(), ["privacy.guarantee='certified'"]).records
+    course = decentral_dp.plan(_minibatches(), set={"privacy.guarantee": "certified"}).records
     both = released_again(course, course, [Window(1, 1)])
     names = [c.channel for c in course.charged]
     per_release = {c.channel: c for c in both.charged}

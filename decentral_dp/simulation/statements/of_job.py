@@ -15,8 +15,8 @@ def statement_of(job: Job) -> PrivacyStatement:
     """State the guarantee of a job and its price: what anyone may know before the run.
 
     Example:
-        >>> import decentral_dp
-        >>> statement_of(decentral_dp.build("quadratic")).guarantee
+        >>> from decentral_dp.simulation.jobs.build import build
+        >>> statement_of(build("quadratic")).guarantee
         'none'
     """
     raise NotImplementedError(type(job).__name__)

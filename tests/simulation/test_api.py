@@ -1,0 +1,105 @@
+"""The Python interface: one job, asked for a plan, a run, an audit, a check and a view; wrong uses get a sentence."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+
+FEW = {"algorithm.rounds": 2, "topology.agents": 5}
+TEXT = ["algorithm.rounds=2", "topology.agents=5"]
+
+
+@pytest.fixture(scope="module")
+def job() -> decentral_dp.Job:
+    return decentral_dp.build("network_view", set=FEW)
+
+
+def test_a_job_is_asked_for_everything(job: decentral_dp.Job, tmp_path: Path) -> None:
+    assert job.plan().rounds == job.rounds == 2
+    run = job.run(out=tmp_path / "run")
+    assert (tmp_path / "run" / "result.json").is_file()
+    plain = decentral_dp.run(load("network_view", TEXT))
+    for channel, value in plain.released.items():
+        np.testing.assert_array_equal(run.released[channel], value)
+    shown = job.audit(runs=20)
+    assert shown.shown <= shown.certified
+    assert shown == decentral_dp.audit(job, runs=20)
+    np.testing.assert_array_equal(job.network().certified, decentral_dp.network_view(job).certified)
+    assert job.check(pairs=2, rounds=1).passed
+    assert "\n" not in repr(job)
+
+
+def test_what_holds_for_a_job_holds_for_its_scenario(job: decentral_dp.Job) -> None:
+    assert str(decentral_dp.plan(job)) == str(decentral_dp.plan("network_view", set=FEW)) == str(job.plan())
+    assert str(decentral_dp.plan(load("network_view", TEXT))) == str(job.plan())
+
+
+@pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, copy.deepcopy, vars])
+def test_a_job_hands_nothing_over(job: decentral_dp.Job, leak: Any) -> None:
+    with pytest.raises((InputError, TypeError)):
+        leak(job)
+    assert "_planned" not in dir(job)
+
+
+def test_values_are_written_as_a_scenario_has_them() -> None:
+    changed = {
+        "title": 'a "quoted" title\twith a tab',
+        "seed": np.int64(3),
+        "algorithm.rounds": np.int32(2),
+        "privacy.epsilon": np.float64(0.5),
+        "topology": {"kind": "ring", "agents": 4},
+        "run.log": ["tensorboard"],
+    }
+    plan = decentral_dp.build("quadratic", set=changed).scenario
+    assert (plan.title, plan.seed, plan.algorithm.rounds) == (changed["title"], 3, 2)
+    assert (plan.privacy.epsilon, plan.topology.agents, plan.run.log) == (0.5, 4, ["tensorboard"])
+    assert decentral_dp.build("quadratic", set={"run.average": None, "algorithm.rounds": 2}).scenario.run.average == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"set": ["algorithm.rounds=2"]}, "set: got list; wanted a dict"),
+        ({"set": "algorithm.rounds=2"}, "set: got str; wanted a dict"),
+        ({"set": {"topology": nx.path_graph(3)}}, "set: topology is Graph; wanted a number, text, a list or a dict"),
+        ({"set": {"algorithm.round": 2}}, "algorithm.round"),
+        ({"algorithm": "ldp_dsbo"}, 'set={"algorithm.kind": "ldp_dsbo"}'),
+        ({"mechanism": "laplace"}, 'set={"privacy.mechanism": "laplace"}'),
+    ],
+)
+@pytest.mark.parametrize("function", [decentral_dp.build, decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
+def test_wrong_uses_get_a_sentence(function: Any, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as refused:
+        function("quadratic", **options)
+    assert sentence in str(refused.value)
+    assert "--set" not in str(refused.value)
+
+
+@pytest.mark.parametrize("function", [decentral_dp.plan, decentral_dp.run, decentral_dp.audit])
+def test_a_planned_job_takes_no_changes(function: Any, job: decentral_dp.Job) -> None:
+    with pytest.raises(InputError, match=r"got set beside a job, which is planned already"):
+        function(job, set={"algorithm.rounds": 3})
+
+
+def test_a_check_of_objects_says_how_to_check_them() -> None:
+    job = decentral_dp.build("quadratic", set={"algorithm.rounds": 2}, topology=nx.cycle_graph(5))
+    with pytest.raises(InputError, match="topology of this job is given as Python objects"):
+        job.check()
+
+
+def test_what_goes_with_the_next_release_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="overrides= is deprecated"):
+        plan = decentral_dp.plan("quadratic", overrides=["algorithm.rounds=2"])
+    assert plan.rounds == 2
+    with pytest.warns(DeprecationWarning, match="jobs= is deprecated"):
+        decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"]}, jobs=1)
