@@ -77,7 +77,7 @@ def test_a_folder_goes_on_to_what_it_would_have_been(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    options = {"overrides": ["seeds=[3]", "privacy.delta=1e-6"]}
+    options = {"set": {"seeds": [3], "privacy.delta": 1e-6}}
     whole = decentral_dp.study(file, out=tmp_path / "whole", workers=1, **options)
     cut_off(file, out, **options)
     before = {p.name for p in (out / "cells").iterdir()}

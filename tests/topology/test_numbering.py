@@ -95,7 +95,7 @@ def test_nodes_that_are_numbers_keep_them_in_every_form(graph: Any, form: str, t
     assert {frozenset(place[node] for node in edge) for edge in graph.edges} != wanted
 
 
-ROUNDS = ["algorithm.rounds=5"]
+ROUNDS = {"algorithm.rounds": 5}
 
 
 def _star_function() -> Any:
@@ -204,13 +204,13 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     for wrong in (ring + 0.1 * np.eye(5), np.triu(ring), -ring, np.where(ring > 0, np.nan, 0.0)):
         with pytest.raises(InputError, match="no matrix of weights"):
             from_matrix(wrong, "file")
-    plan = decentral_dp.plan("ring_breast_cancer", [*ROUNDS, 'topology.weights="file"'], topology=ring)
+    plan = decentral_dp.plan("ring_breast_cancer", set={**ROUNDS, "topology.weights": "file"}, topology=ring)
     assert plan.topology["weights"] == "file"
 
 
 def test_a_graph_goes_by_its_own_name() -> None:
-    plan = decentral_dp.plan("ring_breast_cancer", ROUNDS, topology=nx.petersen_graph())
+    plan = decentral_dp.plan("ring_breast_cancer", set=ROUNDS, topology=nx.petersen_graph())
     assert plan.topology["kind"] == "Petersen Graph"
     assert any('"Petersen Graph" was chosen' in note for note in plan.privacy.notes)
-    plan = decentral_dp.plan("ring_breast_cancer", ROUNDS, topology=nx.Graph(nx.petersen_graph().edges))
+    plan = decentral_dp.plan("ring_breast_cancer", set=ROUNDS, topology=nx.Graph(nx.petersen_graph().edges))
     assert plan.topology["kind"] == "Graph"
