@@ -84,7 +84,7 @@ def test_ten_times_less_budget_is_visible() -> None:
 def test_readme_commands_are_one_line_each_and_name_what_exists() -> None:
     commands = re.findall(r"^python3 -m venv \.venv && .*$", README, flags=re.MULTILINE)
     assert len(commands) == 2
-    assert len(README.splitlines()) <= 130
+    assert len(README.splitlines()) <= 120
     assert commands[0].endswith("decentral-dp run ring_breast_cancer")
     assert "-m pytest -n 2" in commands[1]
     named = re.findall(r"decentral-dp (?:run|plan|network|show) (\w+)", README)
