@@ -28,6 +28,7 @@ from decentral_dp.bounded import (
     Split,
     memory_slack,
 )
+from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.exchange import Value
 from decentral_dp.participants.batch import Batch, Group, mean_sensitivity
@@ -70,6 +71,7 @@ class LocalDataset:
         batches: Streams,
         box: Mapping[str, float] | None = None,
         constants: LipschitzConstants | None = None,
+        seed: int = 0,
     ) -> None:
         self.agents = agents
         self.p, self.q = problem.p, problem.q
@@ -82,6 +84,7 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
+        self._seed = seed
         self._draw: DrawBatch = _drawn_afresh
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = stacked(problem)
@@ -94,6 +97,14 @@ class LocalDataset:
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
         self._spreads: dict[str, tuple[NDArray[np.int64], Sensitivity]] = {}
         self._all_of_pool = _frozen(np.ones(agents.size))
+
+    def public_rng(self, t: int) -> np.random.Generator:
+        """Public coins of round t: the same at every agent, in every block and on every engine.
+
+        They follow from the scenario's seed, which is public (0 where noise is secret), and everybody knows them: they
+        may decide who acts, which coordinates move or how a value is rounded, and hide nothing.
+        """
+        return public_generator(self._seed, "algorithm", t)
 
     def public(self, value: float, dimension: int) -> Array:
         """A constant start, (b, dimension)."""

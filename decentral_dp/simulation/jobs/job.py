@@ -17,6 +17,7 @@ from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Counts, tunes_x
 from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.problem_components import public_seed
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
@@ -237,6 +238,7 @@ class GossipJob(Job):
             batches=Streams(self.root, "batch", agents),
             box=privacy.argument_box,
             constants=self.constants,
+            seed=public_seed(self.scenario),
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
