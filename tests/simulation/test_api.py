@@ -33,6 +33,7 @@ def test_a_job_is_asked_for_everything(job: decentral_dp.Job, tmp_path: Path) ->
         np.testing.assert_array_equal(run.released[channel], value)
     shown = job.audit(runs=20)
     assert shown.shown <= shown.certified
+    assert repr(shown).count("≥") == 1
     assert shown == decentral_dp.audit(job, runs=20)
     np.testing.assert_array_equal(job.network().certified, decentral_dp.network_view(job).certified)
     assert job.check(pairs=2, rounds=1).passed
