@@ -40,7 +40,7 @@ from decentral_dp.files.source_lines import line_at_top, place_in_class, place_o
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx
-from decentral_dp.topology.parameters import unknown_key
+from decentral_dp.topology.graph import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, own_name, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]

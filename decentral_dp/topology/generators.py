@@ -1,18 +1,378 @@
 """Graph families by name: `GENERATORS` is the registry, `generate` draws from it.
 
-Every entry knows its parameters, so a wrong one is refused before anything is drawn.
+Every entry knows its parameters, so a wrong one is refused before anything is drawn. Each family is a function of
+(agents, parameters, seed) that returns a Graph. Regular structures are written down, with the ends of their Laplacian
+spectrum in closed form, and ignore the seed. Random families are resampled until connected: the same seed gives the
+same graph again. Samplers come from networkx where it samples fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from decentral_dp.errors import InputError
-from decentral_dp.topology import randomised, structured
-from decentral_dp.topology.graph import Graph, unknown
-from decentral_dp.topology.parameters import Parameter, require_room, resolve, whole, wrong_agents
+from decentral_dp.topology.graph import (
+    Array,
+    Graph,
+    IntArray,
+    Parameter,
+    canonical,
+    is_connected,
+    require_room,
+    resolve,
+    unknown,
+    whole,
+    wrong_agents,
+)
+from decentral_dp.topology.spectrum import laplacian_ends
+
+
+def circle(agents: int) -> Array:
+    """Place m agents on the unit circle, clockwise from the top: (m, 2).
+
+    Example:
+        >>> (circle(4).round(6) + 0.0).tolist()
+        [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]]
+    """
+    return _at(2 * math.pi * np.arange(agents) / agents)
+
+
+def _at(clockwise: Array) -> Array:
+    return np.stack([np.sin(clockwise), np.cos(clockwise)], axis=1)
+
+
+def cycle_ends(agents: int) -> tuple[float, float]:
+    """Compute λ₂ and λ_m of the cycle's Laplacian, whose eigenvalues are 4 sin²(πk/m).
+
+    It is written with the sine: 2 − 2cos loses all digits for large m.
+
+    Example:
+        >>> [round(v, 6) for v in cycle_ends(6)]
+        [1.0, 4.0]
+    """
+    if agents == 2:
+        return 2.0, 2.0
+    return 4 * math.sin(math.pi / agents) ** 2, 4 * math.sin(math.pi * (agents // 2) / agents) ** 2
+
+
+def _path_ends(agents: int) -> tuple[float, float]:
+    return 4 * math.sin(math.pi / (2 * agents)) ** 2, 4 * math.cos(math.pi / (2 * agents)) ** 2
+
+
+def _product_ends(*ends: tuple[float, float]) -> tuple[float, float]:
+    """A Cartesian product's eigenvalues are the sums of its factors' eigenvalues, zero included."""
+    return min(low for low, _ in ends), sum(high for _, high in ends)
+
+
+def _consecutive(agents: int) -> IntArray:
+    return np.stack([np.arange(agents - 1), np.arange(1, agents)], axis=1)
+
+
+def ring(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the cycle: every agent has two neighbours.
+
+    Example:
+        >>> ring(4, {}, 0).edges.tolist()
+        [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
+    edges = canonical(np.append(_consecutive(agents), [[agents - 1, 0]], axis=0))
+    return Graph(agents, edges, cycle_ends(agents), circle(agents))
+
+
+def path(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the path: agents in a row."""
+    # A horseshoe: a long straight line leaves no room for its agents.
+    positions = _at(0.85 * math.pi * np.linspace(-1.0, 1.0, agents))
+    return Graph(agents, _consecutive(agents), _path_ends(agents), positions)
+
+
+def star(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the star: agent 0 is linked to all others, which have no other neighbour."""
+    leaves = np.arange(1, agents)
+    positions = np.concatenate([np.zeros((1, 2)), circle(agents - 1)])
+    ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
+    return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends, positions)
+
+
+def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the complete graph.
+
+    Raises:
+        InputError: too many edges.
+    """
+    require_room("complete", agents * (agents - 1) / 2)
+    edges = np.stack(np.triu_indices(agents, 1), axis=1).astype(np.int64)
+    return Graph(agents, edges, (float(agents), float(agents)) if agents > 1 else None, circle(agents))
+
+
+def _sides(kind: str, agents: int, params: Mapping[str, Any], least: int) -> tuple[int, int]:
+    """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
+    rows, columns = params["rows"], params["columns"]
+    if rows is None and columns is None:
+        rows = _most_square(agents, least)
+        if rows is None:
+            near = next(n for n in itertools.count(agents + 1) if _most_square(n, least))
+            wanted = f"a product rows × columns of at least {least} each as the number of"
+            raise wrong_agents(kind, wanted, agents, f"use {near}, or another kind")
+    rows = agents // columns if rows is None else rows
+    columns = agents // rows if columns is None and rows else columns
+    if min(rows, columns) < least or rows * columns != agents:
+        raise InputError(
+            f'topology (kind "{kind}"): rows × columns = {rows} × {columns} for {agents} agents, wanted sides of at '
+            f"least {least} whose product is the number of agents."
+        )
+    return rows, columns
+
+
+def _most_square(agents: int, least: int) -> int | None:
+    return next((r for r in range(math.isqrt(agents), least - 1, -1) if agents % r == 0), None)
+
+
+def grid(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the grid of rows × columns agents.
+
+    Raises:
+        InputError: the number of agents does not fit the rows and columns.
+    """
+    rows, columns = _sides("grid", agents, params, 2)
+    index = np.arange(agents).reshape(rows, columns)
+    right = np.stack([index[:, :-1], index[:, 1:]], axis=-1).reshape(-1, 2)
+    down = np.stack([index[:-1], index[1:]], axis=-1).reshape(-1, 2)
+    row, column = np.divmod(np.arange(agents), columns)
+    positions = np.stack([column, -row], axis=1).astype(np.float64)
+    ends = _product_ends(_path_ends(rows), _path_ends(columns))
+    return Graph(agents, canonical(np.append(right, down, axis=0)), ends, positions)
+
+
+def torus(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the torus: a grid of at least 3 × 3 whose rows and columns are cycles.
+
+    Raises:
+        InputError: the number of agents does not fit the rows and columns.
+    """
+    rows, columns = _sides("torus", agents, params, 3)
+    index = np.arange(agents).reshape(rows, columns)
+    near = [np.stack([index, np.roll(index, -1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)]
+    ends = _product_ends(cycle_ends(rows), cycle_ends(columns))
+    return Graph(agents, canonical(np.concatenate(near)), ends)
+
+
+def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the hypercube: agents are linked whose numbers differ in one bit.
+
+    Raises:
+        InputError: the number of agents is no power of two.
+
+    Example:
+        >>> hypercube(8, {}, 0).degrees.tolist()
+        [3, 3, 3, 3, 3, 3, 3, 3]
+    """
+    bits = agents.bit_length() - 1
+    if agents != 1 << bits:
+        raise wrong_agents("hypercube", "a power of two", agents, f"use {1 << bits} or {2 << bits}")
+    index = np.arange(agents)
+    edges = np.concatenate([np.stack([index, index ^ (1 << k)], axis=1) for k in range(bits)])
+    # Every bit moves an agent in its own direction, by lengths that keep all agents apart.
+    bit = np.arange(bits)
+    steps = 0.72 ** bit[:, None] * _at(math.pi * bit / bits)
+    positions = (index[:, None] >> bit & 1).astype(np.float64) @ steps
+    return Graph(agents, canonical(edges), (2.0, 2.0 * bits), positions)
+
+
+def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the circular ladder: two cycles of m/2 agents, linked rung by rung.
+
+    Raises:
+        InputError: an odd number of agents.
+    """
+    if agents % 2:
+        raise wrong_agents("circular_ladder", "an even number of", agents, f"use {agents - 1} or {agents + 1}")
+    half = agents // 2
+    outer = np.stack([np.arange(half), np.roll(np.arange(half), -1)], axis=1)
+    rungs = np.stack([np.arange(half), np.arange(half, agents)], axis=1)
+    positions = np.append(circle(half), 0.55 * circle(half), axis=0)
+    edges = canonical(np.concatenate([outer, outer + half, rungs]))
+    return Graph(agents, edges, _product_ends(cycle_ends(half), (2.0, 2.0)), positions)
+
+
+TRIES = 200
+
+
+def _draws(seed: int) -> Iterator[int]:
+    """Seeds of the successive attempts at a random graph."""
+    for attempt in range(TRIES):
+        yield int(np.random.default_rng([seed, attempt]).integers(2**31))
+
+
+def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
+    """One random simple `degree`-regular graph, perhaps disconnected."""
+    import networkx as nx
+
+    if degree == 2:
+        # A connected 2-regular graph is a cycle, and nearly all samples of a large one fall apart: draw its order.
+        order = np.random.default_rng(seed).permutation(agents)
+        return canonical(np.stack([order, np.roll(order, -1)], axis=1))
+    if degree > (agents - 1) // 2:
+        # Pairing stubs rarely ends in a simple graph when it is dense; its complement is sparse.
+        missing = canonical(nx.random_regular_graph(agents - 1 - degree, agents, seed=seed).edges)
+        codes = np.setdiff1d(np.arange(agents * (agents - 1) // 2), _code(missing), assume_unique=True)
+        return _pair(codes)
+    return canonical(nx.random_regular_graph(degree, agents, seed=seed).edges)
+
+
+def _check_degree(kind: str, agents: int, degree: int) -> None:
+    if degree >= agents:
+        raise wrong_agents(kind, f"more than degree = {degree}", agents, f"use a degree of at most {agents - 1}")
+    if agents * degree % 2:
+        mend = f"use {agents - 1} or {agents + 1} agents, or an even degree"
+        raise wrong_agents(kind, f"an even number (degree {degree} is odd) of", agents, mend)
+    if degree == 1 and agents > 2:
+        raise wrong_agents(kind, "a degree of at least 2 for more than two", agents, "use a larger degree")
+    require_room(kind, agents * degree / 2)
+
+
+def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a random regular graph: every agent has `degree` neighbours.
+
+    Raises:
+        InputError: no such graph has so many agents, or no draw was connected.
+
+    Example:
+        >>> random_regular(8, {"degree": 3}, seed=1).degrees.tolist()
+        [3, 3, 3, 3, 3, 3, 3, 3]
+    """
+    degree = params["degree"]
+    _check_degree("random_regular", agents, degree)
+    for draw in _draws(seed):
+        edges = _regular_edges(agents, degree, draw)
+        if is_connected(agents, edges):
+            return Graph(agents, edges, cycle_ends(agents) if degree == 2 else None, circle(agents))
+    raise _disconnected("random_regular", agents, "use a larger degree")
+
+
+def _disconnected(kind: str, agents: int, mend: str) -> InputError:
+    return InputError(f'topology: {TRIES} samples of kind "{kind}" on {agents} agents were all disconnected; {mend}.')
+
+
+def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw an Erdős–Rényi graph: every pair is linked with `probability`.
+
+    Raises:
+        InputError: too many edges, or no draw was connected.
+
+    Limits:
+        Below ln(m)/m a draw is rarely connected.
+    """
+    probability, pairs = params["probability"], agents * (agents - 1) // 2
+    require_room("erdos_renyi", probability * pairs)
+    for draw in _draws(seed):
+        edges = _bernoulli_pairs(np.random.default_rng(draw), pairs, probability)
+        if is_connected(agents, edges):
+            return Graph(agents, edges)
+    threshold = math.log(agents) / agents
+    raise _disconnected("erdos_renyi", agents, f"use a probability well above ln(m)/m = {threshold:.3g}")
+
+
+def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -> IntArray:
+    """Every pair j < i independently with one probability, by geometric skips over the pairs in order."""
+    chunk = int(1.1 * probability * pairs) + 100
+    # A skip is cut at the number of pairs, which leaves the range all the same and cannot overflow in the sum.
+    last, parts = -1, []
+    while last < pairs:
+        parts.append(last + np.cumsum(np.minimum(rng.geometric(probability, chunk), pairs + 1)))
+        last = int(parts[-1][-1])
+    codes = np.concatenate(parts)
+    return _pair(codes[codes < pairs])
+
+
+def _code(edges: IntArray) -> IntArray:
+    """Number of a pair i < j in the order (0, 1), (0, 2), (1, 2), (0, 3), …"""
+    return np.asarray(edges[:, 1] * (edges[:, 1] - 1) // 2 + edges[:, 0])
+
+
+def _pair(codes: IntArray) -> IntArray:
+    """The pairs of these numbers; below 2⁵⁰ the square root of 1 + 8·code cannot round across a whole number."""
+    j = ((1 + np.sqrt(1 + 8 * codes)) // 2).astype(np.int64)
+    return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
+
+
+def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a Watts–Strogatz graph: a ring lattice of `degree`, of whose links a share `rewire` is moved.
+
+    Raises:
+        InputError: degree ≥ agents, too many edges, or no draw was connected.
+    """
+    import networkx as nx
+
+    degree, rewire = params["degree"], params["rewire"]
+    if degree >= agents:
+        raise wrong_agents("small_world", f"more than degree = {degree}", agents, "use a smaller degree or more agents")
+    require_room("small_world", agents * degree / 2)
+    for draw in _draws(seed):
+        edges = canonical(nx.watts_strogatz_graph(agents, degree, rewire, seed=draw).edges)
+        if is_connected(agents, edges):
+            return Graph(agents, edges, positions=circle(agents))
+    raise _disconnected("small_world", agents, "use a larger degree or less rewiring")
+
+
+def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a Barabási–Albert graph: every new agent is linked to `attach` earlier ones.
+
+    Earlier agents of high degree are preferred.
+
+    Raises:
+        InputError: attach ≥ agents, or too many edges.
+    """
+    import networkx as nx
+
+    attach = params["attach"]
+    if attach >= agents:
+        raise wrong_agents("preferential_attachment", f"more than attach = {attach}", agents, "use a smaller attach")
+    require_room("preferential_attachment", agents * attach)
+    return Graph(agents, canonical(nx.barabasi_albert_graph(agents, attach, seed=next(_draws(seed))).edges))
+
+
+def expander(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a random regular graph whose non-trivial adjacency eigenvalues are all at most 1.05 · 2√(r−1) in size.
+
+    2√(r−1) is the best that any large r-regular graph can do. A random one comes within any ε > 0 of it with
+    probability → 1, so few samples are needed. The explicit families (Margulis, Gabber–Galil, Paley, chordal cycles)
+    exist only for square or prime numbers of agents and mix no better.
+
+    Raises:
+        InputError: no such graph has so many agents, or no draw met the bound.
+
+    References:
+        Alon–Boppana bound; J. Friedman, "A proof of Alon's second eigenvalue conjecture", 2008.
+
+    Example:
+        >>> low, high = expander(20, {"degree": 4}, seed=0).ends
+        >>> bool(max(4 - low, high - 4) <= 1.05 * 2 * math.sqrt(3))
+        True
+    """
+    from scipy.sparse import coo_array, diags_array
+
+    degree = params["degree"]
+    _check_degree("expander", agents, degree)
+    bound = 1.05 * 2 * math.sqrt(degree - 1)
+    for draw in _draws(seed):
+        edges = _regular_edges(agents, degree, draw)
+        if not is_connected(agents, edges):
+            continue
+        half = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(agents, agents)).tocsr()
+        low, high = laplacian_ends((diags_array(np.full(agents, float(degree))) - half - half.T).tocsr())
+        if max(degree - low, high - degree) <= bound:
+            return Graph(agents, edges, (low, high), circle(agents))
+    raise InputError(
+        f"topology: {TRIES} random {degree}-regular graphs on {agents} agents all had an eigenvalue above {bound:.3g}; "
+        "use another seed or degree."
+    )
 
 
 @dataclass(frozen=True)
@@ -108,21 +468,17 @@ def _degree(least: int, default: int | None = None) -> Parameter:
 
 
 _ALL = (
-    Generator("ring", "every agent has two neighbours on a circle", structured.ring),
-    Generator("path", "a line of agents", structured.path),
-    Generator("star", "agent 0 is everybody's only neighbour", structured.star),
-    Generator("complete", "everybody is everybody's neighbour; also one agent alone", structured.complete, least=1),
-    Generator("grid", "rows × columns without wrapping around", structured.grid, 4, (_ROWS, _COLUMNS)),
-    Generator(
-        "torus", "rows × columns, wrapping around", structured.torus, 9, (_ROWS, _COLUMNS), example=(12, {"rows": 3})
-    ),
-    Generator(
-        "hypercube", "binary words that differ in one bit; agents a power of two", structured.hypercube, example=(8, {})
-    ),
+    Generator("ring", "every agent has two neighbours on a circle", ring),
+    Generator("path", "a line of agents", path),
+    Generator("star", "agent 0 is everybody's only neighbour", star),
+    Generator("complete", "everybody is everybody's neighbour; also one agent alone", complete, least=1),
+    Generator("grid", "rows × columns without wrapping around", grid, 4, (_ROWS, _COLUMNS)),
+    Generator("torus", "rows × columns, wrapping around", torus, 9, (_ROWS, _COLUMNS), example=(12, {"rows": 3})),
+    Generator("hypercube", "binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
     Generator(
         "random_regular",
         "random graph in which all have the same number of neighbours",
-        randomised.random_regular,
+        random_regular,
         parameters=(_degree(1),),
         random=True,
         example=(10, {"degree": 3}),
@@ -130,7 +486,7 @@ _ALL = (
     Generator(
         "erdos_renyi",
         "every pair is linked with the same probability",
-        randomised.erdos_renyi,
+        erdos_renyi,
         parameters=(
             Parameter(
                 "probability",
@@ -146,7 +502,7 @@ _ALL = (
     Generator(
         "small_world",
         "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
-        randomised.small_world,
+        small_world,
         least=3,
         parameters=(
             Parameter(
@@ -168,20 +524,18 @@ _ALL = (
     Generator(
         "preferential_attachment",
         "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
-        randomised.preferential_attachment,
+        preferential_attachment,
         parameters=(
             Parameter("attach", int, "a whole number of at least 1", lambda v: v >= 1, 2, False, "links of a newcomer"),
         ),
         random=True,
         example=(10, {"attach": 2}),
     ),
-    Generator(
-        "circular_ladder", "two rings joined by rungs (a prism); agents even", structured.circular_ladder, least=6
-    ),
+    Generator("circular_ladder", "two rings joined by rungs (a prism); agents even", circular_ladder, least=6),
     Generator(
         "expander",
         "random regular graph, certified to mix nearly as fast as its degree allows",
-        randomised.expander,
+        expander,
         least=4,
         parameters=(_degree(3, 4),),
         random=True,

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.graph import Array, Graph, unknown
-from decentral_dp.topology.parameters import Parameter, resolve
+from decentral_dp.topology.graph import Array, Graph, Parameter, resolve, unknown
 from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends
 
 LARGEST_OPTIMISED = 200

@@ -1,0 +1,347 @@
+"""A connected graph with its mixing matrix W: built from a generator, a file, a graph, links or a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology.generators import GENERATORS, generate
+from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, require_connected, unknown_key
+from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
+from decentral_dp.topology.weights import of_a_rule, weigh
+
+# A force-directed drawing of more agents than this takes longer than anybody would look at it.
+LARGEST_SPRING = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """A connected graph with its mixing matrix W.
+
+    Args:
+        name: kind of the graph, or its file's name.
+        weights: the rule, such as "metropolis" or "constant 0.3".
+        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored.
+        edges: (E, 2), i < j in every row.
+        labels: names of the m agents.
+        positions: (m, 2) for drawing, None where there are none.
+        delta2: second smallest eigenvalue λ₂ of −W.
+        delta_max: largest eigenvalue λ_m of −W.
+        notes: what was converted or left out on the way, in sentences.
+
+    Limits:
+        One agent alone has delta2 = delta_max = 1: averaging is already exact.
+
+    Example:
+        >>> ring = build("ring", 4)
+        >>> round(ring.spectral_gap, 6), round(ring.rho, 6)
+        (0.666667, 0.333333)
+        >>> build("complete", 1).delta2
+        1.0
+    """
+
+    name: str
+    weights: str
+    mixing: Any
+    edges: IntArray
+    labels: tuple[str, ...]
+    positions: Array | None
+    delta2: float
+    delta_max: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_agents(self) -> int:
+        """The number of agents m."""
+        return len(self.labels)
+
+    @property
+    def neighbour_weight(self) -> Array:
+        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight.
+
+        Example:
+            >>> build("ring", 4).neighbour_weight.round(6).tolist()
+            [0.666667, 0.666667, 0.666667, 0.666667]
+        """
+        return np.asarray(np.abs(self.mixing.diagonal()))
+
+    @property
+    def rho(self) -> float:
+        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1: the share of the disagreement that one round of gossip leaves."""
+        return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
+
+    @property
+    def spectral_gap(self) -> float:
+        """1 − ρ, computed without cancellation as min(λ₂, 2 − λ_m).
+
+        Example:
+            >>> [round(build("ring", m).spectral_gap, 4) for m in (5, 10, 20)]
+            [0.4607, 0.1273, 0.0326]
+        """
+        return min(self.delta2, 2.0 - self.delta_max)
+
+    @property
+    def degrees(self) -> IntArray:
+        """(m,) number of neighbours of each agent.
+
+        Example:
+            >>> build("star", 4).degrees.tolist()
+            [3, 1, 1, 1]
+        """
+        return np.bincount(self.edges.reshape(-1), minlength=self.n_agents).astype(np.int64)
+
+
+def build(
+    kind: str,
+    agents: int,
+    params: Mapping[str, Any] | None = None,
+    weights: str | Mapping[str, Any] = "metropolis",
+    seed: int = 0,
+) -> Topology:
+    """Build the topology of a registered generator; the same arguments give the same topology.
+
+    Args:
+        kind: a name in `GENERATORS`.
+        agents: their number m.
+        params: parameter of the generator → value; its defaults where left out.
+        weights: the name of a rule in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis".
+        seed: of a random generator, at least 0; default 0.
+
+    Returns:
+        The weighted graph with its eigenvalues.
+
+    Raises:
+        InputError: a wrong name, value or number of agents, a graph that is not connected, or ρ ≥ 1.
+
+    Example:
+        >>> round(build("star", 5).spectral_gap, 6), round(build("complete", 5).spectral_gap, 6)
+        (0.2, 1.0)
+        >>> build("ring", 6, weights={"kind": "constant", "value": 0.25}).weights
+        'constant 0.25'
+    """
+    if kind not in GENERATORS and kind in names():
+        raise InputError(
+            f'topology.kind: "{kind}" is a network that comes with the package, so it is a file; replace kind and '
+            f'agents by file = "{kind}".'
+        )
+    taken = [p.name for p in GENERATORS[kind].parameters] if kind in GENERATORS else list(params or {})
+    for key in params or {}:
+        if key not in taken:
+            rule = of_a_rule(key)
+            raise (
+                InputError(f"topology.{key}: no parameter of {kind}; {rule}.")
+                if rule
+                else unknown_key(key, kind, taken)
+            )
+    return _topology(kind, generate(kind, agents, params or {}, seed), weights)
+
+
+def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
+    """Read a topology from a file.
+
+    An edge list ends in `.edges`, `.edgelist`, `.txt` or `.csv`. Others are `.toml`, GraphML, GML, GEXF, Pajek
+    (`.net`), adjacency lists (`.adjlist`) and what `networkx.node_link_data` gives, as `.json`.
+
+    Args:
+        path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
+        weights: overrides the file's; "metropolis" where neither says.
+        agents: the expected number, refused if the file has another; None accepts any.
+
+    Returns:
+        The weighted graph with its labels and positions where the file has them.
+
+    Raises:
+        InputError: the file is missing, unreadable, directed, or disconnected, or ρ ≥ 1.
+
+    Example:
+        >>> from_file("karate_club", agents=34).edges.shape
+        (78, 2)
+    """
+    content = read(path)
+    graph, rule = content.graph, weights or content.weights or "metropolis"
+    if agents is not None and agents != graph.agents:
+        raise InputError(
+            f"topology.agents: got {agents}, but {content.name} has {graph.agents} agents; leave agents out or say "
+            f"{graph.agents}."
+        )
+    return _topology(content.name, graph, rule)
+
+
+def from_networkx(
+    graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph"
+) -> Topology:
+    """Convert a `networkx.Graph` to a topology.
+
+    Nodes 0 … m − 1 keep their numbers in whatever order they were inserted, other whole numbers are sorted, and
+    other names keep the graph's order.
+
+    Args:
+        graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
+        weights: a rule as in `build`; default "metropolis".
+        name: for tables and messages.
+
+    Returns:
+        The weighted graph.
+
+    Raises:
+        InputError: a graph that is directed one way, disconnected, or empty, or ρ ≥ 1.
+
+    Example:
+        >>> import networkx as nx
+        >>> from_networkx(nx.path_graph(["a", "b", "c"])).labels
+        ('a', 'b', 'c')
+        >>> from_networkx(nx.Graph([(3, 0), (3, 1), (3, 2)])).degrees.tolist()
+        [1, 1, 1, 3]
+    """
+    return _topology(name, read_networkx(graph, f"topology: {name}"), weights)
+
+
+def from_edges(
+    edges: IntArray,
+    agents: int | None = None,
+    weights: str | Mapping[str, Any] = "metropolis",
+    name: str = "edges",
+) -> Topology:
+    """Convert pairs of agents to a topology.
+
+    Args:
+        edges: (E, 2) agents, numbered from 0.
+        agents: their number m; the largest number + 1 where it is left out.
+        weights: a rule as in `build`; default "metropolis".
+        name: for tables and messages.
+
+    Returns:
+        The weighted graph.
+
+    Raises:
+        InputError: a number outside 0 … m − 1, a disconnected graph, or ρ ≥ 1.
+
+    Example:
+        >>> from_edges(np.array([[0, 1], [1, 2]])).degrees.tolist()
+        [1, 2, 1]
+    """
+    given = np.asarray(edges)
+    if given.size and (given.ndim != 2 or given.shape[1] != 2):
+        raise InputError(f"topology: {name} has shape {given.shape}; wanted (links, 2), a pair of agents a row.")
+    if given.size and (given.dtype.kind not in "iuf" or np.any(given != np.floor(given))):
+        raise InputError(f"topology: {name} has agents that are no whole numbers; wanted numbers from 0. Mend it.")
+    pairs = canonical(given)
+    known = int(pairs.max(initial=0)) + 1
+    if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
+        of = "" if agents is None else f"; agents are 0 to {agents - 1}"
+        raise InputError(f"topology: {name} links agents {int(pairs.min())} to {int(pairs.max())}{of}. Number from 0.")
+    loops = given[given[:, 0] == given[:, 1]] if given.size else given
+    if loops.size:
+        raise InputError(
+            f"topology: {name} links agent {int(loops[0, 0])} to itself; remove it, W has its own diagonal."
+        )
+    repeated = len(given) - len(pairs)
+    notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
+    return _topology(name, Graph(known if agents is None else agents, pairs, notes=notes), weights)
+
+
+def from_matrix(
+    matrix: Array, weights: str | Mapping[str, Any] = "metropolis", name: str = "matrix", place: str = "topology"
+) -> Topology:
+    """Convert a symmetric matrix to a topology: agents are linked where it is not 0.
+
+    Args:
+        matrix: (m, m), of 0 and 1 with a zero diagonal; with weights "file" of weights, whose diagonal is 0, or makes
+            every row add up to 0 (W) or to 1 (I + W).
+        weights: a rule as in `build`; "file" takes the matrix's own.
+        name: for tables and messages.
+        place: begins the messages.
+
+    Returns:
+        The weighted graph.
+
+    Raises:
+        InputError: a matrix that is none of links, a disconnected graph, or ρ ≥ 1.
+
+    Example:
+        >>> third = np.full((3, 3), 1 / 3)
+        >>> round(from_matrix(third, "file").spectral_gap, 6), from_matrix(1 - np.eye(3)).degrees.tolist()
+        (1.0, [2, 2, 2])
+    """
+    weighted = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
+    what = f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no matrix of"
+    if not weighted and (not np.isin(matrix, (0.0, 1.0)).all() or np.any(matrix != matrix.T) or matrix.trace()):
+        raise InputError(
+            f"{what} links: wanted a symmetric matrix of 0 and 1 with a zero diagonal. Weights are chosen by "
+            'topology.weights, and topology.weights = "file" takes those of a symmetric matrix, or of a networkx.Graph.'
+        )
+    beside = matrix - np.diag(matrix.diagonal())
+    rows = matrix.sum(axis=1)
+    kept = not matrix.diagonal().any() or any(np.allclose(rows, total, rtol=0.0, atol=1e-9) for total in (0.0, 1.0))
+    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and beside.min(initial=0.0) >= 0 and kept):
+        raise InputError(
+            f"{what} weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
+            "that makes every row add up to 0 (W) or to 1 (I + W). Mend it."
+        )
+    edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
+    graph = Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
+    return _topology(name, graph, weights)
+
+
+def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topology:
+    require_connected(graph, "topology")
+    result = weigh(graph, weights)
+    labels = graph.labels or tuple(str(i) for i in range(graph.agents))
+    used = result.graph
+    unread: tuple[str, ...] = ()
+    if graph.weighted and result.rule != "file":
+        unread = (f'{result.rule} weights do not use the weights that {graph.weighted} links have; "file" would',)
+    numbered = numbering_note(labels)
+    return Topology(
+        name,
+        result.rule,
+        result.mixing,
+        used.edges,
+        labels,
+        used.positions,
+        result.delta2,
+        result.delta_max,
+        (*([numbered] if numbered else []), *used.notes, *unread),
+    )
+
+
+def layout(topology: Topology) -> Array:
+    """Place the agents for drawing.
+
+    Args:
+        topology: the graph.
+
+    Returns:
+        (m, 2) positions in [−1, 1]²: the generator's or the file's own, else springs, else a circle.
+
+    Example:
+        >>> layout(build("ring", 4)).shape
+        (4, 2)
+    """
+    agents = topology.n_agents
+    if topology.positions is not None:
+        return _fit(topology.positions)
+    if agents > LARGEST_SPRING:
+        angle = 2 * np.pi * np.arange(agents) / agents
+        return np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(agents))
+    graph.add_edges_from(topology.edges.tolist())
+    start = nx.circular_layout(graph)
+    # Path lengths unfold a small graph best; springs are what a larger one can afford.
+    placed = nx.kamada_kawai_layout(graph, pos=start) if agents <= 100 else nx.spring_layout(graph, seed=0)
+    return _fit(np.array([placed[i] for i in range(agents)], dtype=np.float64))
+
+
+def _fit(positions: Array) -> Array:
+    """Centre and scale to [−1, 1]² without distorting."""
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    extent = float((high - low).max())
+    return np.asarray((positions - (low + high) / 2) * (2.0 / extent if extent > 0 else 1.0))
