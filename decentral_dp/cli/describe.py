@@ -33,7 +33,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.config.shown import shown
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
 from decentral_dp.data import load as load_data
-from decentral_dp.data.libsvm import COLLECTED
+from decentral_dp.data.collections import COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
@@ -279,10 +279,10 @@ def _data(name: str) -> str:
         return _images(name)
     if name in ENVIRONMENTS:
         return _played(name)
-    if name in FILED:
-        return _docstring(f"decentral_dp.data.{name}")
-    if name in COLLECTED:
-        return _docstring("decentral_dp.data.libsvm")
+    if name in FILED or name in COLLECTED:
+        return _docstring(f"decentral_dp.data.collections:load_{name if name in FILED else 'collected'}").partition(
+            "\n\nArgs:"
+        )[0]
     dataset = load_data(name, n_agents=1, seed=0)
     named = ", ".join(dataset.feature_names[:3])
     return (

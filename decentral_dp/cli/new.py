@@ -38,8 +38,8 @@ from decentral_dp.cli.new_template import (
 from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.data import DATASETS, nearest
-from decentral_dp.data.libsvm import COLLECTED
-from decentral_dp.data.record_files import read_header
+from decentral_dp.data.collections import COLLECTED
+from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.problems import PROBLEMS

@@ -9,8 +9,7 @@ from decentral_dp.config import outside as outside
 from decentral_dp.config.problem_components import is_minimax
 from decentral_dp.config.problem_schema import Column
 from decentral_dp.config.schema import Scenario
-from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges
-from decentral_dp.data.shard_manifest import read_manifest
+from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
 

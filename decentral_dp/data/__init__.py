@@ -1,7 +1,7 @@
 """Data: records from files, packages and generators, dealt out to agents by public rules."""
 
+from decentral_dp.data.collections import COLLECTIONS
 from decentral_dp.data.dataset import Dataset, nearest
-from decentral_dp.data.images import COLLECTIONS
 from decentral_dp.data.loaders import DATASETS, FILED, load
 from decentral_dp.data.partition import PARTITIONS, Split, held_out, partition, split
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale

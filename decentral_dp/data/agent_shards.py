@@ -2,28 +2,210 @@
 
 A driver has an `AgentShards` and its manifest, and calls `public`. The process that holds an agent calls `read`, which
 opens one file, and refuses one that is not what the manifest says before anything is released.
+
+The public manifest says all that a driver is told:
+
+    source = "breast_cancer"        # what they are called in results
+    features = ["radius", "area"]   # names, or how many
+    classes = [0, 1]                # all labels that there may be; [] for numbers to predict
+    range = [0.0, 16.0]             # optional: of every feature of every possible record; what lies outside is cut
+    image = [8, 8, 1]               # optional: height, width and channels of records that are pictures
+    notes = ["Dealt by label."]     # optional: sentences that belong beside every result on these records
+
+    [[agents]]                      # one table for each agent, in order
+    train = 40
+    validation = 40
+    test = 10                       # optional
+    sha256 = "…"                    # of the agent's file
+
+TOML, or JSON with the same keys. Counts, names, classes and ranges must be public facts: they are taken as given. The
+digest of a file that anybody could guess whole tells whether a guess is right, so that a file should hold a random
+secret beside its records; the files that `write_shards` makes do.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tomli_w
 
-from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray
-from decentral_dp.data.libsvm import is_libsvm
+from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, TextArray, label_key, nearest
 from decentral_dp.data.loaders import load
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, ScaleSpec, declared_ranges, scale, scale_labels
-from decentral_dp.data.shard_manifest import Held, Manifest
 from decentral_dp.data.shards import Shards, bounded
-from decentral_dp.errors import InputError
+from decentral_dp.data.tables import is_libsvm
+from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.archives import names_in, read_arrays
 from decentral_dp.files.regular import regular
+
+# Features, and records of all agents: more than that no machine here would hold.
+_MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8
+_KEYS = ("source", "features", "classes", "range", "image", "notes", "agents")
+_AGENT_KEYS = ("train", "validation", "test", "sha256")
+
+
+class Held(NamedTuple):
+    """What everyone may know of one agent's records: how many of each kind, and the SHA-256 of their file."""
+
+    train: int
+    validation: int
+    test: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What everyone may know of the records of all agents.
+
+    Args:
+        source: what the records are called.
+        names: of the features.
+        classes: all labels that there may be; none where labels are numbers to predict.
+        agents: one entry for each.
+        bounds: (low, high) of every feature, or None.
+        image: (height, width, channels), or None.
+        notes: sentences that belong beside every result.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    classes: tuple[Label, ...]
+    agents: tuple[Held, ...]
+    bounds: tuple[float, float] | None = None
+    image: tuple[int, int, int] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """Of all that it says, however its file is written: it decides which noise is drawn."""
+        return blake2b(json.dumps(self._content(), sort_keys=True).encode()).digest()
+
+    def to_toml(self) -> str:
+        """The text of a manifest file."""
+        return tomli_w.dumps(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"source": self.source, "features": list(self.names), "classes": list(self.classes)}
+        if self.bounds is not None:
+            told["range"] = list(self.bounds)
+        if self.image is not None:
+            told["image"] = list(self.image)
+        if self.notes:
+            told["notes"] = list(self.notes)
+        return told | {"agents": [held._asdict() for held in self.agents]}
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; no record.
+
+    Args:
+        path: of a .toml or .json file.
+
+    Raises:
+        InputError: it cannot be read, or says something else than a manifest does.
+    """
+    where = f"problem.manifest: {quoted_path(path)}"
+    try:
+        text = regular(path, "problem.manifest").read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a manifest.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is no TOML, and no JSON by its name; write it as docs/add_data.md says.") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{where} is no table of keys; write it as docs/add_data.md says.")
+    _known(content, _KEYS, where)
+    agents = content.get("agents")
+    if not isinstance(agents, list) or not agents:
+        raise InputError(f"{where} lists no agents; add a table [[agents]] for each, with train, validation, sha256.")
+    held = tuple(_held(entry, f"{where}, agent {i}") for i, entry in enumerate(agents))
+    if sum(one.train + one.validation + one.test for one in held) > _MOST_RECORDS:
+        raise InputError(f"{where} counts more than {_MOST_RECORDS} records; give fewer.")
+    source, notes = content.get("source", "records with their agents"), content.get("notes", [])
+    if not _is_line(source, 200):
+        raise InputError(f"{where}: source is what results call the records, in at most 200 letters.")
+    if not (isinstance(notes, list) and len(notes) <= 20 and all(_is_line(note, 1000) for note in notes)):
+        raise InputError(f"{where}: notes is a list of at most 20 sentences; mend it.")
+    names, image = _names(content.get("features"), where), _image(content.get("image"), where)
+    if image is not None and image[0] * image[1] * image[2] != len(names):
+        raise InputError(f"{where}: pictures of {list(image)} do not have {len(names)} numbers; mend one.")
+    classes = _classes(content.get("classes"), where)
+    return Manifest(source, names, classes, held, _bounds(content, where), image, tuple(notes))
+
+
+def _is_line(text: Any, most: int) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= most and text.isprintable()
+
+
+def _known(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in content:
+        if key not in keys:
+            raise InputError(f"{where} has the unknown key {quoted(key)}; {nearest(key, keys)}.")
+
+
+def _held(entry: Any, where: str) -> Held:
+    if not isinstance(entry, dict):
+        raise InputError(f"{where} is no table; give train, validation and sha256.")
+    _known(entry, _AGENT_KEYS, where)
+    counts = [entry.get("train"), entry.get("validation"), entry.get("test", 0)]
+    for name, count in zip(_AGENT_KEYS, counts, strict=False):
+        if type(count) is not int or not 0 <= count <= _MOST_RECORDS:
+            raise InputError(f"{where}: {name} is a number of records, from 0 to {_MOST_RECORDS}; mend it.")
+    sha256 = entry.get("sha256")
+    if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise InputError(f"{where}: sha256 is 64 hexadecimal digits; sha256sum FILE prints them.")
+    return Held(counts[0], counts[1], counts[2], sha256.lower())
+
+
+def _names(features: Any, where: str) -> tuple[str, ...]:
+    if type(features) is int and 0 < features <= _MOST_FEATURES:
+        return tuple(f"x{k}" for k in range(features))
+    named = isinstance(features, list) and all(isinstance(name, str) and name for name in features)
+    if not named or not 0 < len(features) <= _MOST_FEATURES or len(set(features)) < len(features):
+        raise InputError(
+            f"{where}: features is how many there are, at most {_MOST_FEATURES}, or a list of different names; mend it."
+        )
+    return tuple(features)
+
+
+def _classes(classes: Any, where: str) -> tuple[Label, ...]:
+    plain = isinstance(classes, list) and all(type(label) in (int, float, str) for label in classes)
+    if not plain or len(classes) == 1 or len({label_key(label) for label in classes}) < len(classes):
+        raise InputError(
+            f"{where}: classes lists at least two different labels that there may be, or is [] for numbers to predict; "
+            "mend it."
+        )
+    return tuple(classes)
+
+
+def _bounds(content: Mapping[str, Any], where: str) -> tuple[float, float] | None:
+    given = content.get("range")
+    if given is None:
+        return None
+    numbers = isinstance(given, list) and len(given) == 2 and all(type(end) in (int, float) for end in given)
+    # Differences of larger ones would overflow, and NaN is no number.
+    if not numbers or not -1e300 < given[0] < given[1] < 1e300:
+        raise InputError(f"{where}: range is [low, high], finite numbers with low < high; mend it.")
+    return float(given[0]), float(given[1])
+
+
+def _image(given: Any, where: str) -> tuple[int, int, int] | None:
+    if given is None:
+        return None
+    if not (isinstance(given, list) and len(given) == 3 and all(type(n) is int and n > 0 for n in given)):
+        raise InputError(f"{where}: image is [height, width, channels]; mend it.")
+    return given[0], given[1], given[2]
+
 
 AGENT = "{agent}"
 # The array of an NPZ shard that nobody but its agent knows.

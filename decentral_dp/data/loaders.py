@@ -6,14 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decentral_dp.data import celeba, femnist, huggingface, openml
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
+from decentral_dp.data.collections import (
+    CELEBA_CLASSES,
+    COLLECTED,
+    COLLECTED_CLASSES,
+    COLLECTIONS,
+    DIGITS,
+    FEMNIST_CLASSES,
+    load_celeba,
+    load_collected,
+    load_femnist,
+    load_images,
+    standing_in,
+)
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
-from decentral_dp.data.images import CLASSES, COLLECTIONS, load_images
-from decentral_dp.data.libsvm import COLLECTED, is_libsvm, load_collected, read_libsvm
-from decentral_dp.data.parquet_files import read_parquet
-from decentral_dp.data.record_files import read_csv, read_npz
-from decentral_dp.data.stand_in import standing_in
 from decentral_dp.data.synthetic import (
     FAMILIES,
     USUAL_SIZES,
@@ -21,6 +28,17 @@ from decentral_dp.data.synthetic import (
     classification,
     heterogeneous,
     outline,
+)
+from decentral_dp.data.tables import (
+    HUGGINGFACE,
+    OPENML,
+    is_libsvm,
+    load_huggingface,
+    load_openml,
+    read_csv,
+    read_libsvm,
+    read_npz,
+    read_parquet,
 )
 from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
 from decentral_dp.errors import InputError
@@ -45,7 +63,7 @@ DATASETS: Mapping[str, str] = {
     "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
 }
 
-# Those whose records are files of a layout of their own, read by the module of the same name.
+# Those whose records are files of a layout of their own, read by a function of its own.
 FILED = ("celeba", "femnist")
 
 # Argument → key of the scenario's table.
@@ -98,8 +116,8 @@ def load(
             data have them.
         root: folder that relative paths start from.
         certified: whether classes that nobody declared are refused instead of discovered; default yes.
-        files: where those of mnist, fashion_mnist and cifar10 (see `images.load_images`), celeba (see
-            `celeba.load_celeba`) or femnist (see `femnist.load_femnist`) are.
+        files: where those of mnist, fashion_mnist and cifar10 (see `load_images`), celeba (see
+            `load_celeba`) or femnist (see `load_femnist`) are.
         limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
             record.
         features: how many a LibSVM file has; nothing else takes it.
@@ -140,26 +158,26 @@ def load(
         raise InputError(f"problem.limit: got {limit}, but a whole number of at least 1 is wanted.")
     if data in COLLECTIONS:
         _known_columns(data, agent, split, set())
-        _known_classes(data, classes, CLASSES)
+        _known_classes(data, classes, DIGITS)
         found = load_images(data, files, limit=limit, root=root)
         return standing_in(data, _first(bundled("digits"), limit)) if found is None else found
     if data in COLLECTED:
         _known_columns(data, agent, split, set())
-        _known_classes(data, classes, (-1, 1))
+        _known_classes(data, classes, COLLECTED_CLASSES)
         return load_collected(data, files, limit=limit, root=root)
     if data == "celeba":
         _known_columns(data, agent, split, {"split"})
-        _known_classes(data, classes, celeba.CLASSES)
-        return celeba.load_celeba(files, label, limit=limit, root=root)
+        _known_classes(data, classes, CELEBA_CLASSES)
+        return load_celeba(files, label, limit=limit, root=root)
     if data == "femnist":
         _known_columns(data, agent, split, set())
-        _known_classes(data, classes, femnist.CLASSES)
+        _known_classes(data, classes, FEMNIST_CLASSES)
         if limit is not None:
             raise InputError(
                 "problem.limit: femnist takes none, for the first records are all of one writer; make files of fewer "
                 "records, with --sf of LEAF's preprocess.sh."
             )
-        return femnist.load_femnist(files, n_agents=n_agents, root=root)
+        return load_femnist(files, n_agents=n_agents, root=root)
     if files is not None:
         takers = ", ".join((*COLLECTIONS, *COLLECTED, *FILED))
         raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
@@ -167,13 +185,13 @@ def load(
         _known_columns(data, agent, split, set())
         _known_classes(data, classes, BUNDLED_CLASSES[data])
         return _first(bundled(data), limit)
-    if data.startswith(huggingface.PREFIX):
+    if data.startswith(HUGGINGFACE):
         _known_columns(data, None, split, set())
-        return _first(huggingface.load_huggingface(data, label, classes, agent, certified), limit)
-    if data.startswith(openml.PREFIX) or is_libsvm(path):
+        return _first(load_huggingface(data, label, classes, agent, certified), limit)
+    if data.startswith(OPENML) or is_libsvm(path):
         _known_columns(data, agent, split, set())
-        if data.startswith(openml.PREFIX):
-            return _first(openml.load_openml(data, label, classes, certified), limit)
+        if data.startswith(OPENML):
+            return _first(load_openml(data, label, classes, certified), limit)
         return _first(read_libsvm(path, features, classes, certified), limit)
     if path.suffix.lower() == ".csv":
         table = read_csv(path, label, agent, split)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
-from decentral_dp.data.record_files import opened
+from decentral_dp.data.tables import opened
 from decentral_dp.errors import InputError
 
 _ARRAYS = ("observations", "rewards", "lengths")

@@ -29,7 +29,7 @@ from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.scenario_components import without_records
 from decentral_dp.config.schema import Scenario
-from decentral_dp.data.stand_in import STANDING_IN
+from decentral_dp.data.collections import STANDING_IN
 from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.privacy.ledger import Ledger

@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.data import COLLECTIONS, fetch, images, load
-from decentral_dp.data.images import PUBLISHED
-from decentral_dp.data.libsvm import COLLECTED
+from decentral_dp.data import COLLECTIONS, collections, fetch, load
+from decentral_dp.data.collections import COLLECTED, PUBLISHED
 from decentral_dp.errors import InputError
 
 LINES = "+1 1:0.5 3:-2\n-1 2:1e-3\n+1 3:7\n"
@@ -189,7 +188,7 @@ def test_published_files_are_verified_and_read(monkeypatch: pytest.MonkeyPatch, 
         "test_labels": idx(labels[:1]),
     }
     table = {key: (f"{key}.gz", hashlib.sha256(content).hexdigest()) for key, content in offered.items()}
-    monkeypatch.setitem(images.PUBLISHED, "mnist", ("https://example.org/", table))  # type: ignore[arg-type]
+    monkeypatch.setitem(collections.PUBLISHED, "mnist", ("https://example.org/", table))  # type: ignore[arg-type]
     asked: list[str] = []
 
     def download(declared: Any) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.data import DATASETS, Dataset, load
-from decentral_dp.data.libsvm import COLLECTED
+from decentral_dp.data.collections import COLLECTED
 from decentral_dp.errors import InputError
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.data import huggingface
+from decentral_dp.data.tables import load_huggingface
 from decentral_dp.errors import InputError
 
 datasets = pytest.importorskip("datasets", reason='pip install "decentral_dp[huggingface]"')
@@ -39,7 +39,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def loaded(label: str | None = None, classes: Any = (0, 1), agent: str | None = "who") -> Any:
-    return huggingface.load_huggingface(NAME, label, classes, agent, certified=True)
+    return load_huggingface(NAME, label, classes, agent, certified=True)
 
 
 def test_numbers_lists_and_owners(hub: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_is_no_table_of_numbers_is_refused(
 @pytest.mark.parametrize("name", ["huggingface:somebody/records", "huggingface:x@main", f"huggingface:x@{COMMIT}"])
 def test_one_version_is_wanted(name: str) -> None:
     with pytest.raises(InputError, match="one version of a data set is wanted"):
-        huggingface.load_huggingface(name, None, None, None, certified=True)
+        load_huggingface(name, None, None, None, certified=True)
 
 
 def test_a_set_that_cannot_be_fetched_has_no_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.data.shard_manifest import Held, Manifest, read_manifest
+from decentral_dp.data.agent_shards import Held, Manifest, read_manifest
 
 SHA = "0123456789abcdef" * 4
 TOLD = Manifest(

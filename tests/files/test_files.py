@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError, load
-from decentral_dp.data.record_files import read_csv, read_npz
+from decentral_dp.data.tables import read_csv, read_npz
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
 from decentral_dp.simulation.jobs.build import build

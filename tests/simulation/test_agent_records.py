@@ -17,7 +17,7 @@ from decentral_dp import InputError
 from decentral_dp.config.loading import load
 from decentral_dp.config.shard_components import agent_shards_of
 from decentral_dp.data import agent_shards
-from decentral_dp.data.shard_manifest import read_manifest
+from decentral_dp.data.agent_shards import read_manifest
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped

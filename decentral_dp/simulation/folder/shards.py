@@ -18,8 +18,7 @@ from decentral_dp.config.scenario_components import dataset_of, shards_of, topol
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.config.shard_components import NOT_BESIDE
 from decentral_dp.data import Shards
-from decentral_dp.data.agent_shards import AGENT, SECRET, digest_of_shard
-from decentral_dp.data.shard_manifest import Held, Manifest
+from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
 from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.simulation.folder.in_progress import write_synced

@@ -1,0 +1,699 @@
+"""Tables of records: files of the user's own (CSV, NPZ, Parquet, LibSVM), and those of OpenML and the Hugging Face hub.
+
+A reader makes of a file the numbers, names and columns that it holds. What nobody declared it refuses or leaves to
+`encode_labels`; a refusal names places, and quotes no record. `loaders.load` chooses the reader by a file's name.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.data.dataset import (
+    SPLITS,
+    Dataset,
+    FloatArray,
+    IntArray,
+    Label,
+    TextArray,
+    as_agents,
+    as_split,
+    encode_labels,
+    nearest,
+)
+from decentral_dp.data.fetch import cache_folder
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
+from decentral_dp.files.regular import refuse_above, regular
+
+# What stands for a missing value in a cell, in lower case.
+_GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none")
+
+
+class Table(NamedTuple):
+    """What a file holds: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
+
+    features: FloatArray
+    labels: NDArray[Any]
+    names: tuple[str, ...]
+    agent: IntArray | None
+    split: TextArray | None
+
+
+def read_csv(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
+    """Read a comma-separated file with one header line.
+
+    Every column that is not label, agent or split is a feature.
+
+    Args:
+        path: of the file.
+        label: name of the label column; a file needs one.
+        agent, split: names of the owner and split columns; None means the columns called "agent" and "split" where the
+            file has them.
+
+    Returns:
+        What the file holds, labels as they stand.
+
+    Raises:
+        InputError: with the row (records counted from 1) and column.
+    """
+    where = f"problem.data: {str(path)!r}"
+    header = read_header(regular(path, "problem.data"), where)
+    names, label, agent, split = chosen_columns(path, header, label, agent, split)
+    text = [c for c in (label, agent, split) if c is not None]
+
+    import pandas as pd
+
+    dtypes: dict[str, Any] = dict.fromkeys(names, np.float64) | dict.fromkeys(text, str)
+    try:
+        with warnings.catch_warnings():
+            # pandas at most warns when every row is longer than the header.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path,
+                header=0,
+                names=header,
+                dtype=dtypes,
+                na_filter=False,
+                index_col=False,
+                skipinitialspace=True,
+                encoding="utf-8-sig",
+            )
+    except (ValueError, MemoryError, pd.errors.ParserWarning) as error:
+        _explain(path, header, names, error)
+    if _is_too_long(path, len(header)):
+        _explain(path, header, names)
+    if frame.empty:
+        raise InputError(f"{where} has a header but no records.")
+    features = np.ascontiguousarray(frame[list(names)].to_numpy(dtype=np.float64))
+    words = {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in text}
+    # An empty text cell may be a row that is too short: pandas fills those up.
+    if not np.isfinite(features).all() or any((w == "").any() for w in words.values()):
+        _explain(path, header, names)
+    return Table(
+        features,
+        words[label],
+        names,
+        None if agent is None else as_agents(words[agent], f"{where}, column {agent!r}"),
+        None if split is None else as_split(words[split], f"{where}, column {split!r}"),
+    )
+
+
+def chosen_columns(
+    path: Path, header: Sequence[str], label: str | None, agent: str | None, split: str | None
+) -> tuple[tuple[str, ...], str, str | None, str | None]:
+    """The features of a table, and its label, owner and split columns; reads names alone.
+
+    Args:
+        path: of the file, for messages.
+        header: names of its columns.
+        label, agent, split: as of `read_csv`.
+
+    Raises:
+        InputError: a column is missing, or two of them are one.
+    """
+    if label is None:
+        raise InputError(
+            f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
+        )
+    agent = agent or ("agent" if "agent" in header else None)
+    split = split or ("split" if "split" in header else None)
+    for key, name in (("label", label), ("partition", agent), ("validation", split)):
+        if name is not None and name not in header:
+            hint = " (columns are separated by commas)" if len(header) == 1 else ""
+            raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
+    text = [c for c in (label, agent, split) if c is not None]
+    if len(set(text)) < len(text):
+        raise InputError(
+            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {text}."
+        )
+    names = tuple(c for c in header if c not in text)
+    if not names:
+        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {text}.")
+    return names, label, agent, split
+
+
+def read_header(path: Path, where: str) -> list[str]:
+    """The names of the columns of a CSV file; reads no record. where: begins a refusal. Raises InputError."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a CSV file.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    if names is None:
+        raise InputError(f"{where} is empty, but a header line and records are wanted.")
+    names = [name.strip() for name in names]
+    if len(set(names)) < len(names) or "" in names:
+        twice = next(name for name in names if name == "" or names.count(name) > 1)
+        raise InputError(
+            f"{where} has the column name {twice!r} more than once or empty; give every column its own name."
+        )
+    return names
+
+
+def _is_too_long(path: Path, columns: int) -> bool:
+    """Whether the first record has more cells than there are columns."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = (row for row in csv.reader(file, skipinitialspace=True) if any(row))
+        try:
+            next(rows)
+            return len(next(rows, [])) > columns
+        except (UnicodeDecodeError, csv.Error):
+            return False
+
+
+def _explain(path: Path, header: list[str], names: tuple[str, ...], cause: Exception | None = None) -> NoReturn:
+    """Name all columns that cannot be used, by the first places in them: what a cell holds is private."""
+    where = f"problem.data: {str(path)!r}"
+    found: dict[tuple[str, str], int] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = (row for row in csv.reader(file, skipinitialspace=True) if row)
+            next(row for row in rows if any(row))
+            for number, row in enumerate(rows, start=1):
+                if len(row) != len(header):
+                    raise InputError(
+                        f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; "
+                        "every row needs one cell per column."
+                    )
+                for column, cell in zip(header, row, strict=True):
+                    if not cell.strip() or (column in names and not _is_finite(cell)):
+                        kind = "gaps" if cell.strip().lower() in _GAPS else "no numbers"
+                        found.setdefault((kind, column), number)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    if len(found) > 1:
+        raise InputError(_unusable(where, found))
+    for (_, column), number in found.items():
+        wanted = "a finite number" if column in names else "a value"
+        raise InputError(
+            f"{where}, row {number}, column {column!r} does not hold {wanted}; mend the cell, or leave the column or "
+            "record out."
+        )
+    raise InputError(
+        f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
+    ) from cause
+
+
+def _unusable(where: str, found: Mapping[tuple[str, str], int]) -> str:
+    """found: (kind, column) → its first row."""
+    parts = []
+    for kind in ("no numbers", "gaps"):
+        columns = [f"{column!r} (first in row {row})" for (k, column), row in found.items() if k == kind]
+        parts += [f"{kind} in {', '.join(columns)}"] if columns else []
+    return (
+        f"{where} has {' and '.join(parts)}. Make 0 and 1 columns of words by a list that you declare, fill gaps "
+        "with a public constant, or leave the columns out."
+    )
+
+
+def _is_finite(cell: str) -> bool:
+    # pandas reads a column of true/false as numbers, but no digits with underscores.
+    if cell.strip().lower() in ("true", "false"):
+        return True
+    try:
+        return "_" not in cell and math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> Table:
+    """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
+
+    X are records as they are, or features that a public model computed of them. agent, split: names of those arrays;
+    None means "agent" and "split" where the archive has them.
+    """
+    where = f"problem.data: {str(path)!r}"
+    named = [name for name in ("X", "y", agent, split) if name is not None]
+    if len(set(named)) < len(named):
+        raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
+    usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
+    arrays = opened(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
+    agent = agent or ("agent" if "agent" in arrays else None)
+    split = split or ("split" if "split" in arrays else None)
+    features = matrix(arrays["X"], where)
+    n, d = features.shape
+    columns = {c: _column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
+    return Table(
+        features,
+        columns["y"],
+        tuple(f"x{k}" for k in range(d)),
+        None if agent is None else as_agents(columns[agent], f"{where}, array {agent!r}"),
+        None if split is None else as_split(columns[split], f"{where}, array {split!r}"),
+    )
+
+
+def opened(
+    path: Path, where: str, wanted: Sequence[str], optional: Sequence[str], example: str
+) -> dict[str, NDArray[Any]]:
+    """Read the wanted arrays of an NPZ archive, and those of the optional ones that it has; nothing is unpickled.
+
+    Args:
+        path: of the archive.
+        where: what messages call it.
+        wanted: names of arrays that have to be there.
+        optional: names of arrays that may be there.
+        example: how np.savez is called with the wanted arrays.
+
+    Returns:
+        Name → array.
+
+    Raises:
+        InputError: a wanted array is missing, or the file is no archive of plain arrays.
+    """
+    try:
+        found = names_in(path, where)
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise InputError(
+                f"{where} has no array {missing[0]!r}, {nearest(missing[0], found)}; save it with "
+                f"np.savez(path, {example})."
+            )
+        return read_arrays(path, where, [*wanted, *(n for n in optional if n in found)])
+    except NoArchiveError:
+        raise InputError(f"{where} holds a single array; save it with np.savez(path, {example}).") from None
+    except OSError as error:
+        reason = error.strerror or "it is not an NPZ archive"
+        raise InputError(f"{where} cannot be read: {reason}; give the path of an NPZ archive.") from error
+    except InputError:
+        raise
+    except DAMAGED as error:
+        raise InputError(
+            f"{where} cannot be read without unpickling or is damaged; save plain arrays of numbers or text with "
+            f"np.savez(path, {example})."
+        ) from error
+
+
+def matrix(values: NDArray[Any], where: str) -> FloatArray:
+    """The array 'X' as float64. Raises InputError."""
+    if values.ndim != 2 or values.dtype.kind not in "biuf":
+        raise InputError(
+            f"{where}, array 'X' has the shape {values.shape} and the type {values.dtype}, but (records, features) of "
+            "real numbers is wanted."
+        )
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
+    if values.shape != (records,) or values.dtype.kind not in "biufSU":
+        raise InputError(
+            f"{where} has the shape {values.shape} and the type {values.dtype}, but ({records},) numbers or text is "
+            "wanted."
+        )
+    return values.astype(np.str_) if values.dtype.kind == "S" else values
+
+
+_BYTES_OF_NUMBER = 8
+
+
+def read_parquet(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
+    """Read a Parquet file whose columns are numbers, but for label, agent and split, which may be words.
+
+    Args:
+        path: of the file.
+        label: name of the label column; a file needs one.
+        agent, split: as of `read_csv`.
+
+    Returns:
+        What the file holds, labels as they stand.
+
+    Raises:
+        InputError: a column that is no column of numbers or words without gaps, or a file that is too large or damaged.
+    """
+    where = f"problem.data: {str(path)!r}"
+    # Slow to import, and few records come so.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with regular(path, "problem.data").open("rb") as file:
+            kept = pq.ParquetFile(file)
+            header, rows = list(kept.schema_arrow.names), int(kept.metadata.num_rows)
+            if len(set(header)) < len(header):
+                raise InputError(f"{where} has two columns of one name; give every column its own.")
+            names, label, agent, split = chosen_columns(path, header, label, agent, split)
+            # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
+            refuse_above(_BYTES_OF_NUMBER * rows * len(names), f"{where} unpacks to")
+            refuse_above(_unpacked(kept), f"{where} unpacks to")
+            text = [column for column in (label, agent, split) if column is not None]
+            frame = kept.read(columns=[*names, *text], use_threads=False)
+    except InputError:
+        raise
+    except OSError as error:
+        reason = error.strerror or "it is damaged, or no Parquet file"
+        raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
+    except (pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
+        raise InputError(f"{where} is damaged, or no Parquet file; write it anew.") from error
+    if not rows:
+        raise InputError(f"{where} has columns but no records.")
+    features = np.empty((rows, len(names)))
+    for k, name in enumerate(names):
+        features[:, k] = _parquet_numbers(frame, name, where)
+    words = {name: _parquet_words(frame, name, where) for name in text}
+    return Table(
+        features,
+        words[label],
+        names,
+        None if agent is None else as_agents(words[agent], f"{where}, column {agent!r}"),
+        None if split is None else as_split(words[split].astype(np.str_), f"{where}, column {split!r}"),
+    )
+
+
+def _unpacked(kept: Any) -> int:
+    """Bytes of all pages once they are unpacked, as the file states them."""
+    return sum(int(kept.metadata.row_group(k).total_byte_size) for k in range(kept.metadata.num_row_groups))
+
+
+def _parquet_numbers(frame: Any, name: str, where: str) -> NDArray[np.float64]:
+    import pyarrow.types as kinds
+
+    column = frame.column(name)
+    if not (kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type)):
+        raise InputError(
+            f"{where}, column {name!r} holds {column.type}, but a feature is a number in every record; leave it out or "
+            "write numbers."
+        )
+    _require_full(column, name, where)
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def _parquet_words(frame: Any, name: str, where: str) -> NDArray[Any]:
+    """Words or numbers of a column, as the readers of labels take them."""
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    column = frame.column(name)
+    _require_full(column, name, where)
+    if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type):
+        return np.asarray(column.to_numpy())
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (kinds.is_string(column.type) or kinds.is_large_string(column.type)):
+        raise InputError(f"{where}, column {name!r} holds {column.type}, but numbers or words are wanted; write those.")
+    longest = pc.max(pc.utf8_length(column)).as_py()
+    refuse_above(4 * longest * len(column), f"{where}, column {name!r} takes")
+    return np.char.strip(np.array(column.to_pylist(), dtype=np.str_))
+
+
+def _require_full(column: Sequence[Any], name: str, where: str) -> None:
+    """Refuse gaps. Which records have them is told by their places."""
+    if gaps := getattr(column, "null_count", 0):
+        row = int(np.argmax(np.asarray(column.is_null())))  # type: ignore[attr-defined]
+        more = f", and {gaps - 1} more" if gaps > 1 else ""
+        raise InputError(
+            f"{where}, row {row + 1}{more}: column {name!r} is empty; fill or remove the record before loading it."
+        )
+
+
+SUFFIXES = (".libsvm", ".svm", ".svmlight")
+# Numbers of a table that is filled up with zeros: 1 GiB.
+_MOST_NUMBERS = 2**27
+
+
+def is_libsvm(path: Path) -> bool:
+    """Whether a file is in this format, by its name.
+
+    Example:
+        >>> is_libsvm(Path("mine.libsvm")), is_libsvm(Path("mine.csv"))
+        (True, False)
+    """
+    return path.suffix.lower() in SUFFIXES
+
+
+def read_libsvm(path: Path, features: int | None, classes: Sequence[Label] | None, certified: bool) -> Dataset:
+    """Read a file of one's own in LibSVM's sparse text format: lines `label index:value …`, with indices from 1.
+
+    Args:
+        path: of the file.
+        features: how many there are, at least the largest index.
+        classes: as of `load`.
+        certified: whether classes or features that nobody declared are refused instead of discovered.
+
+    Returns:
+        The records, their features named 1, 2, ….
+
+    Raises:
+        InputError: a file that is not sound, or what is not declared.
+    """
+    if features is None and certified:
+        raise InputError(
+            f"problem.features: {str(path)!r} does not say how many features there are, and a certified run must not "
+            "count them in the records; declare them, as in features = 123."
+        )
+    rows, raw = parse_libsvm(path, features)
+    labels, known = encode_labels(raw, classes, certified=certified, source=str(path))
+    return Dataset(rows, labels, known, libsvm_names(rows.shape[1]), str(path))
+
+
+def libsvm_names(features: int) -> tuple[str, ...]:
+    return tuple(str(k) for k in range(1, features + 1))
+
+
+def parse_libsvm(path: Path, features: int | None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Features (n, d) and labels (n,) as numbers."""
+    # Slow to import.
+    from sklearn.datasets import load_svmlight_file
+
+    where = f"problem.data: {str(path)!r}"
+    try:
+        content = regular(path, "problem.data").read_bytes()
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a LibSVM file.") from error
+    try:
+        rows, labels = load_svmlight_file(io.BytesIO(content), n_features=features, zero_based=False)
+    except (ValueError, OverflowError) as error:
+        # What scikit-learn says may quote a record.
+        most = "" if features is None else f", no index above {features}"
+        raise InputError(
+            f"{where} is no LibSVM file of lines 'label index:value …' with indices from 1{most}; mend it."
+        ) from error
+    if not rows.shape[0]:
+        raise InputError(f"{where} holds no records.")
+    if rows.shape[0] * rows.shape[1] > _MOST_NUMBERS:
+        raise InputError(
+            f"{where} has {rows.shape[0]} records of {rows.shape[1]} features, too many for a full table; give fewer."
+        )
+    return np.ascontiguousarray(rows.toarray(), dtype=np.float64), np.asarray(labels, dtype=np.float64)
+
+
+OPENML = "openml:"
+_OPENML_NUMBER = re.compile(r"openml:([1-9][0-9]{0,8})")
+
+
+def load_openml(data: str, label: str | None, classes: Sequence[Label] | None, certified: bool) -> Dataset:
+    """Load a data set of OpenML, from the cache or the network, by scikit-learn, which verifies what it fetches.
+
+    Args:
+        data: "openml:NUMBER"; a number is one version of one data set.
+        label: its label column; None for the one that OpenML names.
+        classes: as of `load`.
+        certified: whether classes that nobody declared are refused instead of discovered.
+
+    Returns:
+        The records; columns of words are refused.
+
+    Raises:
+        InputError: no such data set, no network, or columns that are not numbers.
+    """
+    number = _OPENML_NUMBER.fullmatch(data)
+    if number is None:
+        raise InputError(
+            f'problem.data: got {quoted(data)}, but the number of a data set is wanted, as in "openml:61".'
+        )
+    # Slow to import.
+    from sklearn.datasets import fetch_openml
+
+    try:
+        found = fetch_openml(
+            data_id=int(number[1]), as_frame=True, data_home=str(cache_folder()), n_retries=1, delay=0.1
+        )
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(getattr(error, "reason", None) or error).split())[:200]
+        raise InputError(
+            f"problem.data: {data} is not in {cache_folder() / 'openml'}, and could not be fetched ({reason}). Run "
+            "once where there is a network, or save the records as CSV and give its path; nothing stands in for them."
+        ) from error
+    return _of_frame(found.frame, label or _only(found.target_names, data), data, classes, certified)
+
+
+def _only(names: Sequence[str], data: str) -> str:
+    if len(names) != 1:
+        raise InputError(f"problem.label: {data} names {len(names)} label columns; name one.")
+    return str(names[0])
+
+
+def _of_frame(frame: Any, label: str, data: str, classes: Sequence[Label] | None, certified: bool) -> Dataset:
+    columns = [str(column) for column in frame.columns]
+    if label not in columns:
+        raise InputError(f"problem.label: {data} has no column {quoted(label)}; {nearest(label, columns)}.")
+    names = tuple(column for column in columns if column != label)
+    for name in names:
+        if frame[name].dtype.kind not in "biuf":
+            raise InputError(
+                f"problem.data: column {quoted(name)} of {data} holds words, and features are numbers. Save the "
+                "records as CSV with numbers for words, and give its path."
+            )
+    labels, known = encode_labels(np.asarray(frame[label]), classes, certified=certified, source=data)
+    return Dataset(np.ascontiguousarray(frame[list(names)].to_numpy(np.float64)), labels, known, names, data)
+
+
+HUGGINGFACE = "huggingface:"
+_HUB_NAME = re.compile(r"huggingface:([\w.-]+/[\w.-]+)(?:/([\w.-]+))?@([0-9a-f]{40})")
+
+
+def load_huggingface(
+    data: str,
+    label: str | None,
+    classes: Sequence[Label] | None,
+    agent: str | None,
+    certified: bool,
+) -> Dataset:
+    """Load a data set of the Hugging Face hub at one commit, from the cache or the network.
+
+    Only tables and pictures are read: `datasets` runs no code that comes with a data set.
+
+    Args:
+        data: "huggingface:OWNER/NAME@COMMIT", or "huggingface:OWNER/NAME/CONFIGURATION@COMMIT"; a commit of 40
+            hexadecimal digits is one version of the records.
+        label: its label column; None for "label".
+        classes: as of `load`; None for those that the data set publishes for its label column.
+        agent: the column with the owner of each record, numbers or words; words are numbered in their order. None for
+            no owners.
+        certified: whether classes that nobody declared are refused instead of discovered.
+
+    Returns:
+        The records of its splits "train", "validation" and "test". A column of lists of one length is as many features;
+        a column of pictures of one size is their pixels, from 0 to 1.
+
+    Raises:
+        InputError: `datasets` is not installed, no such data set, no network, or columns that are not numbers.
+    """
+    name = _HUB_NAME.fullmatch(data)
+    if name is None:
+        raise InputError(
+            f"problem.data: got {quoted(data)}, but one version of a data set is wanted, as in "
+            '"huggingface:owner/name@" and the 40 hexadecimal digits of a commit (on its page: Files, History).'
+        )
+    try:
+        found = _from_hub(name[1], name[2], name[3])
+    except ImportError:
+        raise InputError(
+            f'problem.data: {data} needs the package datasets. Run: pip install "decentral_dp[huggingface]".'
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"problem.data: {data} is not in {cache_folder() / 'huggingface'}, and could not be fetched "
+            f"({' '.join(str(error).split())[:200]}). Run once where there is a network, or save the records as CSV "
+            "and give its path; nothing stands in for them."
+        ) from error
+    parts = {split: found[split] for split in SPLITS if split in found}
+    if not parts:
+        raise InputError(
+            f"problem.data: {data} has the splits {', '.join(map(str, found))}, but one of {', '.join(SPLITS)} is "
+            "wanted. Save the records as CSV and give its path."
+        )
+    return _of_splits(parts, data, label or "label", classes, agent, certified)
+
+
+def _from_hub(name: str, configuration: str | None, commit: str) -> Mapping[str, Any]:
+    # Slow to import.
+    import datasets
+
+    found: Mapping[str, Any] = datasets.load_dataset(
+        name, configuration, revision=commit, cache_dir=str(cache_folder() / "huggingface")
+    )
+    return found
+
+
+def _of_splits(
+    parts: Mapping[str, Any],
+    data: str,
+    label: str,
+    classes: Sequence[Label] | None,
+    agent: str | None,
+    certified: bool,
+) -> Dataset:
+    kinds = next(iter(parts.values())).features
+    columns = [str(column) for column in kinds]
+    for key, column in (("label", label), ("partition", agent)):
+        if column is not None and column not in columns:
+            raise InputError(f"problem.{key}: {data} has no column {quoted(column)}; {nearest(column, columns)}.")
+    names: list[str] = []
+    blocks: list[FloatArray] = []
+    picture: tuple[int, int, int] | None = None
+    for column in columns:
+        if column in (label, agent):
+            continue
+        block, shape = _of_column(
+            _column_of_splits(parts, column, data), type(kinds[column]).__name__ == "Image", column, data
+        )
+        picture = shape or picture
+        blocks.append(block)
+        names += [column] if block.shape[1] == 1 else [f"{column}_{k}" for k in range(block.shape[1])]
+    if not blocks:
+        raise InputError(f"problem.data: {data} has no column besides {label!r} and owners, and features are wanted.")
+    if classes is None and hasattr(kinds[label], "names"):
+        # Published with the data set, and read off no record.
+        classes = tuple(range(len(kinds[label].names)))
+    labels, known = encode_labels(_column_of_splits(parts, label, data), classes, certified=certified, source=data)
+    only = len(blocks) == 1 and picture is not None
+    sizes = {split: part.num_rows for split, part in parts.items()}
+    own = "validation" not in parts and "train" in parts
+    return Dataset(
+        np.ascontiguousarray(np.concatenate(blocks, axis=1)),
+        labels,
+        known,
+        tuple(names),
+        data,
+        agent=None if agent is None else _numbered(_column_of_splits(parts, agent, data)),
+        split=None if own else np.repeat(list(sizes), list(sizes.values())),
+        image=picture if only else None,
+        bounds=(0.0, 1.0) if only else None,
+        own_test=sizes.get("test", 0) if own else 0,
+    )
+
+
+def _column_of_splits(parts: Mapping[str, Any], column: str, data: str) -> NDArray[Any]:
+    """One column, the splits one after the other."""
+    try:
+        return np.concatenate([np.asarray(part.with_format("numpy")[column][:]) for part in parts.values()])
+    except ValueError:
+        raise InputError(
+            f"problem.data: column {quoted(column)} of {data} holds lists or pictures of several sizes, and features "
+            "are numbers, equally many in each record. Save the records as CSV and give its path."
+        ) from None
+
+
+def _of_column(
+    raw: NDArray[Any], is_picture: bool, column: str, data: str
+) -> tuple[FloatArray, tuple[int, int, int] | None]:
+    """(n, d) features of one column, and the shape of its pictures."""
+    if raw.dtype.kind not in "biuf":
+        raise InputError(
+            f"problem.data: column {quoted(column)} of {data} holds words, or lists or pictures of several sizes, and "
+            "features are numbers, equally many in each record. Save the records as CSV and give its path."
+        )
+    if not is_picture:
+        return raw.reshape(len(raw), -1).astype(np.float64), None
+    pixels = raw[..., None] if raw.ndim == 3 else raw
+    height, width, channels = pixels.shape[1:]
+    flat = pixels.transpose(0, 3, 1, 2).reshape(len(raw), -1) / 255.0
+    return flat, (height, width, channels)
+
+
+def _numbered(raw: NDArray[Any]) -> IntArray:
+    """(n,) agents from 0 on: whole numbers as they are, words in their order."""
+    if raw.dtype.kind in "iu":
+        return raw.astype(np.int64)
+    return np.unique(raw.astype(np.str_), return_inverse=True)[1].astype(np.int64)
