@@ -53,6 +53,27 @@ COMMANDS = (
     "schema",
 )
 
+# Of each kind of entry one: what a name is, key by key, stands in docs/reference, which is compared with the code.
+SHOWN = (
+    "dp_dsgd",
+    "ridge_hyperparameter",
+    "group_dro",
+    "erdos_renyi",
+    "karate_club",
+    "lazy_metropolis",
+    "laplace",
+    "by_class",
+    "wine",
+    "mnist",
+    "cartpole",
+    "synthetic_classification",
+    "warm_start",
+    "ring_breast_cancer",
+    "network_view",
+    "mean_lower_bound",
+    "privacy.share",
+)
+
 # Number of columns of the terminal that texts are written for.
 _WIDTH = 100
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -235,15 +256,13 @@ def canary() -> str:
 
 
 def texts() -> dict[str, str]:
-    """File name → what a command prints: the schema, lists, an entry of every listed name, and help."""
-    listed = _printed("list")
-    names = sorted({m.group(1) for m in re.finditer(r"^  (\S+)", _printed("list", width=400), re.MULTILINE)})
+    """File name → what a command prints: the schema, lists, help, and one entry of each kind that `show` prints."""
     return {
         "help.txt": _printed("--help"),
         "schema.json": _printed("schema"),
-        "list.txt": listed,
+        "list.txt": _printed("list"),
+        "show.txt": "\n".join(f"$ decentral-dp show {name}\n\n{_printed('show', name)}" for name in SHOWN),
         **{f"help_{command}.txt": _printed(command, "--help") for command in COMMANDS},
-        **{f"show_{name}.txt": _printed("show", name) for name in names},
     }
 
 
