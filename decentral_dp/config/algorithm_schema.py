@@ -19,7 +19,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import Bounds, Option
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.table_types import (
+from decentral_dp.files.tables import (
     LARGEST_COUNT,
     Channel,
     Count,

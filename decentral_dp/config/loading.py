@@ -20,9 +20,9 @@ from pydantic import BaseModel, ValidationError
 
 from decentral_dp.config.missing_keys import missing_keys, missing_sentence
 from decentral_dp.config.schema import Scenario
-from decentral_dp.config.table_types import Table
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import is_file, is_there, regular, stems_beside
+from decentral_dp.files.tables import Table
 
 # What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}

@@ -31,12 +31,12 @@ from pydantic import ConfigDict, ValidationError, create_model
 from decentral_dp.config.loading import explain
 from decentral_dp.config.problem_schema import SHARED_KEYS, Column, Partition, ProblemTable
 from decentral_dp.config.schema import COMPONENTS, Scenario, TopologyTable
-from decentral_dp.config.table_types import Table
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
+from decentral_dp.files.tables import Table
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx

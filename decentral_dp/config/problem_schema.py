@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from decentral_dp.config.table_types import (
+from decentral_dp.files.tables import (
     Count,
     Finite,
     NonNegative,

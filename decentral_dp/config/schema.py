@@ -29,7 +29,9 @@ from decentral_dp.config.algorithm_schema import (
     which_table,
 )
 from decentral_dp.config.problem_schema import ProblemTable
-from decentral_dp.config.table_types import (
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import is_there
+from decentral_dp.files.tables import (
     Channel,
     Count,
     Decay,
@@ -42,8 +44,6 @@ from decentral_dp.config.table_types import (
     Target,
     optional,
 )
-from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import is_there
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import in_file, installed
 

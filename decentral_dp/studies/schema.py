@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
-from decentral_dp.config.table_types import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.reporting.plots.style import Format
 
 Where = dict[str, Any]
