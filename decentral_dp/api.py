@@ -134,9 +134,8 @@ class Job:
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
         from decentral_dp.adversaries.check.check import PAIRS, check
-        from decentral_dp.config.outside import objects_of
 
-        if objects := objects_of(self._planned.scenario):
+        if objects := self._planned.components.objects:
             raise InputError(
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."

@@ -25,9 +25,9 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.cli.papers import papers
 from decentral_dp.cli.reference import kind_words, measure_lines, option_lines
-from decentral_dp.config.algorithm_components import outside_entry
 from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.algorithm_tables import algorithm_tables
+from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.schema import Scenario
 from decentral_dp.config.shown import shown

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.algorithm_schema import AlgorithmTable
+from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import toml_key, toml_value
-from decentral_dp.config.problem_components import is_minimax
 from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.scenario_components import topology_of
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
@@ -215,7 +215,7 @@ def require_buildable(scenario: Scenario) -> None:
     Raises:
         InputError: an algorithm that is not for the problem, a graph that cannot be, or losses whose file is missing.
     """
-    is_minimax(scenario)
+    c = resolve(scenario)
     losses = scenario.problem.losses
     if losses is not None and not scenario.resolve(losses).is_file():
         raise InputError(
@@ -223,7 +223,7 @@ def require_buildable(scenario: Scenario) -> None:
             "beside the scenario. Put it there first; docs/add_a_problem.md has one."
         )
     if (scenario.topology.agents or 0) <= _MOST_DRAWN:
-        topology_of(scenario)
+        topology_of(c)
 
 
 def _is_number(name: str) -> bool:

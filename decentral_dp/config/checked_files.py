@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
-from decentral_dp.config.schema import Scenario
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of_file
 
+# (table, …, key) of a scenario → the file that it names.
+Files: TypeAlias = Mapping[tuple[str, ...], Path]
 # Letters of a label.
 _LONGEST = 300
 # Of the file: labels of form 1 named neither rounds nor components.
@@ -40,16 +42,16 @@ def label_of(path: Path) -> str | None:
     return label if sound and digest == digest_of_file(path) else None
 
 
-def labels(s: Scenario) -> dict[str, str]:
+def labels(files: Files) -> dict[str, str]:
     """File → label, of the Python files that a scenario names and that passed a check."""
-    found = {path.name: label_of(path) for path in code_files(s)}
+    found = {path.name: label_of(path) for path in code_files(files)}
     return {name: label for name, label in found.items() if label is not None}
 
 
-def code_files(s: Scenario) -> Mapping[Path, tuple[str, ...]]:
+def code_files(files: Files) -> Mapping[Path, tuple[str, ...]]:
     """Python file → the components that a scenario takes from it, both in the order of the alphabet."""
     found: dict[Path, set[str]] = {}
-    for place, path in s.files().items():
+    for place, path in files.items():
         if path.suffix.lower() == ".py":
             found.setdefault(path, set()).add(_component(place))
     return {path: tuple(sorted(found[path])) for path in sorted(found)}

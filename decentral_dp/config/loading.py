@@ -13,7 +13,7 @@ import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -23,6 +23,8 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import is_file, is_there, regular, stems_beside
 from decentral_dp.files.tables import Table
+
+Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
 # What is shipped as TOML files → the folder they are in: of the installed package, or of a checkout.
 _FOLDERS = {"scenario": "scenarios", "study": "scenarios/studies"}
@@ -68,7 +70,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
 
 
 def load(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
+    scenario: Source,
     overrides: Sequence[str] = (),
     folder: Path | None = None,
     unset: Sequence[str] = (),
@@ -116,7 +118,7 @@ def _what(content: Mapping[str, Any], table: str) -> Any:
     return found.get("kind") if table == "algorithm" and isinstance(found, Mapping) else found
 
 
-def _read(scenario: str | Path | Mapping[str, Any] | Scenario, folder: Path | None) -> tuple[Path, dict[str, Any]]:
+def _read(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
     """The folder that relative paths start from, and the keys of a scenario as they stand."""
     if isinstance(scenario, Scenario):
         return scenario.folder, scenario.model_dump(exclude_unset=True)
@@ -139,7 +141,7 @@ def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def load_with_records(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
+    scenario: Source,
     overrides: Sequence[str],
     records: Any,
     topology: Any,

@@ -18,160 +18,101 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, TypeAlias, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
 from decentral_dp.config.problem_schema import SHARED_KEYS, Column, Partition, ProblemTable
-from decentral_dp.config.schema import COMPONENTS, Scenario, TopologyTable
+from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest, require_two_classes
 from decentral_dp.data.partition import NamedPartition
-from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
 from decentral_dp.files.tables import Table
-from decentral_dp.privacy.fingerprint import digest_of
-from decentral_dp.privacy.secret import Secret
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx
 from decentral_dp.topology.graph import unknown_key
-from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, own_name, reason, untyped_options
+from decentral_dp.user_code import USER_ERRORS, blamed, call, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]
 
-# Component → the scenario's key that names one, and the groups of entry points that it may be in.
+Origin: TypeAlias = Literal["package", "file", "installed", "object"]
+
+# Component → the scenario's key that names one.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "problem": ("problem", "kind"),
     "topology": ("topology", "kind"),
     "data": ("problem", "data"),
     "partition": ("problem", "partition"),
 }
-_LONGEST_NAME = 60
-GROUPS_OF: Mapping[str, tuple[str, ...]] = {"problem": ("problem", "objective")}
 
 
 @dataclass(frozen=True)
-class GivenComponents:
-    """Components that are handed over as Python objects, in place of those that the scenario names; None: its own.
+class Component:
+    """A problem, topology, data set or partition, by whichever way a scenario came to it.
 
     Args:
-        problem: a bilevel problem, a minimax problem, or the formulas of one (an instance with its options set).
-        topology: a `networkx.Graph`, a `Topology`, or pairs of agents.
-        data: (features, labels), a table of columns, or a `Dataset`.
-        partition: a function, as in a file.
+        what: "problem", "topology", "data" or "partition".
+        name: what messages and pages call it: as the scenario writes it, without folders; of an object its own name, or
+            that of its type.
+        origin: "package" for what is registered here, for a graph's file and a file of records.
+        value: from outside, the class, the function or the object; else None.
+        file: the Python file that has it, and under which name.
+        attribute: that name.
     """
 
-    problem: Any = None
-    topology: Any = None
-    data: Any = None
-    partition: Any = None
+    what: str
+    name: str
+    origin: Origin = "package"
+    value: Any = field(default=None, repr=False)
+    file: Path | None = None
+    attribute: str = ""
 
+    @property
+    def is_outside(self) -> bool:
+        return self.origin != "package"
 
-def with_given(s: Scenario, given: GivenComponents) -> Scenario:
-    """The scenario with these objects in place of what it names. What is found in files is looked up once for it."""
-    chosen = s.model_copy()
-    components = {what: value for what in KEYS if (value := getattr(given, what)) is not None}
-    chosen._components, chosen._given = Secret(COMPONENTS, components), frozenset(components)
-    if "topology" in components and chosen.run_graph is not None:
-        # It is here again, and so is what the scenario said of it before its folder had a file.
-        table = TopologyTable.model_validate_json(chosen.run_graph.table)
-        again = chosen.model_copy(update={"topology": table, "run_graph": None})
-        again._components, again._given = chosen._components, chosen._given
-        return again
-    return chosen
+    @property
+    def is_object(self) -> bool:
+        """Whether it was handed over in Python."""
+        return self.origin == "object"
 
+    @property
+    def key(self) -> str:
+        """The key of a scenario that names one."""
+        return ".".join(KEYS[self.what])
 
-def require_objects(s: Scenario, handed: Collection[str]) -> Scenario:
-    """The scenario of a run folder, less the note of what its components were, once they are here again.
+    @property
+    def titled(self) -> str:
+        """Its name, with the line that defines it where one is known."""
+        return f"{self.name}{source_of(self.value)}"
 
-    Args:
-        s: the scenario.
-        handed: components that are given as Python objects.
-
-    Raises:
-        InputError: one of them is missing, and what the scenario says in its place is another.
-    """
-    missing = next((what for what in s.objects if what not in handed), None)
-    if missing is None:
-        return s.model_copy(update={"objects": {}}) if s.objects else s
-    raise InputError(
-        f"objects.{missing}: this scenario is that of a run whose {missing} was a Python object "
-        f"({printable(s.objects[missing])}), which no file holds. Give it again in Python, "
-        f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
-    )
-
-
-def objects_of(s: Scenario) -> dict[str, str]:
-    """Component → what it was, of those that were given as Python objects and are in no file."""
-    found = {what: name_of(s, what) for what in sorted(s._given)}
-    return found | dict(s._objects)
-
-
-def component(s: Scenario, what: str) -> Any | None:
-    """What a scenario is given, or names in a file or by entry point; None where it names something registered.
-
-    Raises:
-        InputError: for a file or an entry point that does not give it.
-    """
-    if not s._components and not is_given(s, what):
-        # A copy from elsewhere finds in files what was found in files.
-        return _found(s, what)
-    components = s._components()
-    if what not in components:
-        components[what] = _found(s, what)
-    return components[what]
-
-
-def is_given(s: Scenario, what: str) -> bool:
-    """Whether it was handed over as a Python object."""
-    return what in s._given
-
-
-def _found(s: Scenario, what: str) -> Any | None:
-    place = KEYS[what]
-    written = getattr(getattr(s, place[0]), place[1])
-    if not isinstance(written, str) or written in _registered(what):
-        return None
-    key, inside, path = ".".join(place), in_file(written), s.files().get(place)
-    if inside is not None and path is not None:
-        written = f"{path}:{inside.name}"
-    for group in GROUPS_OF.get(what, (what,)):
-        if what == "data" and inside is None and not written.lower().endswith(".py") and Path(written).suffix:
-            return None  # A file of records.
-        found = find_outside(group, written, s.folder, key)
-        if found is not None:
-            return found
-    return None
-
-
-def _registered(what: str) -> Sequence[str]:
-    from decentral_dp.data import DATASETS
-    from decentral_dp.problems import PROBLEMS
-    from decentral_dp.problems.minimax import MINIMAX
-    from decentral_dp.topology import GENERATORS
-
-    return {"problem": [*PROBLEMS, *MINIMAX], "topology": [*GENERATORS], "data": [*DATASETS], "partition": ["iid"]}[
-        what
-    ]
-
-
-def name_of(s: Scenario, what: str) -> str:
-    """What messages call it: as the scenario writes it, without folders; of an object its name, or that of its type."""
-    if is_given(s, what):
-        given = s._components()[what]
-        # A graph of networkx may have a name of its own; a column of a table has one, too, which says nothing.
-        own = getattr(given, "name", None) if what == "topology" else None
-        if isinstance(own, str) and own.strip():
-            return printable(own.strip())[:_LONGEST_NAME]
-        return str(getattr(given, "__name__", type(given).__name__))
-    place = KEYS[what]
-    return own_name(str(getattr(getattr(s, place[0]), place[1])))
+    @contextmanager
+    def naming_line(self) -> Iterator[None]:
+        """Add to a refusal of what it gives the line that defines it, where the refusal names no line."""
+        try:
+            yield
+        except InputError as error:
+            text = str(error)
+            # Of an object that was handed over, the line would be that of its class, somewhere in a library.
+            place = source_of(self.value) if callable(self.value) or not self.is_object else ""
+            if not place and self.file is not None:
+                # What is no function of its own: a list, for example.
+                line = line_at_top(self.file, self.attribute)
+                place = f" (line {line} of {self.file})" if line is not None else ""
+            called = next((shown for shown in (repr(self.name), self.name) if shown in text), None)
+            if not place or place in text or _A_LINE.search(text):
+                raise
+            if called is not None:
+                raise InputError(text.replace(called, f"{called}{place}", 1)) from error
+            raise InputError(f"{text.rstrip('.')}; {self.name}{place} gives it.") from error
 
 
 # Problems.
@@ -189,19 +130,18 @@ def problem_type(found: Any, name: str) -> ProblemType:
     )
 
 
-def instance(s: Scenario, found: Any, table_keys: Mapping[str, Any]) -> Any:
+def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
     """The object of a class, its options set by the scenario; an object that was handed over as it is.
 
     table_keys: what the [problem] table says beyond what every problem shares. Raises InputError.
     """
-    if not isinstance(found, type):
-        if is_given(s, "problem") or not table_keys:
-            return found
-        raise _takes_none(next(iter(table_keys)), name_of(s, "problem"))
-    name, place = name_of(s, "problem"), source_of(found)
-    options = option_fields(found, name)
-    chosen = checked_options(options, table_keys, "problem", f"{name}{place}")
-    return call(found, chosen, lambda e: f"problem.kind: {name} refuses these options: {blamed(e)}. Set others.")
+    made, name = problem.value, problem.name
+    if not isinstance(made, type):
+        if problem.is_object or not table_keys:
+            return made
+        raise InputError(f"problem.{next(iter(table_keys))}: {name} takes none. Leave it out.")
+    chosen = checked_options(option_fields(made, name), table_keys, "problem", problem.titled)
+    return call(made, chosen, lambda e: f"problem.kind: {name} refuses these options: {blamed(e)}. Set others.")
 
 
 def option_fields(found: type, name: str) -> dict[str, tuple[Any, Any]]:
@@ -283,59 +223,9 @@ class _Options(Table):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
-def _takes_none(key: str, name: str) -> InputError:
-    return InputError(f"problem.{key}: {name} takes none. Leave it out.")
-
-
 def table_options(table: ProblemTable) -> dict[str, Any]:
     """What the [problem] table says beyond what every problem shares."""
     return dict(table.model_extra or {})
-
-
-# What is said of them, and what keys the noise.
-
-
-def authors_word(s: Scenario) -> list[str]:
-    """What the ledger takes on the author's word, in sentences that follow these words."""
-    said = {
-        "problem": "is clipped record by record, and each row that it computes is of its own record alone; made-up "
-        "records were tried, no more",
-        "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
-        "features, no list of classes",
-        "partition": "deals by nothing but its arguments, and alike whenever it is asked",
-        "topology": "was chosen without reading a record",
-    }
-    return [f"{quoted(name_of(s, what))} {text}." for what, text in said.items() if component(s, what) is not None] + [
-        f"{quoted(file)} {text}; made-up records were tried, no more." for file, text in _files_of_code(s).items()
-    ]
-
-
-def _files_of_code(s: Scenario) -> dict[str, str]:
-    """File → what is taken on its author's word, of files of Python code that are no components."""
-    table, model = s.problem, s.problem.model
-    out = {} if table.losses is None else {Path(table.losses).name: "gives losses of one record alone"}
-    if str(table.loss).lower().endswith(".py"):
-        out[Path(str(table.loss)).name] = "gives the loss of one record alone"
-    if model is not None and model.file is not None:
-        out[Path(str(model.file)).name] = "makes a module whose outputs and gradients are of one record alone"
-    return out
-
-
-def reads_user_code(s: Scenario) -> bool:
-    """Whether Python code of the user's own, found by whatever way, computes on records or deals them."""
-    return bool(_files_of_code(s)) or any(component(s, what) is not None for what in ("problem", "data", "partition"))
-
-
-def fingerprints(s: Scenario) -> dict[str, str]:
-    """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
-    out = {}
-    for what, place in KEYS.items():
-        if not is_given(s, what) and place in s.files():
-            continue  # Its file is hashed.
-        found = component(s, what)
-        if found is not None:
-            out[what] = digest_of(found)
-    return out
 
 
 # What a mapping of a data set may hold.
@@ -347,21 +237,18 @@ _LISTS = ("classes", "feature_names", "image")
 # Topologies.
 
 
-def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
+def build_topology(graph: Component, table: TopologyTable, seed: int) -> Topology:
     """The topology of a function, or of a graph that was handed over. Raises InputError."""
-    table, name = s.topology, name_of(s, "topology")
-    weights = table.weights or "metropolis"
-    if isinstance(found, Topology):
-        return found
-    if not callable(found) or _is_graph(found):
-        if table.model_extra and not is_given(s, "topology"):
-            raise InputError(
-                f"topology.{next(iter(table.model_extra))}: {name} is a graph and takes none. Leave it out."
-            )
-        with _naming_line(s, "topology", found):
-            return _as_topology(found, name, weights)
+    value, name, weights = graph.value, graph.name, table.weights or "metropolis"
     options = dict(table.model_extra or {})
-    known = parameters(found, "topology.kind", name)
+    if isinstance(value, Topology):
+        return value
+    if not callable(value) or _is_graph(value):
+        if options and not graph.is_object:
+            raise InputError(f"topology.{next(iter(options))}: {name} is a graph and takes none. Leave it out.")
+        with graph.naming_line():
+            return _as_topology(value, name, weights)
+    known = parameters(value, "topology.kind", name)
     sized = "agents" in known
     if sized and table.agents is None:
         raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
@@ -369,10 +256,10 @@ def build_topology(s: Scenario, found: Any, seed: int) -> Topology:
     for key in options:
         if key not in own:
             raise unknown_key(key, name, own)
-    chosen = checked_options(own, options, "topology", f"{name}{source_of(found)}")
+    chosen = checked_options(own, options, "topology", graph.titled)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
-    with _naming_line(s, "topology", found):
-        return _as_topology(_called(found, chosen, "topology.kind", name), name, weights, table.agents)
+    with graph.naming_line():
+        return _as_topology(_called(value, chosen, "topology.kind", name), name, weights, table.agents)
 
 
 def _is_graph(found: Any) -> bool:
@@ -417,13 +304,13 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
 # Data sets.
 
 
-def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bool) -> Dataset:
+def build_dataset(data: Component, table: ProblemTable, agents: int, seed: int, certified: bool) -> Dataset:
     """Take the records of a function, or those that were handed over.
 
     Args:
-        s: the scenario; of its [problem] table classes and limit are read.
-        found: the function, or the records: a `Dataset`, a table of columns, features and labels, or a
-            DataFrame with the column problem.label.
+        data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
+            the column problem.label.
+        table: of the scenario; its classes and limit are read.
         agents: how many there are, passed to a function that takes it.
         seed: the public one, passed to a function that takes it.
         certified: whether classes that nobody declared are refused instead of discovered.
@@ -434,31 +321,28 @@ def build_dataset(s: Scenario, found: Any, agents: int, seed: int, certified: bo
     Raises:
         InputError: keys that records of a user's own do not take, a function that fails, or records that are not sound.
     """
-    table, name = s.problem, name_of(s, "data")
+    records, name = data.value, data.name
     if table.files is not None:
         raise InputError(f"problem.files: records from {name} take none. Leave it out.")
     if table.synthetic.model_fields_set:
         raise InputError(f"problem.synthetic: records from {name} take none. Leave it out.")
-    if callable(found) and not isinstance(found, Dataset):
+    if callable(records) and not isinstance(records, Dataset):
         known = {"agents": agents, "seed": seed}
-        asked = parameters(found, "problem.data", name)
-        _refuse_unknown(asked, known, "problem.data", f"{name}{source_of(found)}")
-        given = _called(found, {k: known[k] for k in asked if k in known}, "problem.data", name)
-        with _naming_line(s, "data", found):
-            return _from_given(s, given, name, certified)
-    with _naming_line(s, "data", found):
-        return _from_given(s, found, name, certified)
+        asked = parameters(records, "problem.data", name)
+        _refuse_unknown(asked, known, "problem.data", data.titled)
+        records = _called(records, {k: known[k] for k in asked if k in known}, "problem.data", name)
+    with data.naming_line():
+        return _dataset(records, table, name, certified)
 
 
-def _from_given(s: Scenario, found: Any, name: str, certified: bool) -> Dataset:
+def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> Dataset:
     """The data set of what a function gave, or of what was handed over. Raises InputError."""
-    table = s.problem
-    from_frame = _is_frame(found)
+    from_frame = _is_frame(records)
     if from_frame:
-        found = _columns_of(found, table, name)
+        records = _columns_of(records, table, name)
     elif table.label is not None:
         raise InputError(f"problem.label: records from {name} take none, only a DataFrame does. Leave it out.")
-    dataset = _as_dataset(found, name, table.classes, certified)
+    dataset = _as_dataset(records, name, table.classes, certified)
     if from_frame and dataset.classes and not certified:
         require_two_classes(dataset.labels, f"problem.data: {name}")
     return dataset if table.limit is None else dataset.first(table.limit)
@@ -566,52 +450,23 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
 # Partitions.
 
 
-def dealer(s: Scenario, found: Any) -> Callable[..., Any]:
+def dealer(partition: Component) -> Callable[..., Any]:
     """The function that deals records, checked: labels, classes, agents and seed are what it may ask for."""
-    name = name_of(s, "partition")
-    if not callable(found):
-        with _naming_line(s, "partition", found):
+    deal, name = partition.value, partition.name
+    if not callable(deal):
+        with partition.naming_line():
             raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
-    asked = parameters(found, "problem.partition", name)
+    asked = parameters(deal, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
-    place = f"{name}{source_of(found)}"
-    _refuse_unknown(asked, known, "problem.partition", place)
+    _refuse_unknown(asked, known, "problem.partition", partition.titled)
 
-    def deal(**values: Any) -> Any:
-        return _called(found, {k: values[k] for k in asked if k in known}, "problem.partition", name)
+    def dealt(**values: Any) -> Any:
+        return _called(deal, {k: values[k] for k in asked if k in known}, "problem.partition", name)
 
-    return NamedPartition(deal, place)
+    return NamedPartition(dealt, partition.titled)
 
 
 # How functions of the user's own are called, and refused.
-
-
-@contextmanager
-def _naming_line(s: Scenario, what: str, found: Any) -> Iterator[None]:
-    """Add to a refusal of what a component gives the line that defines it, where it names no line.
-
-    Args:
-        s: the scenario.
-        what: a key of `outside_components.KEYS`.
-        found: the component.
-    """
-    try:
-        yield
-    except InputError as error:
-        text, name = str(error), name_of(s, what)
-        # Of an object that was handed over, the line would be that of its class, somewhere in a library.
-        place = source_of(found) if callable(found) or not is_given(s, what) else ""
-        path, inside = s.files().get(KEYS[what]), None if is_given(s, what) else in_file(name)
-        if not place and path is not None and inside is not None:
-            # What is no function of its own: a list, for example.
-            line = line_at_top(path, inside.name)
-            place = f" (line {line} of {path})" if line is not None else ""
-        called = next((shown for shown in (repr(name), name) if shown in text), None)
-        if not place or place in text or _A_LINE.search(text):
-            raise
-        if called is not None:
-            raise InputError(text.replace(called, f"{called}{place}", 1)) from error
-        raise InputError(f"{text.rstrip('.')}; {name}{place} gives it.") from error
 
 
 def parameters(found: Callable[..., Any], key: str, name: str) -> dict[str, tuple[Any, Any]]:

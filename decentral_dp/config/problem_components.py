@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.config import outside as outside
-from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.config.components import Components
+from decentral_dp.config.outside import Component, instance, table_options
 from decentral_dp.config.problem_schema import ModelTable, ProblemTable
-from decentral_dp.config.schema import Scenario, by_channel
-from decentral_dp.data import Shards, nearest
+from decentral_dp.config.schema import by_channel
+from decentral_dp.data import Shards
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class, place_of
@@ -67,40 +67,14 @@ _BILEVEL_OPTIONS = (
 )
 
 
-def public_seed(s: Scenario) -> int:
-    """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
-    return s.seed if s.seed is not None else 0
-
-
-def is_minimax(s: Scenario) -> bool:
-    """Whether the problem is a minimax one. Raises InputError where there is none, or the algorithm is not for it."""
-    kind, found = s.problem.kind, outside.component(s, "problem")
-    if found is not None:
-        name = outside.name_of(s, "problem")
-        return _check_solved(s, name, outside.problem_type(found, name))
-    if kind not in PROBLEMS and kind not in MINIMAX:
-        known = [*PROBLEMS, *MINIMAX]
-        raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, known)}.")
-    return _check_solved(s, kind, "minimax" if kind in MINIMAX else "bilevel")
-
-
-def _check_solved(s: Scenario, kind: str, wanted: str) -> bool:
-    """Whether the problem is a minimax one. Raises InputError where the algorithm is for the others."""
-    solves = entry_of(s).solves
-    if solves != wanted:
-        fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
-        raise InputError(f"problem.kind: {s.algorithm.kind} is for {solves} problems, and {kind} is none. Take {fit}.")
-    return wanted == "minimax"
-
-
-def minimax_options(s: Scenario) -> dict[str, Any]:
+def minimax_options(c: Components) -> dict[str, Any]:
     """What a scenario says of its minimax problem, by key of the [problem] table. Reads no record.
 
     Raises InputError for what the problem would leave unread, or lacks.
     """
-    table = s.problem
-    if (found := outside.component(s, "problem")) is not None:
-        return dict(vars(outside.instance(s, found, outside.table_options(table)))) if isinstance(found, type) else {}
+    table = c.scenario.problem
+    if c.problem.is_outside:
+        return dict(vars(instance(c.problem, table_options(table)))) if isinstance(c.problem.value, type) else {}
     entry = MINIMAX[table.kind]
     for key in _BILEVEL_OPTIONS:
         if getattr(table, key):
@@ -118,27 +92,29 @@ def minimax_options(s: Scenario) -> dict[str, Any]:
     return {k: v.model_dump(exclude_none=True) if isinstance(v, ModelTable) else v for k, v in given.items()}
 
 
-def minimax_of(s: Scenario, shards: Shards) -> Minimax:
+def minimax_of(c: Components, shards: Shards) -> Minimax:
     """The minimax problem, from public facts of the data."""
-    if (found := outside.component(s, "problem")) is not None:
-        return _minimax_from_outside(s, shards, found)
-    entry, options = MINIMAX[s.problem.kind], minimax_options(s)
+    s = c.scenario
+    if c.problem.is_outside:
+        return _minimax_from_outside(c, shards)
+    entry, options = MINIMAX[s.problem.kind], minimax_options(c)
     if entry.every_class and s.privacy.guarantee != "certified":
-        _check_present(s, shards)
-    if (loss := s.files().get(("problem", "loss"))) is not None:
+        _check_present(s.problem.kind, shards)
+    if (loss := c.files.get(("problem", "loss"))) is not None:
         options["loss"] = str(loss)
     if isinstance(options.get("positive_share"), str):
-        options["positive_share"] = _positive_share(s, shards)
-    return entry.build(_minimax_facts(s, shards, options))
+        options["positive_share"] = _positive_share(options["positive_share"], shards)
+    return entry.build(_minimax_facts(c, shards, options))
 
 
-def _minimax_facts(s: Scenario, shards: Shards, options: Mapping[str, Any]) -> MinimaxFacts:
+def _minimax_facts(c: Components, shards: Shards, options: Mapping[str, Any]) -> MinimaxFacts:
+    s = c.scenario
     return MinimaxFacts(
         shards.features.shape[1],
         len(shards.classes),
         options,
         shards.image,
-        s.problem.seed if s.problem.seed is not None else public_seed(s),
+        s.records_seed,
         s.run.device,
         s.folder,
         shards.l2,
@@ -147,15 +123,15 @@ def _minimax_facts(s: Scenario, shards: Shards, options: Mapping[str, Any]) -> M
     )
 
 
-def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
+def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
     """The minimax problem of an author's class or object: an objective on a model's outputs, or the whole."""
-    table, name = s.problem, outside.name_of(s, "problem")
-    author = outside.instance(s, found, outside.table_options(table))
+    table, name = c.scenario.problem, c.problem.name
+    author = instance(c.problem, table_options(table))
     options = {} if table.model is None else {"model": table.model.model_dump(exclude_none=True)}
-    facts = _minimax_facts(s, shards, options)
+    facts = _minimax_facts(c, shards, options)
     author = _for_data(author, facts, name)
     if hasattr(author, "sums"):
-        _check_whole(s, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
+        _check_whole(c.problem, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
         whole: Minimax = author
         return whole
     from decentral_dp.problems.minimax.composite import Composite
@@ -166,14 +142,14 @@ def _minimax_from_outside(s: Scenario, shards: Shards, found: Any) -> Minimax:
     return Composite(model_of(facts, outputs), objective)
 
 
-def _positive_share(s: Scenario, shards: Shards) -> float:
+def _positive_share(stated: str, shards: Shards) -> float:
     """A stand-in for what is released before it is used; or the counted share, which nothing certifies."""
-    if s.problem.positive_share == "released":
+    if stated == "released":
         return 0.5
     return float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
 
 
-def _check_present(s: Scenario, shards: Shards) -> None:
+def _check_present(kind: str, shards: Shards) -> None:
     """Refuse a declared class without a train record, where the problem says nothing of the others without it.
 
     Which classes have records is private, so that a certified run goes on: its normalisers are public, the number of
@@ -185,21 +161,22 @@ def _check_present(s: Scenario, shards: Shards) -> None:
     if (counts == 0).any():
         label = shards.classes[int(np.argmin(counts))]
         raise InputError(
-            f"problem.data: no train record of {shards.source!r} has the class {label!r}, and {s.problem.kind} needs "
+            f"problem.data: no train record of {shards.source!r} has the class {label!r}, and {kind} needs "
             "records of every class. Give other records, or other classes."
         )
 
 
-def check_device(s: Scenario) -> None:
+def check_device(c: Components) -> None:
     """Refuse a device that is not there, or that the problem would not compute on. Reads no record.
 
     Raises InputError.
     """
-    device, kind, given = s.run.device, s.problem.kind, outside.is_given(s, "problem")
+    s, given = c.scenario, c.problem.is_object
+    device, kind = s.run.device, s.problem.kind
     if device != "cpu" and not given and kind in PROBLEMS and not PROBLEMS[kind].in_torch:
         raise InputError(_on_processor(kind))
     devices.check_device(device, "run.device")
-    wanted = {device, getattr(outside.component(s, "problem"), "device", "cpu") if given else "cpu"}
+    wanted = {device, getattr(c.problem.value, "device", "cpu") if given else "cpu"}
     if s.run.engine == "ray" and wanted != {"cpu"}:
         raise InputError(
             'run.device: Ray starts actors without a GPU. Take run.engine = "local", or compute on the "cpu".'
@@ -233,21 +210,20 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
     return made
 
 
-def _check_whole(s: Scenario, found: Any, needed: tuple[str, ...], evaluated: tuple[str, ...]) -> None:
+def _check_whole(problem: Component, found: Any, needed: tuple[str, ...], evaluated: tuple[str, ...]) -> None:
     """Refuse a whole problem of an author's that lacks something. Raises InputError."""
-    name = outside.name_of(s, "problem")
-    wanted = needed if outside.is_given(s, "problem") else (*needed, *evaluated)
+    wanted = needed if problem.is_object else (*needed, *evaluated)
     missing = [part for part in wanted if not hasattr(found, part)]
     if missing:
         raise InputError(
-            f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
+            f"problem.kind: {problem.name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
             f"{place_of(type(found))}. Define it, or give formulas of single records."
         )
 
 
-def problem_of(s: Scenario, shards: Shards) -> Problem:
+def problem_of(c: Components, shards: Shards) -> Problem:
     """The problem, from public facts of the data, on its device."""
-    problem, device = _problem_of(s, shards), s.run.device
+    problem, device = _problem_of(c, shards), c.scenario.run.device
     if device == "cpu":
         # What is handed over as an object is where its maker put it.
         return problem
@@ -256,13 +232,13 @@ def problem_of(s: Scenario, shards: Shards) -> Problem:
     if isinstance(problem, LossProblem):
         return on_device(problem, device)
     if getattr(problem, "device", "cpu") != device:
-        raise InputError(_on_processor(outside.name_of(s, "problem")))
+        raise InputError(_on_processor(c.problem.name))
     return problem
 
 
-def _problem_of(s: Scenario, shards: Shards) -> Problem:
-    table, found = s.problem, outside.component(s, "problem")
-    if found is None:
+def _problem_of(c: Components, shards: Shards) -> Problem:
+    s, table = c.scenario, c.scenario.problem
+    if not c.problem.is_outside:
         _check_options(table)
     facts = Facts(
         shards.features.shape[1],
@@ -278,16 +254,16 @@ def _problem_of(s: Scenario, shards: Shards) -> Problem:
         tasks=table.tasks,
         ways=table.ways,
         width=table.width,
-        seed=table.seed if table.seed is not None else public_seed(s),
+        seed=s.records_seed,
         device=s.run.device,
     )
-    if found is None:
+    if not c.problem.is_outside:
         built = PROBLEMS[table.kind].build(facts)
         return built if table.start is None else _started(built, table, facts.seed)
-    author, name = outside.instance(s, found, outside.table_options(table)), outside.name_of(s, "problem")
-    author = _for_data(author, facts, name)
+    name = c.problem.name
+    author = _for_data(instance(c.problem, table_options(table)), facts, name)
     if hasattr(author, "terms"):
-        _check_whole(s, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
+        _check_whole(c.problem, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
         whole: Problem = author
         return whole
     from decentral_dp.problems.bilevel.recordwise import recordwise

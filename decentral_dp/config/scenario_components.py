@@ -1,100 +1,95 @@
-"""What a scenario names, built: topology, records, problem, algorithm, stream."""
+"""What a scenario names, built: topology, records, algorithm, stream; and where records are that agents keep."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from decentral_dp import topology as topologies
-from decentral_dp.config import outside as outside
-from decentral_dp.config import outside as outside_functions
-from decentral_dp.config.algorithm_components import entry_of, is_coordinated
-from decentral_dp.config.problem_components import is_minimax, public_seed
+from decentral_dp.algorithms import ALGORITHMS, Entry, Options
+from decentral_dp.algorithms.coordinator_protocol import Coordinated
+from decentral_dp.algorithms.entry import example_of
+from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.config.algorithm_schema import AlgorithmTable, DomainTable, Step
+from decentral_dp.config.components import Components
+from decentral_dp.config.outside import build_dataset, build_topology, dealer
 from decentral_dp.config.problem_schema import Column, Partition
-from decentral_dp.config.schema import MechanismTable, Scenario
-from decentral_dp.config.shard_components import agent_shards_of
+from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data import load as load_data
+from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
-from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
+from decentral_dp.files.regular import is_there
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.topology import Topology
-from decentral_dp.user_code import find_outside
+from decentral_dp.user_code import blamed, call
+
+# More agents than this, and their records are dealt before their graph is built.
+_MANY_AGENTS = 100_000
+# Keys of the [problem] table that say how the records of all are dealt, or read what the manifest tells.
+NOT_BESIDE = {
+    "partition": "every agent's file says who holds what",
+    "test": "the files say which records are for testing",
+    "construction": "nobody has all records",
+    "limit": "nobody counts the records of all",
+    "files": "every agent has one file",
+    "features": "the manifest says how many",
+    "classes": "the manifest lists them",
+}
 
 
-def mechanism_of_scenario(s: Scenario) -> Mechanism:
-    """The mechanism that the scenario names: a registered one, or one from outside. Raises InputError."""
-    table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
-    if kind in MECHANISMS:
-        return mechanism_of(kind)
-    found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
-    if found is None:
-        raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
-    return outside_mechanism(found, {} if isinstance(table, str) else table.model_extra or {})
-
-
-def with_mechanism(s: Scenario, given: Any) -> tuple[Scenario, Mechanism]:
-    """The scenario with an object from outside for its mechanism, and the mechanism."""
-    made = outside_mechanism(given, {})
-    table = MechanismTable.model_construct(kind=made.name, **options_of(made))
-    chosen = s.model_copy(update={"privacy": s.privacy.model_copy(update={"mechanism": table})})
-    chosen._objects = {**s._objects, "mechanism": type(given).__name__}
-    return chosen, made
-
-
-def topology_of(s: Scenario) -> Topology:
+def topology_of(c: Components) -> Topology:
     """The graph and its weights."""
-    table = s.topology
-    seed = table.seed if table.seed is not None else public_seed(s)
-    found = outside.component(s, "topology")
-    if found is not None:
-        return outside_functions.build_topology(s, found, seed)
+    table = c.scenario.topology
+    seed = table.seed if table.seed is not None else c.scenario.public_seed
+    if c.topology.is_outside:
+        return build_topology(c.topology, table, seed)
     if table.file is not None:
         if table.model_extra:
             key = next(iter(table.model_extra))
             mend = topologies.of_a_rule(key) or "leave it out"
             raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
-        path = s.files().get(("topology", "file"), Path(table.file))
+        path = c.files.get(("topology", "file"), Path(table.file))
         return topologies.from_file(path, table.weights, table.agents)
     if table.kind is None or table.agents is None:
         raise InputError("topology: give kind and agents, or file.")
     return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
 
 
-# More agents than this, and their records are dealt before their graph is built.
-_MANY_AGENTS = 100_000
-
-
-def check_sizes(s: Scenario) -> None:
+def check_sizes(c: Components) -> None:
     """Refuse what many agents cannot share, or made-up records that do not fit here, before their graph is built.
 
     Raises InputError.
     """
+    s = c.scenario
     agents, table = s.topology.agents, s.problem.synthetic
     if agents is None:
         return
     if s.problem.data in SYNTHETIC:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
-        if s._drawn:
+        if c.drawn:
             require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
     elif agents > _MANY_AGENTS and s.topology.kind is not None:
-        shards_of(s, agents)
+        shards_of(c, agents)
 
 
-def dataset_of(s: Scenario, n_agents: int, seed: int, certified: bool) -> Dataset:
-    """The records that the scenario names, or was given."""
-    found = outside.component(s, "data")
-    if found is not None:
-        return outside_functions.build_dataset(s, found, n_agents, seed, certified)
-    table, partition, validation = s.problem, s.problem.partition, s.problem.validation
+# Records.
+
+
+def dataset_of(c: Components, n_agents: int, certified: bool) -> Dataset:
+    """The records that the scenario names, or was given. certified: whether classes have to be declared."""
+    s, table = c.scenario, c.scenario.problem
+    if c.data.is_outside:
+        return build_dataset(c.data, table, n_agents, s.records_seed, certified)
+    partition, validation = table.partition, table.validation
     synthetic = table.synthetic.model_dump(exclude_none=True)
     return load_data(
-        str(s.files().get(("problem", "data"), table.data)),
+        str(c.files.get(("problem", "data"), table.data)),
         n_agents=n_agents,
-        seed=seed,
+        seed=s.records_seed,
         label=table.label,
         classes=table.classes,
         agent=partition.name if isinstance(partition, Partition) else None,
@@ -105,51 +100,51 @@ def dataset_of(s: Scenario, n_agents: int, seed: int, certified: bool) -> Datase
         limit=table.limit,
         features=table.features,
         d=synthetic.pop("dimension", None),
-        drawn=s._drawn,
+        drawn=c.drawn,
         **synthetic,
     )
 
 
-def shards_of(s: Scenario, n_agents: int) -> Shards:
+def shards_of(c: Components, n_agents: int) -> Shards:
     """The records, dealt to agents and split; what everyone knows of them where they are with their agents."""
-    table = s.problem
-    if (elsewhere := agent_shards_of(s, n_agents)) is not None:
+    table = c.scenario.problem
+    if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         return elsewhere.public()
-    # What a paper's noise is worth is stated for a trusted coordinator, too, so nothing may leak around it.
-    certified = s.privacy.guarantee == "certified" or (s.privacy.guarantee == "as_printed" and is_coordinated(s))
-    seed = table.seed if table.seed is not None else public_seed(s)
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
-    partition: Any = (
-        table.partition.model_dump(exclude_none=True) if isinstance(table.partition, Partition) else table.partition
-    )
-    if (deal := outside.component(s, "partition")) is not None:
-        partition = outside_functions.dealer(s, deal)
-    scale = s.files().get(("problem", "scale"))
-    dataset = dataset_of(s, n_agents, seed, certified)
-    minimax = is_minimax(s)
-    found = outside.component(s, "problem")
-    if found is None or dataset.trajectory is None:
-        _check_trajectories(s, dataset, found is None and minimax and MINIMAX[table.kind].trajectories)
+    partition: Any = table.partition
+    if c.partition.is_outside:
+        partition = dealer(c.partition)
+    elif isinstance(partition, Partition):
+        partition = partition.model_dump(exclude_none=True)
+    dataset = dataset_of(c, n_agents, c.strict)
+    _check_trajectories(c, dataset)
     return make_shards(
         dataset,
         n_agents,
-        seed=seed,
+        seed=c.scenario.records_seed,
         partition_spec=partition,
         validation=validation,
         test=table.test,
-        scale_spec=table.scale if scale is None else str(scale),
+        scale_spec=_scale(c),
         normalisation=table.normalise,
-        certified=certified,
-        root=s.folder,
-        levels=1 if minimax else 2,
+        certified=c.strict,
+        root=c.scenario.folder,
+        levels=c.rules.levels,
         label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
 
 
-def _check_trajectories(s: Scenario, dataset: Dataset, wanted: bool) -> None:
+def _scale(c: Components) -> Any:
+    """How features are scaled, a file by its path."""
+    path = c.files.get(("problem", "scale"))
+    return c.scenario.problem.scale if path is None else str(path)
+
+
+def _check_trajectories(c: Components, dataset: Dataset) -> None:
     """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
-    played = dataset.trajectory is not None
+    played, kind = dataset.trajectory is not None, c.scenario.problem.kind
+    wanted = played if c.problem.is_outside else kind in MINIMAX and MINIMAX[kind].trajectories
     if played == wanted:
         return
     which = "whole trajectories" if played else "no trajectories"
@@ -158,35 +153,139 @@ def _check_trajectories(s: Scenario, dataset: Dataset, wanted: bool) -> None:
         if played
         else "Take cartpole, acrobot or pong, or a .npz file with observations, rewards and lengths."
     )
-    raise InputError(
-        f"problem.data: the records of {dataset.source!r} are {which}, and {s.problem.kind} cannot use them. {mend}"
+    raise InputError(f"problem.data: the records of {dataset.source!r} are {which}, and {kind} cannot use them. {mend}")
+
+
+def place_of(s: Scenario) -> str:
+    """Where the agents have their files: an absolute path with {agent}, beside the manifest's own start."""
+    place = os.path.expanduser(s.problem.data)
+    # Files of agents need not be there, so the manifest tells where relative paths start.
+    manifest = os.path.expanduser(s.problem.manifest or "")
+    return os.path.abspath((s.folder if is_there(s.folder / manifest) else Path.cwd()) / place)
+
+
+def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
+    """Where the records are, if they are with their agents; opens the manifest alone.
+
+    Raises:
+        InputError: keys that such records do not go with, or a manifest that does not fit.
+    """
+    table = c.scenario.problem
+    if table.manifest is None:
+        if AGENT in table.data:
+            raise InputError(
+                f"problem.manifest: missing. Every agent has a file of its own in problem.data = {quoted(table.data)}, "
+                'and a public manifest says what they hold. "decentral-dp shards" writes one.'
+            )
+        return None
+    _check_elsewhere(c)
+    manifest = read_manifest(c.files.get(("problem", "manifest"), Path(table.manifest)))
+    if len(manifest.agents) != n_agents:
+        raise InputError(
+            f"problem.manifest: it lists {len(manifest.agents)} agents, and the topology has {n_agents}. Make them "
+            "equally many."
+        )
+    given = table.label_range
+    return AgentShards(
+        place_of(c.scenario),
+        manifest,
+        table.label,
+        table.validation.column if isinstance(table.validation, Column) else None,
+        public_ranges(manifest, _scale(c), c.scenario.folder),
+        table.normalise,
+        None if given is None else (given[0], given[1]),
+        c.rules.levels,
     )
 
 
-def without_records(s: Scenario) -> Scenario:
-    """The scenario, for a plan that draws no records where they are made up and their numbers alone count.
-
-    Elsewhere, as it is: where a component from outside is tried on records, where labels or features decide who holds
-    what or how it is scaled, and where a coordinator's problem reads labels.
-    """
-    table = s.problem
-    ours = all(outside.component(s, what) is None for what in ("problem", "data", "partition"))
-    if (
-        not ours
-        or table.data not in SYNTHETIC
-        or entry_of(s).origin
-        or is_coordinated(s)
-        or table.partition not in (None, "iid")
-        or table.construction is not None
-        or table.scale != "none"
-    ):
-        return s
-    chosen = s.model_copy()
-    chosen._drawn = False
-    return chosen
+def _check_elsewhere(c: Components) -> None:
+    """Refuse keys that records with their agents do not go with. Raises InputError."""
+    table = c.scenario.problem
+    if c.data.is_outside:
+        raise InputError("problem.manifest: records that are handed over are here already. Leave one of the two out.")
+    if AGENT not in table.data:
+        raise InputError(
+            f"problem.data: got {quoted(table.data)} beside a manifest, wanted the place of every agent's file, such "
+            f'as "shards/agent-{AGENT}.npz".'
+        )
+    for key, why in NOT_BESIDE.items():
+        if getattr(table, key) is not None:
+            raise InputError(f"problem.{key}: beside problem.manifest it has no use, for {why}. Leave it out.")
+    if isinstance(table.validation, float):
+        raise InputError(
+            "problem.validation: beside problem.manifest every agent's file says which records are for validation. "
+            "Leave it out, or name that column."
+        )
 
 
 def stream_of(s: Scenario) -> Stream:
     """Which records a round reads."""
     spec = s.problem.stream
     return Stream.from_spec(spec if isinstance(spec, str) else spec.model_dump(exclude_none=True))
+
+
+# The algorithm.
+
+
+def algorithm_of(c: Components) -> Algorithm | Coordinated:
+    """The algorithm, with every key that it needs and none that it would leave unread."""
+    table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
+    if table.protocol == "private" and not entry.private:
+        raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
+    taken = {o.key: o for o in entry.keys}
+    _check_taken(table.kind, [key for key in c.keys if key not in taken])
+    _check_sampler(table, entry)
+    for key in entry.options:
+        if key not in c.keys:
+            add = example_of(taken[key])
+            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {add}.")
+    if privacy.constants is not None and privacy.guarantee in entry.loss_range:
+        raise InputError(
+            f"privacy.constants: {table.kind} draws by losses, and how far losses of records differ no declared "
+            'constant says, so that nothing bounds what one record moves. Take "second_order_dp_bilevel", or a problem '
+            "with analytic constants."
+        )
+    values = {k: _value(v) for k, v in c.keys.items() if not isinstance(v, DomainTable)}
+    options = Options(values, by_channel(table.init), table.protocol)
+    if not entry.origin:
+        return entry.build(options, privacy.guarantee)
+    if privacy.guarantee == "as_printed" and entry.complete is not None:
+        raise InputError(f'privacy.guarantee: {table.kind} states no noise of a paper. Use "certified", or "none".')
+    made: Algorithm | Coordinated = call(
+        entry.build,
+        {"options": options, "guarantee": privacy.guarantee},
+        lambda e: f"algorithm.kind: {table.kind} cannot be made: {blamed(e)}. Mend it, or its keys.",
+    )
+    return made
+
+
+def _check_taken(kind: str, unread: Sequence[str]) -> None:
+    """Refuse keys that the algorithm would leave unread, all at once. Raises InputError."""
+    out = " ".join(f"--unset algorithm.{key}" for key in unread)
+    if len(unread) == 1:
+        takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
+        raise InputError(f"algorithm.{unread[0]}: {kind} takes none, only {', '.join(takers)}. Leave it out ({out}).")
+    if unread:
+        named = ", ".join(f"algorithm.{key}" for key in unread)
+        raise InputError(f"{named}: {kind} takes none of these. Leave them out ({out}).")
+
+
+def _value(given: Any) -> Any:
+    """The value of a field."""
+    if isinstance(given, Step):
+        return StepSize(given.scale, given.decay)
+    return tuple(given) if isinstance(given, list) else given
+
+
+def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:
+    """Refuse samples that are no Poisson samples, and a sampler where nothing is sampled. Raises InputError."""
+    if table.sampler is None:
+        return
+    if entry.setting != "coordinator_minimax" or "rate" not in (*entry.options, *entry.optional):
+        raise InputError(f"algorithm.sampler: {table.kind} takes none. Leave it out.")
+    if table.sampler != "poisson":
+        raise InputError(
+            f"algorithm.sampler: {quoted(table.sampler)} samples cannot be priced, only Poisson samples can: batches "
+            "with fixed counts per class are none, and how many records a class has is private. Leave it out, or set "
+            '"poisson".'
+        )

@@ -129,11 +129,11 @@ class RunTable(Table):
 
 
 # What is handed over as Python objects, in words.
-COMPONENTS = "the records and other objects that a scenario was given"
+OBJECTS = "the records and other objects that a scenario was given"
 
 
-def _no_components() -> Secret[dict[str, Any]]:
-    return Secret(COMPONENTS, {})
+def _no_objects() -> Secret[dict[str, Any]]:
+    return Secret(OBJECTS, {})
 
 
 class TopologyTable(BaseModel):
@@ -343,22 +343,26 @@ class Scenario(Table):
 
     # Where relative paths start: the folder of the file it was read from.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
-    # Component → what was handed over as a Python object, or found in a file; and the names of the former.
-    _components: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_components)
-    _given: frozenset[str] = PrivateAttr(default=frozenset())
-    # Algorithm or mechanism → its name, where it was handed over as a Python object that is in no registry.
-    _objects: dict[str, str] = PrivateAttr(default_factory=dict)
-    # The kind and the entry of an algorithm from outside, once it is found: its file is run once.
-    _outside: tuple[str, Any] | None = PrivateAttr(default=None)
-
-    # Whether made-up records are drawn; a plan needs none of them where counts say everything.
-    _drawn: bool = PrivateAttr(default=True)
+    # Component → what was handed over in Python in its place: of an algorithm its entry. And what each of them was, of
+    # those that are in no registry.
+    _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_objects)
+    _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
     # "topology", "algorithm" where they are others than those of the text that it was read from: its title may not fit.
     _replaced: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def folder(self) -> Path:
         return self._folder
+
+    @property
+    def public_seed(self) -> int:
+        """Partition, split and random graphs are public; without a seed they must not hang on a secret one."""
+        return self.seed if self.seed is not None else 0
+
+    @property
+    def records_seed(self) -> int:
+        """Public seed of what is drawn of records and first weights."""
+        return self.problem.seed if self.problem.seed is not None else self.public_seed
 
     def resolve(self, path: str) -> Path:
         """A path in the scenario, seen from the scenario's folder, or from here where there is nothing."""

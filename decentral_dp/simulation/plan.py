@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from rich.cells import cell_len
@@ -24,16 +24,13 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import SPLITS, Split
-from decentral_dp.config import outside as outside
-from decentral_dp.config.algorithm_components import entry_of
-from decentral_dp.config.loading import load_with_records
-from decentral_dp.config.scenario_components import without_records
+from decentral_dp.config.components import Components, Objects, components_of
+from decentral_dp.config.loading import Source
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.collections import STANDING_IN
 from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.facts import privacy_facts, sentence
 from decentral_dp.reporting.words import WORDS, article, topology_name, words_of
 from decentral_dp.simulation.jobs.build import build
@@ -134,24 +131,15 @@ class Plan:
 
 
 def plan(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
-    overrides: Sequence[str] = (),
-    problem: Problem | None = None,
-    algorithm: Any = None,
-    mechanism: Any = None,
-    topology: Any = None,
-    data: Any = None,
-    partition: Any = None,
-    unset: Sequence[str] = (),
+    scenario: Source, overrides: Sequence[str] = (), unset: Sequence[str] = (), **objects: Unpack[Objects]
 ) -> Plan:
     """Price every release of a scenario, without running anything.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value.
-        problem, algorithm, mechanism, topology, data, partition: objects that are used instead of those that the
-            scenario names; as in `build`.
         unset: "table.key" of what is taken out of the scenario before overrides are set.
+        **objects: in place of what it names; as in `build`.
 
     Returns:
         The plan, with ε of each agent, δ, the ledger, and the statement of privacy.
@@ -164,13 +152,11 @@ def plan(
         >>> priced.rounds, priced.ledger["round"].unique().tolist()
         (2, [1, 2])
     """
-    loaded = load_with_records(scenario, overrides, data, topology, unset)
-    if loaded.run.device != "cpu" and entry_of(loaded).solves == "minimax":
+    c = components_of(scenario, overrides, unset, **objects)
+    if c.scenario.run.device != "cpu" and c.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
-        loaded = load_with_records(scenario, [*overrides, 'run.device="cpu"'], data, topology, unset)
-    if all(part is None for part in (problem, algorithm, mechanism, data, partition)):
-        loaded = without_records(loaded)
-    return Plan.of(build(loaded, problem, algorithm, mechanism, topology, data, partition))
+        c = components_of(scenario, [*overrides, 'run.device="cpu"'], unset, **objects)
+    return Plan.of(build(c.without_records()))
 
 
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
@@ -527,7 +513,7 @@ def baselines(job: Job) -> dict[str, float]:
 def title_of(job: Job) -> str:
     """The scenario's title, with what stands in for the records that it names, and the graph where it is another."""
     source = job.shards.source
-    title = title_here(job.scenario, job.topology, trusted=entry_of(job.scenario).trusted or job.central)
+    title = title_here(job.scenario, job.topology, trusted=job.central)
     return f"{title} ({source})".strip() if STANDING_IN in source else title
 
 
@@ -536,7 +522,7 @@ def title_here(s: Scenario, topology: Topology, trusted: bool) -> str:
 
     trusted: nobody has neighbours.
     """
-    replaced = s._replaced | s._given
+    replaced = s._replaced | ({"topology"} & s._given.keys())
     m = topology.n_agents
     graph = article(topology_name({"kind": topology.name, "agents": m}))
     others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
@@ -570,9 +556,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
         "kind": own_name(job.scenario.problem.kind),
         "solves": job.solves,
         # What is noted about the records says that they are others than those that were named.
-        "data": job.shards.source
-        if job.shards.notes or outside.is_given(job.scenario, "data")
-        else _data_name(job.scenario),
+        "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
         "notes": list(job.shards.all_notes),
         **({"x_names": names} if (names := _names_of_x(job)) else {}),
         "p": job.problem.p,
@@ -581,10 +565,11 @@ def problem_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def _data_name(s: Scenario) -> str:
+def _data_name(c: Components) -> str:
     """What the records are called; of a file its name, for its folders say who ran this."""
-    named = ("problem", "data") in s.files() or s.problem.manifest is not None
-    return Path(s.problem.data).name if named and in_file(s.problem.data) is None else own_name(s.problem.data)
+    table = c.scenario.problem
+    named = ("problem", "data") in c.files or table.manifest is not None
+    return Path(table.data).name if named and in_file(table.data) is None else own_name(table.data)
 
 
 # Problems of which x has a coordinate for each feature.
@@ -596,7 +581,7 @@ _NUMBERED = re.compile(r"(x|feature_?|pixel_?)\d+")
 def _names_of_x(job: Job) -> list[str]:
     """What the coordinates of x stand for; empty where nothing names them."""
     names, p = list(job.shards.feature_names), job.problem.p
-    if job.scenario.problem.kind not in _BY_FEATURE or outside.is_given(job.scenario, "problem"):
+    if job.scenario.problem.kind not in _BY_FEATURE or job.components.problem.is_object:
         return []
     if not 0 <= p - len(names) <= 1 or all(_NUMBERED.fullmatch(name) for name in names):
         return []

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load, load_with_records, read_toml
+from decentral_dp.config.components import Objects, components_of
+from decentral_dp.config.loading import Source, load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
@@ -28,7 +29,6 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems.protocol import Problem
 from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.events import check_installed, logged
@@ -45,7 +45,6 @@ from decentral_dp.simulation.folder.journal import (
     scenario_begun,
 )
 from decentral_dp.simulation.folder.layout import check_writable, write_contents
-from decentral_dp.simulation.jobs.agent_records import states_are_elsewhere
 from decentral_dp.simulation.jobs.build import build, hosted
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
@@ -134,29 +133,25 @@ class Run:
 
 
 def run(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
+    scenario: Source,
     out: str | Path | None = None,
-    problem: Problem | None = None,
+    *,
     progress: ProgressCallback | None = None,
-    algorithm: Any = None,
-    mechanism: Any = None,
-    topology: Any = None,
-    data: Any = None,
-    partition: Any = None,
     keep_secret: bool = True,
     overrides: Sequence[str] = (),
     unset: Sequence[str] = (),
+    **objects: Unpack[Objects],
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         out: the folder to write, new or empty; by default nothing is written.
-        problem, algorithm, mechanism, topology, data, partition: objects in place of what is named; as in `build`.
         progress: told of progress at every evaluation; by default notebooks show a bar.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
         overrides: "table.key=value" with a TOML value, as in `plan`.
         unset: "table.key" of what is taken out of the scenario before overrides are set.
+        **objects: in place of what is named; as in `build`.
 
     Returns:
         The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
@@ -171,8 +166,7 @@ def run(
         >>> done.result.status, done.result.rounds, done.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    loaded = load_with_records(scenario, overrides, data, topology, unset)
-    return run_job(build(loaded, problem, algorithm, mechanism, topology, data, partition), out, progress, keep_secret)
+    return run_job(build(components_of(scenario, overrides, unset, **objects)), out, progress, keep_secret)
 
 
 def run_job(
@@ -190,16 +184,12 @@ def run_job(
 
 def resume(
     folder: str | Path,
-    problem: Problem | None = None,
+    *,
     progress: ProgressCallback | None = None,
-    algorithm: Any = None,
-    mechanism: Any = None,
-    topology: Any = None,
-    data: Any = None,
-    partition: Any = None,
     rounds: int | None = None,
     priced: Callable[[Plan], None] | None = None,
     charge_again: bool = False,
+    **objects: Unpack[Objects],
 ) -> Run:
     """Go on with a run that was cut off, from the last state in its folder.
 
@@ -213,11 +203,11 @@ def resume(
     Args:
         folder: of the run, whose status is "running", "interrupted" or "failed".
         progress: told of progress at every evaluation.
-        problem, algorithm, mechanism, topology, data, partition: the objects that `run` was given, if any.
         rounds: in all, more than planned; by default as planned.
         priced: told of the plan of what is run, where it costs more than planned first, before any of it is run.
         charge_again: whether you agree to pay once more for what was in flight where secret noise was not kept;
             default False.
+        **objects: those that `run` was given, if any.
 
     Returns:
         The finished run.
@@ -241,7 +231,7 @@ def resume(
     try:
 
         def made(scenario: Scenario) -> Job:
-            return build(scenario, problem, algorithm, mechanism, topology, data, partition)
+            return build(scenario, **objects)
 
         # Wherever the text lies, it names files from the folder of the run.
         first = made(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
@@ -249,7 +239,7 @@ def resume(
         root, found = continued(found, first, folder), before_damage(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:
-            if states_are_elsewhere(job.scenario, job.shards):
+            if job.states_are_elsewhere:
                 found = replace(found, saved=None, kept=0, rows=[])
             job, window = charged_again(job, found, folder, charge_again)
         else:

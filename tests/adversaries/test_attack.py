@@ -24,6 +24,7 @@ from decentral_dp.adversaries.attack.attack import infer, judge, judged, repetit
 from decentral_dp.adversaries.attack.members import Attacked, attacked, require_attackable
 from decentral_dp.adversaries.attack.scores import auc, class_only, minimax_scores
 from decentral_dp.cli.main import app
+from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
@@ -79,7 +80,7 @@ def left(scenario: dict[str, Any], out: Path) -> Path:
     """What an attack reads of a run folder, without its pictures."""
     done = decentral_dp.run(scenario)
     out.mkdir()
-    (out / "scenario.toml").write_text(resolved_toml(done.scenario), encoding="utf-8")
+    (out / "scenario.toml").write_text(resolved_toml(resolve(done.scenario)), encoding="utf-8")
     np.savez(out / "state.npz", **{f"published_{name}": values for name, values in done.published.items()})
     return out
 

@@ -21,7 +21,7 @@ from decentral_dp.adversaries.check.pairs import pairs_of
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main
-from decentral_dp.simulation.jobs.build import assembled, build
+from decentral_dp.simulation.jobs.build import build
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
@@ -507,7 +507,7 @@ def test_a_failing_pair_is_kept_and_reproduces_it(folder: Path) -> None:
 
 
 def test_pairs_are_seeded_and_differ_in_one_record() -> None:
-    shards = assembled(decentral_dp.load("ldp_dsbo")).shards
+    shards = build("ldp_dsbo").shards
     first, second = (list(pairs_of(shards, 20, 3)) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one.there.features, other.there.features)

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decentral_dp
 from decentral_dp.adversaries.check.partition import deal_trial
 from decentral_dp.data import Shards
-from decentral_dp.simulation.jobs.build import assembled
+from decentral_dp.simulation.jobs.build import build
 
 
 @pytest.fixture(scope="module")
 def shards() -> Shards:
-    found: Shards = assembled(decentral_dp.load("ldp_dsbo")).shards
+    found: Shards = build("ldp_dsbo").shards
     return found
 
 

@@ -25,6 +25,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.describe import key_entries, key_names, registries
 from decentral_dp.config.algorithm_tables import algorithm_tables
+from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder import layout
@@ -175,7 +176,7 @@ def test_the_tables_shown_for_a_coordinator_work(command: Command, tmp_path: Pat
         assert "certified: ε = 1" in said.out or "certified: ε = 0.99" in said.out
     # A folder's pictures take longer than the run, and are none of its resolved scenario.
     done = decentral_dp.run(tmp_path / "mine.toml")
-    (tmp_path / "resolved.toml").write_text(resolved_toml(done.scenario), encoding="utf-8")
+    (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(done.scenario)), encoding="utf-8")
     again = decentral_dp.run(tmp_path / "resolved.toml")
     assert [run.result["status"] for run in (done, again)] == ["ok", "ok"]
     assert done.state["x"].shape == again.state["x"].shape

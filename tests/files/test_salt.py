@@ -16,7 +16,7 @@ import tomli_w
 import decentral_dp
 from decentral_dp.adversaries.audit import audit as audits
 from decentral_dp.adversaries.audit.storage import fingerprint
-from decentral_dp.config.input_digest import inputs_digest
+from decentral_dp.config.components import inputs_digest
 from decentral_dp.files.salt import BYTES, NAME, salt_in
 from decentral_dp.privacy.fingerprint import digest_of_file
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import decentral_dp
+from decentral_dp.config.components import resolve
 from decentral_dp.errors import InputError
 from decentral_dp.models.build import build_model
 from decentral_dp.models.mlp import Mlp
@@ -289,7 +290,7 @@ def test_scenarios_run_with_models(tmp_path):
         assert run.result["status"] == "ok"
         assert run.published["x"].shape == (1, 30 * 3 + 3 + 3 + 1 + 2)
         published.append(run.published["x"])
-        (tmp_path / "resolved.toml").write_text(resolved_toml(run.scenario))
+        (tmp_path / "resolved.toml").write_text(resolved_toml(resolve(run.scenario)))
         assert decentral_dp.load(tmp_path / "resolved.toml").problem.model.file == str(path.parent / "net.py")
     np.testing.assert_array_equal(*published)
     small = decentral_dp.run(decentral_dp.load(scenario(tmp_path / "mlp", '{ kind = "mlp", hidden = [4] }')))

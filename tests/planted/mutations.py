@@ -880,7 +880,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a digest of private files without its salt",
-        "config/input_digest.py",
+        "config/components.py",
         'key=salt if inputs else b""',
         'key=b""',
         (f"{_SALT}::test_no_file_of_a_study_shows_which_guess_is_true",),

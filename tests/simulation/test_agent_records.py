@@ -15,7 +15,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.config.shard_components import agent_shards_of
+from decentral_dp.config.scenario_components import agent_shards_of
 from decentral_dp.data import agent_shards
 from decentral_dp.data.agent_shards import read_manifest
 from decentral_dp.engines.local import LocalEngine
@@ -251,7 +251,7 @@ def test_records_as_csv_and_by_place(tmp_path: Path) -> None:
     content["algorithm"]["rounds"] = 2
     job = build(load(content, folder=tmp_path))
     assert [counts.tolist() for counts in job.counts.values()] == [[4, 4], [2, 2]]
-    mine = agent_shards_of(job.scenario, 2)
+    mine = agent_shards_of(job.components, 2)
     assert mine is not None
     read = mine.read(1)
     # Cut at the public range, and scaled by it.

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
+from decentral_dp.config.components import resolve
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation import runner
 from decentral_dp.simulation.folder import journal, layout
@@ -125,7 +126,7 @@ def test_killed_while_its_files_are_put_in_place_it_still_goes_on(
     _cut_off(_given(scenario), tmp_path / "run")
 
     def write(done: Any, folder: Path, parts: Any) -> None:
-        (folder / "scenario.toml").write_text(layout.resolved_toml(done.scenario))
+        (folder / "scenario.toml").write_text(layout.resolved_toml(resolve(done.scenario)))
         shutil.copytree(folder, tmp_path / "killed")
         raise OSError("killed here")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.data import scaling
 from decentral_dp.simulation.folder.layout import resolved_toml
@@ -34,7 +35,7 @@ def test_it_is_the_same_on_every_processor() -> None:
 @pytest.mark.parametrize("name", [MAIN, "own_csv", "own_losses", "dp_sgda", "regularisation_tuner", "auc_digits"])
 def test_a_run_folder_names_the_same_noise(name: str, tmp_path: Path) -> None:
     path = tmp_path / "scenario.toml"
-    path.write_text(resolved_toml(load(name)), encoding="utf-8")
+    path.write_text(resolved_toml(resolve(load(name))), encoding="utf-8")
     assert root(path) == root(name)
 
 

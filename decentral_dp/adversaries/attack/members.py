@@ -14,7 +14,6 @@ import numpy as np
 
 from decentral_dp.adversaries.attack.scores import auc, bilevel_scores, class_only, minimax_scores
 from decentral_dp.bounded import Array
-from decentral_dp.config.outside import component
 from decentral_dp.config.problem_schema import Partition
 from decentral_dp.errors import InputError
 from decentral_dp.problems.minimax.protocol import Attackable
@@ -124,7 +123,7 @@ def require_attackable(job: Job) -> None:
 def _dealt_at_random(job: Job) -> bool:
     """Whether agents got their records whatever those are: owners that a file names are no draw."""
     table = job.scenario.problem
-    if component(job.scenario, "partition") is not None:
+    if job.components.partition.is_outside:
         return False
     if isinstance(table.partition, Partition):
         return table.partition.kind == "iid"

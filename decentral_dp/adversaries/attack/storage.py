@@ -14,7 +14,7 @@ import numpy as np
 from decentral_dp.adversaries.attack.members import Attacked
 from decentral_dp.adversaries.audit.storage import OWNERS, write_json
 from decentral_dp.bounded import Array
-from decentral_dp.config.input_digest import inputs_digest
+from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest

@@ -15,7 +15,7 @@ import numpy as np
 
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.bounded import Array
-from decentral_dp.config.input_digest import inputs_digest
+from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package_digest import package_digest

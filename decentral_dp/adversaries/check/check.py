@@ -30,17 +30,15 @@ from decentral_dp.adversaries.check.mechanism import complaint
 from decentral_dp.adversaries.check.pairs import Pair, Tried, in_world, pairs_of, play
 from decentral_dp.adversaries.check.partition import TRIES, deal_trial
 from decentral_dp.adversaries.check.subjects import Subject, subject
-from decentral_dp.config import outside as outside
-from decentral_dp.config import outside as outside_functions
-from decentral_dp.config.algorithm_components import entry_of
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.checked_files import code_files
-from decentral_dp.config.scenario_components import mechanism_of_scenario, topology_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.components import Components, resolve
+from decentral_dp.config.outside import KEYS, dealer
+from decentral_dp.config.scenario_components import topology_of
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.simulation.jobs.build import assembled
+from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.rehearsal import (
     Moved,
@@ -254,6 +252,7 @@ def check(
     if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
         raise InputError(f"rounds: got {rounds!r}, wanted a whole number of at least 1; leave it out for what fits.")
     asked = subject(what)
+    c = resolve(asked.changed())
     job, conformance, repeated = _conformance(asked, pairs, rounds)
     case, tried = None, 0
     if job is None:
@@ -267,23 +266,21 @@ def check(
         else:
             two_worlds, search = (CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in ("two worlds", "search"))
         tried = two_worlds.pairs
-        rest = [locality, two_worlds, search, *_limits(asked), *_of_noise(asked.scenario), *_of_deal(job, asked)]
+        rest = [locality, two_worlds, search, *_limits(asked, c), *_of_noise(c), *_of_deal(job, c)]
     version = importlib.metadata.version("decentral_dp")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     ran = 0 if job is None else job.rounds
-    files = code_files(asked.scenario)
+    files = code_files(c.files)
     rows, whole = (conformance, *rest), max(ran, asked.rounds)
-    named = _outside(asked)
+    named = _outside(asked, c)
     return CheckResult(asked.name, rows, tried, seed, version, today, ran, whole, case, named, files)
 
 
-def _outside(asked: Subject) -> tuple[str, ...]:
+def _outside(asked: Subject, c: Components) -> tuple[str, ...]:
     """The components that are not of the package."""
-    s = asked.scenario
-    found = ["algorithm"] * bool(asked.algorithm is not None or entry_of(s).origin)
-    found += [what for what in ("problem", "topology", "data", "partition") if outside.component(s, what) is not None]
-    found += ["mechanism"] * (s.privacy.mechanism_kind not in MECHANISMS)
-    return tuple(dict.fromkeys([*found, *(["problem"] if asked.problem is not None else [])]))
+    named = ["algorithm"] * bool(asked.algorithm is not None or c.algorithm.origin)
+    named += [what for what in KEYS if getattr(c, what).is_outside]
+    return (*named, *["mechanism"] * isinstance(c.mechanism, OutsideMechanism))
 
 
 def _conformance(asked: Subject, pairs: int, rounds: int | None) -> tuple[Job | None, CheckRow, bool]:
@@ -355,13 +352,13 @@ def _fitting(asked: Subject, pairs: int) -> int:
 def _short(asked: Subject, rounds: int = _FEWEST_ROUNDS, **tables: Any) -> Job:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
-        return assembled(asked.short(rounds, **tables))
+        return assemble(resolve(asked.short(rounds, **tables)))
     except InputError:
         if rounds > _FEWEST_ROUNDS:
             return _short(asked, **tables)
-        if entry_of(asked.scenario).origin or asked.algorithm is not None or tables:
+        if asked.scenario.algorithm.kind not in ALGORITHMS or asked.algorithm is not None or tables:
             raise
-        return assembled(asked.changed())
+        return assemble(resolve(asked.changed()))
 
 
 def _row_locality(job: Job) -> CheckRow:
@@ -376,27 +373,23 @@ def _row_locality(job: Job) -> CheckRow:
     return CheckRow("row locality", what, 0, "checked")
 
 
-def _of_noise(s: Scenario) -> list[CheckRow]:
+def _of_noise(c: Components) -> list[CheckRow]:
     """A row for a mechanism from outside."""
-    if s.privacy.mechanism_kind in MECHANISMS:
+    if not isinstance(c.mechanism, OutsideMechanism):
         return []
     what = "own noise for every key; its deviation; no event shows more than its price"
     try:
-        found = mechanism_of_scenario(s)
-        if not isinstance(found, OutsideMechanism):
-            return []
-        why = complaint(found)
+        why = complaint(c.mechanism)
     except (InputError, UserCodeError) as error:
         why = str(error)
     return [CheckRow("mechanism", what, 0, "failed" if why else "checked", why=why)]
 
 
-def _of_deal(job: Job, asked: Subject) -> list[CheckRow]:
+def _of_deal(job: Job, c: Components) -> list[CheckRow]:
     """A row for a partition from outside."""
-    deal = outside.component(asked.scenario, "partition")
-    if deal is None:
+    if not c.partition.is_outside:
         return []
-    found = deal_trial(outside_functions.dealer(asked.scenario, deal), job.shards)
+    found = deal_trial(dealer(c.partition), job.shards)
     what = f"one agent for every record, the same again; {TRIES} replaced labels"
     return [CheckRow("partition", what, 0, "failed" if found.wrong else "checked", why=found.wrong or found.words)]
 
@@ -476,19 +469,15 @@ def _how(job: Job, pair: Pair, why: str) -> str:
     )
 
 
-def _limits(asked: Subject) -> list[CheckRow]:
+def _limits(asked: Subject, c: Components) -> list[CheckRow]:
     """No noise; one agent; a complete graph: runs, and gives finite numbers."""
-    agents = int(_agents(asked.scenario))
+    agents = topology_of(c).n_agents
     cases: Mapping[str, tuple[str, dict[str, Any]]] = {
         "noise off": ('guarantee = "none"', {"privacy": {"guarantee": "none"}}),
         "one agent": ("a graph of one agent", {"topology": {"kind": "complete", "agents": 1}}),
         "complete graph": (f"{agents} agents, all linked", {"topology": {"kind": "complete", "agents": agents}}),
     }
     return [_limit(asked, name, what, tables) for name, (what, tables) in cases.items()]
-
-
-def _agents(scenario: Scenario) -> int:
-    return topology_of(scenario).n_agents
 
 
 def _limit(asked: Subject, name: str, what: str, tables: dict[str, Any]) -> CheckRow:

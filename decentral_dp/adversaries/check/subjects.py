@@ -12,10 +12,9 @@ from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.config import outside as outside
-from decentral_dp.config.algorithm_components import entry_of, is_coordinated, outside_entry, with_algorithm
 from decentral_dp.config.algorithm_tables import algorithm_tables
+from decentral_dp.config.components import outside_entry, resolve, with_objects
 from decentral_dp.config.loading import load, scenario_names
-from decentral_dp.config.problem_components import is_minimax
 from decentral_dp.config.scenario_components import shards_of, topology_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import DATASETS, PARTITIONS, nearest
@@ -23,7 +22,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.simulation.jobs.build import assembled
+from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import find_outside, in_file, installed
@@ -60,8 +59,7 @@ class Subject:
         """The scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
         loaded = load(content, folder=self.scenario.folder)
-        loaded = outside.with_given(loaded, outside.GivenComponents(problem=self.problem))
-        return loaded if self.algorithm is None else with_algorithm(loaded, self.algorithm)
+        return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
 
     @property
     def rounds(self) -> int:
@@ -95,11 +93,8 @@ def subject(what: Any) -> Subject:
             "(problem.manifest). Give problem.data whole, as any public or made-up records, and leave the manifest out."
         )
     # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
-    entry_of(scenario)
-    if is_coordinated(scenario):
-        is_minimax(scenario)
-    outside.component(scenario, "problem")
-    shards_of(scenario, topology_of(scenario).n_agents)
+    c = resolve(scenario)
+    shards_of(c, topology_of(c).n_agents)
     return found
 
 
@@ -289,7 +284,7 @@ def _first(contents: Sequence[Content]) -> Scenario:
 
 def _builds(tried: Subject) -> bool:
     try:
-        job: Job = assembled(tried.short())
+        job: Job = assemble(resolve(tried.short()))
     except InputError:
         return False
     return job.rounds > 0

@@ -228,7 +228,7 @@ def network_view(
         ((1, 5), True)
     """
     loaded = load_with_records(scenario, overrides, data, topology)
-    return prepare(build(loaded, problem, topology=topology, data=data), coalitions).view(progress)
+    return prepare(build(loaded, problem=problem, topology=topology, data=data), coalitions).view(progress)
 
 
 def numbered(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:

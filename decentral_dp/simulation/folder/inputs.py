@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.config import outside as outside
-from decentral_dp.config.schema import Scenario, put
-from decentral_dp.config.shard_components import place_of
+from decentral_dp.config.components import Components
+from decentral_dp.config.scenario_components import place_of
+from decentral_dp.config.schema import put
 from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError
 from decentral_dp.files.portable_paths import portable_path
@@ -38,20 +38,20 @@ CODE, INPUTS, GRAPH = "code", "inputs", "topology.graphml"
 _BY_LINKS = ("metropolis", "lazy_metropolis", "max_degree", "constant")
 
 
-def name_inputs(content: dict[str, Any], scenario: Scenario, folder: Path | None) -> None:
+def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> None:
     """Name every file of a scenario as its run folder does.
 
     Args:
         content: of the scenario, changed in place.
-        scenario: whose files are named.
+        c: what it names.
         folder: of the run; without one by whole paths.
     """
-    copies = {} if folder is None else _copies(scenario, folder)
+    scenario, copies = c.scenario, {} if folder is None else _copies(c, folder)
 
     def name(path: Path) -> str:
         return str(path) if folder is None else portable_path(path, folder)
 
-    for place, path in scenario.files().items():
+    for place, path in c.files.items():
         put(content, place, copies.get(path) or name(path))
     if scenario.problem.manifest is not None:
         content["problem"]["data"] = name(Path(place_of(scenario)))
@@ -60,9 +60,9 @@ def name_inputs(content: dict[str, Any], scenario: Scenario, folder: Path | None
         content["problem"]["files"] = files | {key: name(path) for key, path in paths.items()}
 
 
-def copy_inputs(scenario: Scenario, folder: Path) -> None:
+def copy_inputs(c: Components, folder: Path) -> None:
     """Copy the files that a run folder holds, each with the label that a check has left beside it."""
-    for path, name in _copies(scenario, folder).items():
+    for path, name in _copies(c, folder).items():
         target = folder / name
         if target.exists():
             continue
@@ -79,13 +79,13 @@ def remove_inputs(folder: Path) -> None:
     (folder / GRAPH).unlink(missing_ok=True)
 
 
-def _copies(scenario: Scenario, folder: Path) -> dict[Path, str]:
+def _copies(c: Components, folder: Path) -> dict[Path, str]:
     """File → its name in the run folder, of those that have one there."""
     # By resolved paths: a file that code imports is named by nobody.
     copies: dict[Path, str] = {}
     named: dict[Path, Path] = {}
     home = folder.resolve()
-    for place, path in scenario.files().items():
+    for place, path in c.files.items():
         named[path] = whole = path.resolve()
         if whole in copies:
             continue
@@ -128,44 +128,44 @@ def _free(name: str, taken: Any) -> str:
     return name if number == 1 else f"{stem}-{number}{dot}{ending}"
 
 
-def write_graph(scenario: Scenario, topology: Topology, folder: Path) -> None:
+def write_graph(c: Components, topology: Topology, folder: Path) -> None:
     """Write the graph into the folder where no file holds it, with weights to the last bit where no rule says them."""
-    if not outside.is_given(scenario, "topology"):
+    if not c.topology.is_object:
         return
     links: list[tuple[int, int]] = [(int(i), int(j)) for i, j in topology.edges]
     weights = None
-    if _rule(scenario, topology) == "file":
+    if _rule(c, topology) == "file":
         rows, columns = topology.edges.T
         weights = np.asarray(topology.mixing[rows, columns]).reshape(-1).tolist()
     write_graphml(folder / GRAPH, topology.labels, links, weights, topology.positions)
 
 
-def name_graph(content: dict[str, Any], scenario: Scenario, topology: Topology, folder: Path) -> None:
+def name_graph(content: dict[str, Any], c: Components, topology: Topology, folder: Path) -> None:
     """Name the graph's file where the graph was an object, and keep what seeded noise is drawn for in its place.
 
     Args:
         content: of the scenario, changed in place.
-        scenario: that was run.
+        c: what the scenario names.
         topology: its graph, which `write_graph` has written.
         folder: of the run.
     """
-    if not outside.is_given(scenario, "topology"):
+    if not c.topology.is_object:
         return
-    table = {"file": GRAPH, "weights": _rule(scenario, topology)}
+    table = {"file": GRAPH, "weights": _rule(c, topology)}
     content["topology"] = table
     content["run_graph"] = {
         "digest": table_digest({**table, "file": digest_of_file(folder / GRAPH)}),
-        "given": digest_of(scenario._components()["topology"]),
-        "table": json.dumps(topology_table(scenario)),
+        "given": digest_of(c.topology.value),
+        "table": json.dumps(topology_table(c)),
     }
     content["objects"] = {what: kind for what, kind in content.get("objects", {}).items() if what != "topology"}
     if not content["objects"]:
         del content["objects"]
 
 
-def _rule(scenario: Scenario, topology: Topology) -> str | Mapping[str, Any]:
+def _rule(c: Components, topology: Topology) -> str | Mapping[str, Any]:
     """The rule by which the graph's file gives the weights."""
-    stated = scenario.topology.weights or "metropolis"
+    stated = c.scenario.topology.weights or "metropolis"
     return stated if _says_weights(stated, topology) else "file"
 
 

@@ -40,7 +40,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from decentral_dp.config.algorithm_components import is_coordinated
 from decentral_dp.engines.protocol import Saved, Snapshot
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import permitted, regular
@@ -65,7 +64,6 @@ from decentral_dp.simulation.folder.inputs import copy_inputs, remove_inputs, wr
 from decentral_dp.simulation.folder.layout import resolved_toml, versions
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, first_index, whole_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, home_of, to_bytes
-from decentral_dp.simulation.jobs.agent_records import states_are_elsewhere
 from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
@@ -122,7 +120,7 @@ class Found:
                 f"resume: the state after round {t} cannot be read ({error}); go on with the versions of "
                 "decentral_dp and of the algorithm's file that the run was begun with."
             ) from error
-        blocks = 1 if is_coordinated(job.scenario) else len(job.sizes())
+        blocks = job.state_parts
         if len(parts) != blocks:
             raise InputError(
                 f"resume: agents were hosted in {len(parts)} blocks, and are in {blocks} now. Put run.blocks, "
@@ -203,7 +201,7 @@ def continued(found: Found, job: Job, folder: Path) -> Root | None:
     here = machine() | computed_on(job)
     others = [f"{k} {v} (here {here.get(k, 'none')})" for k, v in found.versions.items() if here.get(k) != v]
     # Agents that have lost the last of their own states go on from an earlier one.
-    certain = found.saved[0] if found.saved and not states_are_elsewhere(job.scenario, job.shards) else 0
+    certain = found.saved[0] if found.saved and not job.states_are_elsewhere else 0
     if others and found.leased > certain:
         raise InputError(
             f"resume: the run was begun with {', '.join(others)}. What is under way would be released again with other "
@@ -318,7 +316,7 @@ def given(job: Job) -> str:
         # The root is that digest already; files are not read a second time.
         return digest(key_of(job.root))
     seeded = job.scenario.model_copy(update={"seed": 0})
-    return key_of(noise_root(seeded, job.shards, job.mechanism)).hex()
+    return key_of(noise_root(replace(job.components, scenario=seeded), job.shards, job.mechanism)).hex()
 
 
 def computed_on(job: Job) -> dict[str, str]:
@@ -570,9 +568,9 @@ def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)
     (folder / IN_PROGRESS / JOURNAL).touch(OWNERS)
-    copy_inputs(job.scenario, folder)
-    write_graph(job.scenario, job.topology, folder)
-    text = resolved_toml(job.scenario, job.topology, folder)
+    copy_inputs(job.components, folder)
+    write_graph(job.components, job.topology, folder)
+    text = resolved_toml(job.components, job.topology, folder)
     write_synced(folder / "scenario.toml", (text + _LAST_LINE).encode())
     write_synced(folder / "result.json", _partial(job, job.rounds, "running", _cut(folder)))
 

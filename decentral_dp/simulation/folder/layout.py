@@ -20,9 +20,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.algorithm_components import is_coordinated
-from decentral_dp.config.outside import objects_of
-from decentral_dp.config.schema import Scenario
+from decentral_dp.config.components import Components
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import agent_names
 from decentral_dp.simulation.folder import releases
@@ -106,7 +104,7 @@ def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
     partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
     try:
         (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
-        text = resolved_toml(done.scenario, done.simulation().topology, folder)
+        text = resolved_toml(done.simulation().components, done.simulation().topology, folder)
         (partial / "scenario.toml").write_text(text, encoding="utf-8")
         arrays = {**done.state}
         arrays |= {f"released_{c}": v for c, v in done.released.items()}
@@ -140,28 +138,29 @@ def _write_arrays(path: Path, arrays: Mapping[str, Array], mode: int) -> None:
                 np.lib.format.write_array(file, values, allow_pickle=False)
 
 
-def resolved_toml(scenario: Scenario, topology: Topology | None = None, folder: Path | None = None) -> str:
+def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
     """The scenario with every default filled in, the versions and the seed (never a secret root).
 
     Args:
-        scenario: that is run.
+        c: what the scenario names.
         topology: its graph.
         folder: of the run, which has the copies and the graph that the text names; without one paths are whole.
     """
+    scenario = c.scenario
     content = scenario.model_dump(exclude_none=True)
     content["versions"] = versions()
     content.pop("objects")
-    if objects := objects_of(scenario):
+    if objects := c.objects:
         content["objects"] = objects
     if "mechanism" in objects:
         # Its name is in no registry, and would be refused as a misspelled one.
         del content["privacy"]["mechanism"]
-    elif is_coordinated(scenario) and "mechanism" not in scenario.privacy.model_fields_set:
+    elif c.rules.own_mechanism and "mechanism" not in scenario.privacy.model_fields_set:
         # A coordinator's algorithm has its own, and refuses any other.
         del content["privacy"]["mechanism"]
-    name_inputs(content, scenario, folder)
+    name_inputs(content, c, folder)
     if topology is not None and folder is not None:
         # Whoever runs this again overrides nothing.
-        content["title"] = title_here(scenario, topology, is_coordinated(scenario))
-        name_graph(content, scenario, topology, folder)
+        content["title"] = title_here(scenario, topology, not c.rules.neighbours)
+        name_graph(content, c, topology, folder)
     return tomli_w.dumps(content)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tomli_w
 
-from decentral_dp.config.loading import load
-from decentral_dp.config.outside import objects_of
-from decentral_dp.config.problem_components import public_seed
-from decentral_dp.config.scenario_components import dataset_of, shards_of, topology_of
+from decentral_dp.config.components import Components, components_of
+from decentral_dp.config.scenario_components import NOT_BESIDE, dataset_of, shards_of, topology_of
 from decentral_dp.config.schema import Scenario, put
-from decentral_dp.config.shard_components import NOT_BESIDE
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
 from decentral_dp.errors import InputError
@@ -57,15 +55,15 @@ def write_shards(
         ...     [path.name for path in write_shards("quadratic", folder, ["topology.agents=2"])]
         ['agent-0.npz', 'agent-1.npz', 'manifest.toml', 'scenario.toml']
     """
-    s, out = load(scenario, overrides), Path(out)
-    _check(s)
+    c, out = components_of(scenario, overrides), Path(out)
+    s = c.scenario
+    _check(c)
     check_writable(out)
-    n_agents = topology_of(s).n_agents
+    n_agents = topology_of(c).n_agents
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
     unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
-    shards = shards_of(unscaled, n_agents)
-    seed = s.problem.seed if s.problem.seed is not None else public_seed(s)
-    bounds = dataset_of(s, n_agents, seed, certified=False).bounds
+    shards = shards_of(replace(c, scenario=unscaled), n_agents)
+    bounds = dataset_of(c, n_agents, certified=False).bounds
     out.mkdir(parents=True, exist_ok=True)
     held, paths = [], []
     for agent in range(n_agents):
@@ -82,14 +80,15 @@ def write_shards(
         shards.source, shards.feature_names, shards.classes, tuple(held), bounds, shards.image, shards.all_notes
     )
     write_synced(out / MANIFEST, manifest.to_toml().encode())
-    write_synced(out / SCENARIO, _scenario(s).encode())
+    write_synced(out / SCENARIO, _scenario(c).encode())
     return [*paths, out / MANIFEST, out / SCENARIO]
 
 
-def _check(s: Scenario) -> None:
+def _check(c: Components) -> None:
+    s = c.scenario
     if s.problem.manifest is not None:
         raise InputError("shards: the records of this scenario are with their agents already. Give another scenario.")
-    if objects_of(s):
+    if c.objects:
         raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
     # Known beforehand: making them takes long.
     if s.problem.kind in MINIMAX and MINIMAX[s.problem.kind].trajectories:
@@ -110,11 +109,11 @@ def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _scenario(s: Scenario) -> str:
+def _scenario(c: Components) -> str:
     """The scenario with the same settings, for the files beside it."""
-    content = s.model_dump(exclude_unset=True, exclude_none=True)
+    content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
     content.pop("versions", None)
-    for place, path in s.files().items():
+    for place, path in c.files.items():
         if place != ("problem", "data") and place != ("problem", "partition"):
             put(content, place, str(path))
     problem = {key: value for key, value in content["problem"].items() if key not in _WRITTEN}

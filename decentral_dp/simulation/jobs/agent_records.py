@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
-from decentral_dp.config.algorithm_components import is_coordinated
+from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AgentShards
@@ -35,9 +35,6 @@ SCORED = (
     "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
     "the simulator's view and no part of what the budget covers."
 )
-
-
-UNSCORED = "The records are with their agents (problem.manifest), and scores of them are left out."
 
 
 @dataclass(frozen=True)
@@ -102,11 +99,11 @@ def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
 
 
-def noted(s: Scenario, shards: Shards) -> Shards:
+def noted(c: Components, shards: Shards) -> Shards:
     """The shards, with what is to be said of scores where the records are with their agents."""
     if not shards.elsewhere:
         return shards
-    note = UNSCORED if is_coordinated(s) else SCORED if s.run.agent_scores else ABSENT
+    note = c.rules.unscored or (SCORED if c.scenario.run.agent_scores else ABSENT)
     return replace(shards, notes=(*shards.notes, note))
 
 
@@ -215,14 +212,6 @@ def _read_clients(
         for split in SPLITS:
             records[split] += own[split]
     return records["train"] if train_only else records
-
-
-def states_are_elsewhere(s: Scenario, shards: Shards) -> bool:
-    """Whether what a run goes on from lies with its agents; of a trusted coordinator it lies with the driver.
-
-    Whether they still have it shows only when they are asked, after prices were told.
-    """
-    return shards.elsewhere and not is_coordinated(s)
 
 
 def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:

@@ -16,8 +16,9 @@ from decentral_dp.algorithms.coordinator_minimax.released_class_prior import che
 from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.bounded import Array, Split
-from decentral_dp.config.algorithm_components import algorithm_of, entry_of, own_keys
-from decentral_dp.config.problem_components import is_minimax, minimax_options
+from decentral_dp.config.components import Components
+from decentral_dp.config.problem_components import minimax_options
+from decentral_dp.config.scenario_components import algorithm_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
@@ -37,17 +38,18 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.gossip_plan import LARGEST_PLAN
 
 
-def check_coordinated(s: Scenario) -> Coordinated:
+def check_coordinated(c: Components) -> Coordinated:
     """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
 
     Raises InputError.
     """
+    s, entry = c.scenario, c.algorithm
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
-    if is_minimax(s):
-        minimax_options(s)
+    if c.setting == "coordinator_minimax":
+        minimax_options(c)
         check_share(s.problem.positive_share, privacy.guarantee)
     if s.problem.stream != "all":
-        samples = "rate" in entry_of(s).optional
+        samples = "rate" in entry.optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."
         raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
     if s.run.average != 1:
@@ -60,7 +62,7 @@ def check_coordinated(s: Scenario) -> Coordinated:
     for key in ("box", "share", "cap", "epsilon_rounds"):
         if getattr(privacy, key):
             raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
-    program = released_share(cast(Coordinated, algorithm_of(s)), s.problem.positive_share)
+    program = released_share(cast(Coordinated, algorithm_of(c)), s.problem.positive_share)
     if privacy.epsilon is None and privacy.guarantee != "none":
         raise InputError(
             f"privacy.epsilon: missing. {kind} sets its noise by a target; give for example epsilon = 1.0."
@@ -72,12 +74,12 @@ def check_coordinated(s: Scenario) -> Coordinated:
             f"privacy.clip: {kind} clips nothing, for what one record can do follows from the problem's constants. "
             "Leave it out."
         )
-    if not entry_of(s).pure and privacy.delta == 0.0 and privacy.guarantee != "none":
+    if not entry.pure and privacy.delta == 0.0 and privacy.guarantee != "none":
         raise impure(kind)
     bounded = s.privacy.constants is not None or s.problem.normalise != "none" or s.problem.scale != "none"
     if program.needs_constants and not bounded:
         raise unbounded(kind)
-    _check_start(s)
+    _check_start(c)
     return program
 
 
@@ -110,9 +112,9 @@ def require_answers(s: Scenario, algorithm: Coordinated) -> None:
         )
 
 
-def _check_start(s: Scenario) -> None:
+def _check_start(c: Components) -> None:
     """Refuse a stated start outside the domain, which would silently be another."""
-    domain, x = own_keys(s).get("domain"), s.algorithm.init.get("x")
+    domain, x = c.keys.get("domain"), c.scenario.algorithm.init.get("x")
     if domain is None or x is None or domain.kind != "box" or domain.low is None or domain.high is None:
         return
     if not domain.low <= x <= domain.high:
@@ -153,11 +155,11 @@ _TERMS = {
 }
 
 
-def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
+def minimax_context(c: Components, shards: Shards, problem: Minimax, algorithm: Coordinated) -> MinimaxContext:
     """Form what the coordinator of a minimax problem knows before any record is read.
 
     Args:
-        s: the scenario.
+        c: what the scenario names.
         shards: whose public counts are read.
         problem: the minimax problem.
         algorithm: of the coordinator.
@@ -169,13 +171,14 @@ def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Co
         InputError: a problem without a term that the algorithm queries, keys that a minimax problem does not take, or a
             sampling rate at which a sample mostly holds no record.
     """
+    s = c.scenario
     for term in algorithm.queries:
         if term not in problem.terms:
             raise InputError(
                 f"algorithm.kind: {s.algorithm.kind} needs {_TERMS.get(term, term)}, and {s.problem.kind} has none. "
                 "Take another algorithm or problem."
             )
-    if "domain" in own_keys(s):
+    if "domain" in c.keys:
         raise InputError("algorithm.domain: the sets of x and y belong to a minimax problem itself. Leave it out.")
     if s.privacy.constants is not None or s.problem.label_bound is not None:
         key = "privacy.constants" if s.privacy.constants is not None else "problem.label_bound"
@@ -185,7 +188,7 @@ def minimax_context(s: Scenario, shards: Shards, problem: Minimax, algorithm: Co
     privacy, noisy = s.privacy, s.privacy.guarantee != "none"
     clip = Clip("l2", **by_channel(privacy.clip)) if noisy else Clip("l2")
     counts: dict[Split, int] = {"train": int(shards.train_counts.sum()), "validation": 0}
-    rate = own_keys(s).get("rate", 1.0)
+    rate = c.keys.get("rate", 1.0)
     if rate * counts["train"] < 1.0:
         raise InputError(
             f"algorithm.rate: got {rate:g}, but then a sample of these {counts['train']} records mostly holds none. "
@@ -203,11 +206,11 @@ def _budget(s: Scenario) -> float:
     return largest_mu(s.privacy.epsilon or 0.0, s.privacy.delta) if targeted else math.inf
 
 
-def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
+def context_of(c: Components, shards: Shards, problem: Problem, algorithm: Coordinated) -> CoordinatorContext:
     """Form what the coordinator of a bilevel problem knows before any record is read.
 
     Args:
-        s: the scenario.
+        c: what the scenario names.
         shards: whose public counts, classes and bounds are read.
         problem: the bilevel problem.
         algorithm: of the coordinator.
@@ -218,6 +221,7 @@ def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordin
     Raises:
         InputError: constants that are needed or declared, and unknown or not sound; or a label_bound beside classes.
     """
+    s = c.scenario
     if shards.classes and s.problem.label_bound is not None:
         raise InputError(
             "problem.label_bound: these labels are classes, numbered from 0 on, and cutting them would mix them up. "
@@ -227,7 +231,7 @@ def context_of(s: Scenario, shards: Shards, problem: Problem, algorithm: Coordin
         raise InputError(
             "problem.label_bound: label_range scales the labels to [−1, 1] already. Leave one of them out."
         )
-    table = own_keys(s).get("domain")
+    table = c.keys.get("domain")
     domain = Domain() if table is None else Domain(**table.model_dump(exclude_none=True))
     counts: dict[Split, int] = {
         "train": int(shards.train_counts.sum()),

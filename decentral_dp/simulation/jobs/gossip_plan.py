@@ -20,7 +20,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, noise_of
+from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE, NoiseSchedule
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 
@@ -169,6 +169,33 @@ def _check_noise(channel: str, largest: Array, scale: Array, mechanism: Mechanis
             f"privacy.{channel}: noise of scale {scales} cannot be added exactly in float64{size}. Bring the clip, the "
             "step sizes and the noise (its scale and decay, or the target epsilon) nearer to 1."
         )
+
+
+def check_guarantee(s: Scenario) -> None:
+    """Refuse keys that no gossip job takes, or none as printed. Raises InputError."""
+    privacy, guarantee = s.privacy, s.privacy.guarantee
+    if s.problem.label_bound is not None:
+        raise InputError(
+            f"problem.label_bound: {s.algorithm.kind} clips contributions and cuts no labels. Leave it out."
+        )
+    if privacy.constants is not None:
+        raise InputError(
+            f"privacy.constants: {s.algorithm.kind} clips contributions and takes no constants. Leave them out."
+        )
+    if guarantee == "as_printed":
+        if privacy.mechanism_kind != LAPLACE.name:
+            raise InputError(
+                'privacy.mechanism: the paper\'s protocol uses Laplace noise; "as_printed" takes "laplace" only.'
+            )
+        if privacy.epsilon is not None:
+            raise InputError(
+                'privacy.epsilon: "as_printed" cannot be calibrated, its certified budget is infinite in general. '
+                'Give scales (privacy.x, y and z), or use guarantee = "certified".'
+            )
+        if privacy.clip:
+            raise InputError('privacy.clip: the paper\'s protocol does not clip. Use guarantee = "certified" to clip.')
+        if s.algorithm.protocol == "private":
+            raise InputError('algorithm.protocol: "private" is a certified protocol; leave it out for "as_printed".')
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Counts, tunes_x
 from decentral_dp.bounded import LipschitzConstants, Split
-from decentral_dp.config.algorithm_components import entry_of
-from decentral_dp.config.problem_components import public_seed
+from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards, Stream
 from decentral_dp.engines.protocol import (
@@ -58,8 +57,9 @@ from decentral_dp.topology import Topology
 class Job(Protocol):
     """A scenario ready to run: everything public is settled, every release is planned and priced.
 
-    records: kind → those of each agent, unless agents keep them. rounds: to be run; if a cap leaves fewer than asked,
-    status and reason say so. ledger: planned. budget: its price at privacy.delta. root: of all draws; secret unseeded.
+    components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
+    run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
+    privacy.delta. root: of all draws; secret unseeded.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
@@ -72,7 +72,7 @@ class Job(Protocol):
 
     setting: ClassVar[Setting]
 
-    scenario: Scenario
+    components: Components
     problem: Any
     algorithm: Algorithm | Coordinated
     topology: Topology
@@ -99,6 +99,10 @@ class Job(Protocol):
         )
 
     @property
+    def scenario(self) -> Scenario:
+        return self.components.scenario
+
+    @property
     def solves(self) -> Literal["bilevel", "minimax"]:
         return "minimax" if self.setting == "coordinator_minimax" else "bilevel"
 
@@ -115,6 +119,19 @@ class Job(Protocol):
     @property
     def n_agents(self) -> int:
         return self.topology.n_agents
+
+    @property
+    def state_parts(self) -> int:
+        """Parts of what a run goes on from: one of a coordinator, one of every block of agents."""
+        return 1
+
+    @property
+    def states_are_elsewhere(self) -> bool:
+        """Whether what a run goes on from lies with its agents; of a trusted coordinator it lies with the driver.
+
+        Whether they still have it shows only when they are asked, after prices were told.
+        """
+        return False
 
     @property
     def counts(self) -> Counts:
@@ -190,6 +207,14 @@ class GossipJob(Job):
         return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.elsewhere else ""
 
     @property
+    def state_parts(self) -> int:
+        return len(self.sizes())
+
+    @property
+    def states_are_elsewhere(self) -> bool:
+        return self.shards.elsewhere
+
+    @property
     def course(self) -> Ledger:
         """What is planned to be released from the first round to the last, every round once."""
         return self.ledger if self.planned_course is None else self.planned_course
@@ -202,7 +227,7 @@ class GossipJob(Job):
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
         nodes = self.nodes()
-        if (e := entry_of(self.scenario)).origin:
+        if (e := self.components.algorithm).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), e.algorithm))
@@ -238,7 +263,7 @@ class GossipJob(Job):
             batches=Streams(self.root, "batch", agents),
             box=privacy.argument_box,
             constants=self.constants,
-            seed=public_seed(self.scenario),
+            seed=self.scenario.public_seed,
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)

@@ -34,8 +34,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.config import outside as outside
-from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.closed_over import components_of
 from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
@@ -485,9 +483,9 @@ _FAR = 1e3
 
 def needs_rehearsal(job: Any) -> bool:
     """Whether the algorithm is from outside, or a problem whose rows nothing else tries."""
-    if entry_of(job.scenario).origin:
+    if job.components.algorithm.origin:
         return True
-    if outside.component(job.scenario, "problem") is None:
+    if not job.components.problem.is_outside:
         return False
     posed = [job.problem, *(getattr(job.problem, part, None) for part in ("objective", "model"))]
     ours = all(part is None or type(part).__module__.startswith(_OURS) for part in posed)
@@ -541,7 +539,7 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
         planned = job.ledger.until(rounds)
         # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
         sent, listed = ({c.channel for c in ledger.channels} for ledger in (recorded, planned))
-        if entry_of(job.scenario).origin and not (job.covers(recorded) and sent == listed):
+        if job.components.algorithm.origin and not (job.covers(recorded) and sent == listed):
             raise InputError(
                 f"{name} releases something else than it plans: {difference(recorded, planned)}{script.place}; nothing "
                 "was run. Mend what it states that it releases, or its step."
@@ -559,10 +557,8 @@ def rehearse(job: Any, records_of: Callable[[Shards], Any]) -> None:
 
 def component_name(job: Any) -> str:
     """The component that is rehearsed, as a refusal begins."""
-    s = job.scenario
-    if entry_of(s).origin:
-        return f"algorithm.kind: {s.algorithm.kind}"
-    return f"problem.kind: {outside.name_of(s, 'problem')}{outside.source_of(outside.component(s, 'problem'))}"
+    c = job.components
+    return f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.origin else f"problem.kind: {c.problem.titled}"
 
 
 def made_up_shards(shards: Shards, key: int) -> Shards:

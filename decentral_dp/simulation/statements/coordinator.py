@@ -11,7 +11,6 @@ from decentral_dp.algorithms.coordinator_minimax.released_class_prior import Cla
 from decentral_dp.algorithms.declared import DeclaredCoordinator
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
-from decentral_dp.config.algorithm_components import entry_of, own_keys
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.ledger import ChannelLedger
@@ -175,7 +174,7 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     algorithm: Any = job.algorithm
     while isinstance(algorithm, ClassShare | DeclaredCoordinator):
         algorithm = algorithm.program
-    keys, stated = {o.key for o in entry_of(job.scenario).keys}, own_keys(job.scenario)
+    keys, stated = {o.key for o in job.components.algorithm.keys}, job.components.keys
     read = [f.name for f in fields(algorithm) if f.name in keys]
     values = {name: value for name in read if (value := getattr(algorithm, name)) is not None}
     steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
@@ -208,7 +207,7 @@ def claimed(job: CoordinatorJob) -> Claim | None:
     if table.guarantee != "as_printed" or table.epsilon is None:
         return None
     pure = all(c.mechanism.pure for c in job.ledger.charged)
-    source = entry_of(job.scenario).claim or "the paper's calibration"
+    source = job.components.algorithm.claim or "the paper's calibration"
     return Claim(table.epsilon, None, (table.epsilon,) * job.n_agents, source, 0.0 if pure else table.delta)
 
 

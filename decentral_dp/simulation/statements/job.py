@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.config import outside as outside
-from decentral_dp.config.algorithm_components import entry_of
 from decentral_dp.config.checked_files import labels
 from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text, epsilon_text
@@ -105,7 +103,7 @@ def delta_cautions(job: Job) -> list[str]:
 
 def authors_word(job: Job) -> list[str]:
     """What the ledger cannot know of components from outside, in sentences that follow `AUTHORS_WORD`."""
-    entry, parts = entry_of(job.scenario), outside.authors_word(job.scenario)
+    c, entry, parts = job.components, job.components.algorithm, job.components.authors_word
     if job.mechanism == NO_NOISE:
         return parts
     if entry.origin:
@@ -117,9 +115,9 @@ def authors_word(job: Job) -> list[str]:
         )
     if isinstance(job.mechanism, OutsideMechanism):
         parts.append(_mechanisms_word(job.mechanism))
-    if entry.origin or outside.reads_user_code(job.scenario):
-        deal = outside.component(job.scenario, "partition")
-        arrays = arrays_seen(job.problem, *((job.algorithm,) if entry.origin else ()), *((deal,) if deal else ()))
+    if entry.origin or c.reads_user_code:
+        written = ((job.algorithm, entry.origin), (c.partition.value, c.partition.is_outside))
+        arrays = arrays_seen(job.problem, *(part for part, outside in written if outside))
         named = f" Here {'; '.join(arrays[:_NAMED])}{' and more' * (len(arrays) > _NAMED)}." if arrays else ""
         parts.append(
             "what Python code closes over, or reads from a disk, holds no records; nothing here can tell whether it "
@@ -130,7 +128,11 @@ def authors_word(job: Job) -> list[str]:
 
 def check_notes(job: Job) -> list[str]:
     """Which files a check was run on before, and what that is worth."""
-    said = [] if job.mechanism == NO_NOISE else [f"{name} was {label}" for name, label in labels(job.scenario).items()]
+    said = (
+        []
+        if job.mechanism == NO_NOISE
+        else [f"{name} was {label}" for name, label in labels(job.components.files).items()]
+    )
     return [f"{'; '.join(said)}; a check on made-up records proves nothing."] if said else []
 
 

@@ -1,0 +1,446 @@
+"""What a scenario names, looked up once: of the package, in a file, of an installed package, or a Python object.
+
+`resolve` stands at the head of `build`. Whoever comes after it gets `Components`, and asks no more where a component
+comes from, which file holds it, or who trusts whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+from pydantic import ValidationError, create_model
+
+from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms.entry import Setting
+from decentral_dp.algorithms.outside_algorithms import entry_of_class
+from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config.algorithm_schema import ALGORITHM_TABLES, AlgorithmTable, OutsideAlgorithmTable, own_fields
+from decentral_dp.config.loading import Source, explain, load_with_records
+from decentral_dp.config.outside import KEYS, Component, problem_type
+from decentral_dp.config.schema import OBJECTS, MechanismTable, Scenario, TopologyTable
+from decentral_dp.data import DATASETS, SYNTHETIC, nearest
+from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
+from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
+from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
+from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
+from decentral_dp.privacy.secret import Secret
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.topology import GENERATORS
+from decentral_dp.user_code import find_outside, in_file, own_name
+
+_LONGEST_NAME = 60
+# Component → those of the package, and the groups of entry points that one from outside may be in.
+_REGISTERED: Mapping[str, Mapping[str, Any]] = {
+    "problem": {**PROBLEMS, **MINIMAX},
+    "topology": GENERATORS,
+    "data": DATASETS,
+    "partition": {"iid": None},
+}
+_GROUPS: Mapping[str, tuple[str, ...]] = {"problem": ("problem", "objective")}
+
+
+class Objects(TypedDict, total=False):
+    """Python objects in place of what a scenario names; None, or left out: what it names.
+
+    problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it. algorithm: a
+    dataclass with its fields filled in. mechanism: an object of your own (docs/add_a_mechanism.md). topology: a
+    `networkx.Graph`, a `Topology`, or pairs of agents. data: (features, labels), a table of columns, a pandas
+    `DataFrame` whose label column is problem.label, or a `Dataset`. partition: a function, as in a file.
+    """
+
+    problem: Any
+    algorithm: Any
+    mechanism: Any
+    topology: Any
+    data: Any
+    partition: Any
+
+
+class Rules(NamedTuple):
+    """What differs by setting before there is a job.
+
+    Args:
+        problems: those of the package that are solved.
+        solves: their kind.
+        levels: 2 where records are split for the lower and the upper level.
+        strict: guarantees under which nothing may leak around the ledger.
+        counted: whether a plan takes the numbers of records alone.
+        neighbours: whether agents talk to those they are linked to.
+        own_mechanism: whether the algorithm brings its law of noise.
+        priced_on_cpu: whether a plan may compute on the processor whatever computes the run.
+        unscored: what is said where agents keep their records, and nobody may ask them for scores.
+    """
+
+    problems: Mapping[str, Any]
+    solves: str = "bilevel"
+    levels: int = 2
+    # What a paper's noise is worth is stated for a trusted coordinator, too.
+    strict: tuple[str, ...] = ("certified", "as_printed")
+    counted: bool = False
+    neighbours: bool = False
+    own_mechanism: bool = True
+    priced_on_cpu: bool = False
+    unscored: str = "The records are with their agents (problem.manifest), and scores of them are left out."
+
+
+RULES: Mapping[Setting, Rules] = {
+    "gossip": Rules(PROBLEMS, strict=("certified",), counted=True, neighbours=True, own_mechanism=False, unscored=""),
+    "coordinator_bilevel": Rules(PROBLEMS),
+    "coordinator_minimax": Rules(MINIMAX, "minimax", levels=1, priced_on_cpu=True),
+}
+
+
+@dataclass(frozen=True)
+class Components:
+    """All that a scenario names.
+
+    Args:
+        scenario: its text.
+        files: (table, …, key) → absolute path, of every value that names a file that is there.
+        algorithm: its entry, with the object itself where one was handed over.
+        keys: what the scenario says of the algorithm's own keys.
+        mechanism: the law of noise.
+        drawn: whether made-up records are drawn; a plan needs none of them where counts say everything.
+    """
+
+    scenario: Scenario
+    files: Mapping[tuple[str, ...], Path]
+    algorithm: Entry
+    keys: Mapping[str, Any] = field(repr=False)
+    mechanism: Mechanism
+    problem: Component
+    topology: Component
+    data: Component
+    partition: Component
+    drawn: bool = True
+
+    @property
+    def setting(self) -> Setting:
+        """Who trusts whom, and what is solved."""
+        return self.algorithm.setting
+
+    @property
+    def rules(self) -> Rules:
+        return RULES[self.setting]
+
+    @property
+    def strict(self) -> bool:
+        """Whether nothing may leak around the ledger."""
+        return self.scenario.privacy.guarantee in self.rules.strict
+
+    @property
+    def outside(self) -> tuple[Component, ...]:
+        """Problem, data, partition and topology, as far as they are not of the package."""
+        return tuple(part for part in (self.problem, self.data, self.partition, self.topology) if part.is_outside)
+
+    @property
+    def objects(self) -> dict[str, str]:
+        """Component → what it was, of those that were handed over in Python and are in no file."""
+        return dict(self.scenario._given)
+
+    @cached_property
+    def code(self) -> Mapping[str, str]:
+        """Python file → what is taken on its author's word, of files that are no components."""
+        table, model = self.scenario.problem, self.scenario.problem.model
+        out = {} if table.losses is None else {Path(table.losses).name: "gives losses of one record alone"}
+        if str(table.loss).lower().endswith(".py"):
+            out[Path(str(table.loss)).name] = "gives the loss of one record alone"
+        if model is not None and model.file is not None:
+            out[Path(str(model.file)).name] = "makes a module whose outputs and gradients are of one record alone"
+        return out
+
+    @property
+    def reads_user_code(self) -> bool:
+        """Whether Python code of the user's own, found by whatever way, computes on records or deals them."""
+        return bool(self.code) or any(part.what != "topology" for part in self.outside)
+
+    @property
+    def authors_word(self) -> list[str]:
+        """What the ledger takes on the author's word, in sentences that follow these words."""
+        said = [f"{quoted(part.name)} {_AUTHORS_WORD[part.what]}." for part in self.outside]
+        tried = [f"{quoted(name)} {text}; made-up records were tried, no more." for name, text in self.code.items()]
+        return said + tried
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
+        return {what: digest_of(getattr(self, what).value) for what in KEYS if _is_hashed_apart(getattr(self, what))}
+
+    def without_records(self) -> Components:
+        """The same for a plan that draws no records where they are made up and their numbers alone count.
+
+        Elsewhere, as it is: where a component from outside is tried on records, where labels or features decide who
+        holds what or how it is scaled, and where a coordinator's problem reads labels.
+        """
+        table = self.scenario.problem
+        counted = (
+            self.rules.counted
+            and not self.reads_user_code
+            and not self.algorithm.origin
+            and table.data in SYNTHETIC
+            and table.partition in (None, "iid")
+            and table.construction is None
+            and table.scale == "none"
+        )
+        return replace(self, drawn=False) if counted else self
+
+
+_AUTHORS_WORD = {
+    "problem": "is clipped record by record, and each row that it computes is of its own record alone; made-up "
+    "records were tried, no more",
+    "data": "gives one record to a person, and nothing in it was fitted on the records: no scale, no choice of "
+    "features, no list of classes",
+    "partition": "deals by nothing but its arguments, and alike whenever it is asked",
+    "topology": "was chosen without reading a record",
+}
+
+
+def components_of(
+    scenario: Source, overrides: Sequence[str] = (), unset: Sequence[str] = (), **objects: Unpack[Objects]
+) -> Components:
+    """Load a scenario, and look up all that it names.
+
+    Args:
+        scenario: as of `load`; it need not name the records and the graph that are handed over.
+        overrides: "table.key=value" with a TOML value.
+        unset: "table.key" of what is taken out before overrides are set.
+        **objects: Python objects in place of what it names.
+
+    Raises:
+        InputError: as of `load`, `with_objects` and `resolve`.
+    """
+    loaded = load_with_records(scenario, overrides, objects.get("data"), objects.get("topology"), unset)
+    return resolve(with_objects(loaded, **objects))
+
+
+def resolve(s: Scenario) -> Components:
+    """Look up all that a scenario names, once.
+
+    Args:
+        s: the scenario, with the objects that were handed over in place of what it names.
+
+    Raises:
+        InputError: nothing is called so, a file or an entry point does not give it, an algorithm is not for the
+            problem, or an object that a run had was not handed over again.
+    """
+    missing = next(iter(s.objects), None)
+    if missing is not None:
+        raise InputError(
+            f"objects.{missing}: this scenario is that of a run whose {missing} was a Python object "
+            f"({printable(s.objects[missing])}), which no file holds. Give it again in Python, "
+            f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
+        )
+    files, entry = s.files(), algorithm_entry(s)
+    problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
+    _check_solved(s, problem, entry)
+    keys, mechanism = _own_keys(s, entry), _mechanism(s)
+    return Components(s, files, entry, keys, mechanism, problem, topology, data, partition)
+
+
+def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
+    """The scenario with these objects in place of what it names. Raises InputError for what is no such component."""
+    handed: dict[str, Any] = {what: value for what, value in objects.items() if value is not None}
+    if not handed:
+        return s
+    changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
+    names = {what: _name_of_object(what, handed[what]) for what in sorted(KEYS) if what in handed}
+    replaced = set(s._replaced)
+    if "topology" in handed and s.run_graph is not None:
+        # It is here again, and so is what the scenario said of it before its folder had a file.
+        changed |= {"topology": TopologyTable.model_validate_json(s.run_graph.table), "run_graph": None}
+    if "algorithm" in handed:
+        entry = _entry_of_object(handed["algorithm"])
+        changed["algorithm"], handed["algorithm"] = _algorithm_table(s, entry), entry
+        replaced |= {"algorithm"} if entry.kind != s.algorithm.kind else set()
+        names |= {"algorithm": entry.kind} if entry.origin else {}
+    if "mechanism" in handed:
+        names["mechanism"] = type(handed["mechanism"]).__name__
+        made = handed["mechanism"] = outside_mechanism(handed["mechanism"], {})
+        table = MechanismTable.model_construct(kind=made.name, **options_of(made))
+        changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
+    chosen = s.model_copy(update=changed)
+    chosen._objects, chosen._given, chosen._replaced = Secret(OBJECTS, handed), names, frozenset(replaced)
+    return chosen
+
+
+def _object(s: Scenario, what: str) -> Any | None:
+    """What was handed over; None where nothing was. Raises InputError for a scenario that has lost it."""
+    return s._objects().get(what) if s._objects or what in s._given else None
+
+
+def algorithm_entry(s: Scenario) -> Entry:
+    """The entry of the algorithm. Raises InputError where there is none."""
+    kind = s.algorithm.kind
+    given: Entry | None = _object(s, "algorithm")
+    if given is not None:
+        return given
+    if kind in ALGORITHMS:
+        return ALGORITHMS[kind]
+    found = find_outside("algorithm", kind, s.folder, "algorithm.kind")
+    if found is None:
+        raise InputError(f"algorithm.kind: no algorithm {kind!r}; {nearest(kind, ALGORITHMS)}.")
+    return outside_entry(found, kind)
+
+
+def outside_entry(found: Any, kind: str) -> Entry:
+    """The entry of a class that a file or an installed package has. Raises InputError for what is no algorithm."""
+    place = in_file(kind)
+    if place is not None:
+        # The file itself is hashed, wherever it is.
+        return entry_of_class(found, kind, place.file)
+    return entry_of_class(found, kind, "an installed package", digest_of(found))
+
+
+def _entry_of_object(algorithm: Any) -> Entry:
+    """The entry of an algorithm that is handed over: a dataclass with its fields filled in."""
+    if isinstance(algorithm, type):
+        raise InputError(
+            f"algorithm: got the class {algorithm.__name__}; wanted an object of it, {algorithm.__name__}(…) with its "
+            "options."
+        )
+    made = type(algorithm)
+    ours = next((entry for entry in ALGORITHMS.values() if entry.algorithm is made), None)
+    entry = ours or entry_of_class(made, made.__name__, "a Python object", digest_of(made))
+    # Fields that are no keys are in no scenario.
+    keys = {o.key for o in entry.keys if o.key != "domain"}
+    hidden = {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.name not in keys}
+    source = f"{entry.source} {digest_of(dict(sorted(hidden.items())))}"
+    return entry._replace(instance=algorithm, source=source)
+
+
+def _algorithm_table(s: Scenario, entry: Entry) -> OutsideAlgorithmTable:
+    """The [algorithm] table with the fields of an object that was handed over."""
+    values = {o.key: getattr(entry.instance, o.key) for o in entry.keys if o.key != "domain"}
+    steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
+    lists = {k: list(v) for k, v in values.items() if isinstance(v, tuple)}
+    given = {k: v for k, v in (values | steps | lists).items() if v is not None}
+    if "domain" in s.algorithm.own_keys() and "domain" in (*entry.options, *entry.optional):
+        given["domain"] = s.algorithm.own_keys()["domain"]
+    common = {"kind": entry.kind, "rounds": s.algorithm.rounds, "init": s.algorithm.init}
+    return OutsideAlgorithmTable.model_validate(common | given)
+
+
+def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
+    """What the scenario says of the algorithm's own keys. Raises InputError for values that they cannot have."""
+    if not isinstance(s.algorithm, OutsideAlgorithmTable):
+        return s.algorithm.own_keys()
+    made: Any = own_fields(entry.keys, ALGORITHM_TABLES)
+    table = create_model("AlgorithmKeys", __base__=AlgorithmTable, **made)
+    root = create_model("Scenario", algorithm=(table, ...))
+    try:
+        checked: Any = root.model_validate({"algorithm": s.algorithm.model_dump(exclude_unset=True)})
+    except ValidationError as error:
+        raise InputError(explain(error, root)) from None
+    keys: dict[str, Any] = checked.algorithm.own_keys()
+    return keys
+
+
+def _mechanism(s: Scenario) -> Mechanism:
+    """The law of noise. Raises InputError where it is not installed here."""
+    table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
+    given: Mechanism | None = _object(s, "mechanism")
+    if given is not None:
+        return given
+    if kind in MECHANISMS:
+        return mechanism_of(kind)
+    found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
+    if found is None:
+        raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")
+    return outside_mechanism(found, {} if isinstance(table, str) else table.model_extra or {})
+
+
+def _component(s: Scenario, what: str, files: Mapping[tuple[str, ...], Path]) -> Component:
+    """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
+    value = _object(s, what)
+    if value is not None:
+        return Component(what, s._given[what], "object", value)
+    table, key = KEYS[what]
+    written = getattr(getattr(s, table), key)
+    name = own_name(str(written))
+    if not isinstance(written, str) or written in _REGISTERED[what]:
+        return Component(what, name)
+    inside, path = in_file(written), files.get((table, key))
+    if inside is None and what == "data" and not written.lower().endswith(".py") and Path(written).suffix:
+        return Component(what, name)  # A file of records.
+    if inside is not None and path is not None:
+        written = f"{path}:{inside.name}"
+    for group in _GROUPS.get(what, (what,)):
+        value = find_outside(group, written, s.folder, f"{table}.{key}")
+        if value is not None and inside is not None:
+            return Component(what, name, "file", value, path, inside.name)
+        if value is not None:
+            return Component(what, name, "installed", value)
+    return Component(what, name)
+
+
+def _name_of_object(what: str, value: Any) -> str:
+    # A graph of networkx may have a name of its own; a column of a table has one, too, which says nothing.
+    own = getattr(value, "name", None) if what == "topology" else None
+    if isinstance(own, str) and own.strip():
+        return printable(own.strip())[:_LONGEST_NAME]
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
+def _check_solved(s: Scenario, problem: Component, entry: Entry) -> None:
+    """Refuse a problem that nobody knows, and one that the algorithm is not for. Raises InputError."""
+    rules, kind = RULES[entry.setting], s.problem.kind
+    if problem.is_outside:
+        solved = problem_type(problem.value, problem.name) == rules.solves
+    elif kind not in _REGISTERED["problem"]:
+        raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, _REGISTERED['problem'])}.")
+    else:
+        solved = kind in rules.problems
+    if not solved:
+        raise InputError(
+            f"problem.kind: {s.algorithm.kind} is for {rules.solves} problems, and {problem.name} is none. Take "
+            f"{', '.join(sorted(rules.problems))}."
+        )
+
+
+def _is_hashed_apart(part: Component) -> bool:
+    """Whether no file of the scenario holds it."""
+    return part.is_outside and part.file is None
+
+
+def inputs_digest(scenario: Scenario, salt: bytes) -> str:
+    """Hash what a scenario reads besides its own text: the files that it names, and components from outside.
+
+    Without a salt, whoever knows all of a file but one value could try what that is.
+
+    Args:
+        scenario: as loaded.
+        salt: at most 64 random bytes, which are kept apart from the digest, for the owner of the files only to read.
+
+    Returns:
+        16 hexadecimal digits; the same for all scenarios that name nothing, whatever the salt.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    files = scenario.files()
+    asked = [what for what, place in KEYS.items() if what in scenario._given or place not in files]
+    parts = [_component(scenario, what, files) for what in asked]
+    inputs = "".join(
+        [
+            *(digest_of_file(path) for _, path in sorted(files.items())),
+            *(f"{part.what} {digest_of(part.value)}" for part in parts if _is_hashed_apart(part)),
+            _algorithm_source(scenario),
+        ]
+    )
+    return blake2b(inputs.encode(), digest_size=8, key=salt if inputs else b"").hexdigest()
+
+
+def _algorithm_source(s: Scenario) -> str:
+    """What an algorithm from outside does, where no file that the scenario names says it; else nothing."""
+    try:
+        return algorithm_entry(s).source if isinstance(s.algorithm, OutsideAlgorithmTable) else ""
+    except InputError:
+        # Refused where it is built.
+        return ""
