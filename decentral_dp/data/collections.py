@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,50 +24,34 @@ from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, re
 from decentral_dp.data.tables import libsvm_names, matrix, opened, parse_libsvm
 from decentral_dp.errors import InputError, quoted, quoted_path
 
+_IDX_NAMES = {
+    "images": "train-images-idx3-ubyte",
+    "labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+
+
+def _idx_offered(address: str, *sums: str) -> tuple[str, Mapping[str, tuple[str, str]]]:
+    return address, {key: (f"{name}.gz", sha) for (key, name), sha in zip(_IDX_NAMES.items(), sums, strict=True)}
+
+
 # Where publishers offer the files of images, and the SHA-256 of each as libraries that fetch them state it:
 # collection → (address of the folder, key of problem.files → (file, SHA-256)).
 PUBLISHED: Mapping[str, tuple[str, Mapping[str, tuple[str, str]]]] = {
-    "mnist": (
+    "mnist": _idx_offered(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
-        {
-            "images": (
-                "train-images-idx3-ubyte.gz",
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            "labels": (
-                "train-labels-idx1-ubyte.gz",
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-            "test_images": (
-                "t10k-images-idx3-ubyte.gz",
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            ),
-            "test_labels": (
-                "t10k-labels-idx1-ubyte.gz",
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-        },
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     ),
-    "fashion_mnist": (
+    "fashion_mnist": _idx_offered(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        {
-            "images": (
-                "train-images-idx3-ubyte.gz",
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            ),
-            "labels": (
-                "train-labels-idx1-ubyte.gz",
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            ),
-            "test_images": (
-                "t10k-images-idx3-ubyte.gz",
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            ),
-            "test_labels": (
-                "t10k-labels-idx1-ubyte.gz",
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            ),
-        },
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     ),
     "cifar10": (
         "https://www.cs.toronto.edu/~kriz/",
@@ -82,52 +67,167 @@ DIGITS = tuple(range(10))
 
 
 class Collection(NamedTuple):
-    """A data set of images. title: its own name. image: (height, width, channels). keys: of problem.files it reads."""
+    """A data set of images. title: its own name. image: (height, width, channels)."""
 
     title: str
     image: tuple[int, int, int]
-    keys: tuple[str, ...]
 
 
-_IDX_FILES = {
-    "images": "train-images-idx3-ubyte",
-    "labels": "train-labels-idx1-ubyte",
-    "test_images": "t10k-images-idx3-ubyte",
-    "test_labels": "t10k-labels-idx1-ubyte",
+COLLECTIONS: Mapping[str, Collection] = {
+    "mnist": Collection("MNIST", (28, 28, 1)),
+    "fashion_mnist": Collection("Fashion-MNIST", (28, 28, 1)),
+    "cifar10": Collection("CIFAR-10", (32, 32, 3)),
 }
-# Whoever gives the first must give the second.
-_TOGETHER = (
-    ("images", "labels"),
-    ("labels", "images"),
-    ("test_images", "test_labels"),
-    ("test_labels", "test_images"),
-    ("test_images", "images"),
-)
-_IDX_KEYS = ("folder", *_IDX_FILES)
+
+
+class _Layout(NamedTuple):
+    """How the files of a data set are named.
+
+    title: its own name. files: key of problem.files → names of the file in a folder, its publisher's first. together:
+    pairs of which the first needs the second. ways: how files are named one by one, in words.
+    """
+
+    title: str
+    files: Mapping[str, tuple[str, ...]] = {}
+    together: tuple[tuple[str, str], ...] = ()
+    ways: str = ""
+
+
 _BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
 _ARCHIVE, _ARCHIVE_FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
 # Its publisher offers the same images as Python pickles, which are never opened here.
 _PYTHON_ARCHIVE, _PYTHON_FOLDER, _PYTHON_BATCH = "cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1"
 _NEEDS_BINARY = f"is CIFAR-10's python version, and the binary version is needed; get {_ARCHIVE} from its publisher."
-
-COLLECTIONS: Mapping[str, Collection] = {
-    "mnist": Collection("MNIST", (28, 28, 1), _IDX_KEYS),
-    "fashion_mnist": Collection("Fashion-MNIST", (28, 28, 1), _IDX_KEYS),
-    "cifar10": Collection("CIFAR-10", (32, 32, 3), ("folder", "archive")),
+_IDX = _Layout(
+    "MNIST",
+    {
+        key: tuple(f"{stem}{end}" for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz"))
+        for key, name in _IDX_NAMES.items()
+    },
+    (
+        ("images", "labels"),
+        ("labels", "images"),
+        ("test_images", "test_labels"),
+        ("test_labels", "test_images"),
+        ("test_images", "images"),
+    ),
+    "images and labels",
+)
+_LAYOUTS = {
+    "mnist": _IDX,
+    "fashion_mnist": _IDX._replace(title="Fashion-MNIST"),
+    "cifar10": _Layout("CIFAR-10", {"archive": (_ARCHIVE,)}, tuple(permutations(_BATCHES, 2)), "archive"),
+    "celeba": _Layout(
+        "CelebA",
+        {
+            "attributes": ("list_attr_celeba.txt",),
+            "features": ("features.npz",),
+            "partition": ("list_eval_partition.txt",),
+        },
+        (("attributes", "features"), ("features", "attributes"), ("partition", "attributes")),
+        "attributes and features",
+    ),
 }
-
-
-class Part(NamedTuple):
-    """pixels: (n, d) bytes, channel by channel. labels: (n,) from 0 to 9."""
-
-    pixels: Bytes
-    labels: Bytes
 
 
 def own_folder(name: str) -> Path | None:
     """The folder of this name in the one that DECENTRAL_DP_DATA names, there or not; None where it names none."""
     base = os.environ.get(DATA_VARIABLE)
-    return Path(base).expanduser() / name if base else None
+    if not base:
+        return None
+    folder = Path(base).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"{DATA_VARIABLE}: {base!r} is no folder; name one, or unset the variable.")
+    return folder / name
+
+
+def _named(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tuple[Path | None, dict[str, str]]:
+    """The folder with the files of a data set, or what problem.files names one by one: key → path or URL.
+
+    Without problem.files it is the folder of this name in DECENTRAL_DP_DATA, there or not. Raises InputError.
+    """
+    if files is None:
+        return own_folder(name), {}
+    layout = _LAYOUTS.get(name, _Layout(name))
+    given = {key: str(value) for key, value in files.items() if key != "sha256" and value}
+    for key in given:
+        if key not in ("folder", *layout.files):
+            raise InputError(
+                f"problem.files.{key}: {name} takes none, only {', '.join(('folder', *layout.files))}; leave it out."
+            )
+    wanted = f"either folder, or {layout.ways} is wanted" if layout.ways else "folder is wanted"
+    if not given:
+        raise InputError(f"problem.files: got no file, but {wanted}.")
+    if "folder" in given and len(given) > 1:
+        raise InputError(f"problem.files: got {', '.join(given)}, but {wanted}; folder is wanted alone.")
+    if "folder" not in given:
+        return None, given
+    if is_url(given["folder"]):
+        raise InputError(
+            f"problem.files.folder: {given['folder']!r} is a URL, but a local folder is wanted; give "
+            f"{layout.ways or 'such a folder'} by URL instead."
+        )
+    folder = (root or Path()) / Path(given["folder"]).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"problem.files.folder: {str(folder)!r} is no folder; give the folder with the files.")
+    return folder, {}
+
+
+def _declared(name: str, files: Mapping[str, Any] | None, root: Path | None) -> dict[str, Declared]:
+    """The files of a data set: key, or batch of CIFAR-10, → file; {} where none are declared, and none are there.
+
+    Either a folder (the files under their published names), or one by one, each a path or a URL. sha256: table of
+    checksums, by key, or by file name within a folder; required for URLs, optional for paths. Raises InputError.
+    """
+    layout = _LAYOUTS[name]
+    folder, places = _named(name, files, root)
+    found = {key: Declared(f"problem.files.{key}", place) for key, place in places.items()}
+    where = f"{DATA_VARIABLE}/{name}" if files is None else "problem.files.folder"
+    if folder is not None:
+        paths = _batches(folder, where) if name == "cifar10" else {}
+        for key, names in () if paths else layout.files.items():
+            if there := [folder / one for one in names if (folder / one).is_file()]:
+                paths[key] = there[0]
+        found = {key: Declared(where, str(path)) for key, path in paths.items()}
+        if not found and files is not None:
+            raise InputError(
+                f"{where}: {str(folder)!r} has none of {layout.title}'s files, such as "
+                f"{next(iter(layout.files.values()))[0]}; give the folder with the files."
+            )
+    for key, other in layout.together:
+        if key in found and other not in found:
+            if folder is None:
+                raise InputError(f"problem.files.{other}: missing, since {key} is given; add it.")
+            listed = ", ".join(sorted(Path(file.place).name for file in found.values()))
+            raise InputError(
+                f"{where}: {str(folder)!r} has {listed}, but not {layout.files.get(other, (other,))[0]}; add it."
+            )
+    return _with_checksums(found, files, in_folder=folder is not None)
+
+
+def _with_checksums(
+    found: Mapping[str, Declared], files: Mapping[str, Any] | None, in_folder: bool
+) -> dict[str, Declared]:
+    """With the checksums of problem.files, by file name where they are of a folder, else by key. Raises InputError."""
+    sums = (files or {}).get("sha256") or {}
+    names = {key: Path(file.place).name if in_folder else key for key, file in found.items()}
+    for name in sums:
+        if name not in names.values():
+            raise InputError(f"problem.files.sha256: no file here is called {name!r}; {nearest(name, names.values())}.")
+    return {
+        key: file._replace(sha256=str(sums[names[key]])) if names[key] in sums else file for key, file in found.items()
+    }
+
+
+def _batches(folder: Path, where: str) -> dict[str, Path]:
+    """Batches of CIFAR-10 in a folder, or in the one that its archive unpacks to. Raises InputError for pickles."""
+    for inner in (folder, folder / _ARCHIVE_FOLDER):
+        if found := {batch: inner / batch for batch in _BATCHES if (inner / batch).is_file()}:
+            return found
+    for pickled in (_PYTHON_BATCH, f"{_PYTHON_FOLDER}/{_PYTHON_BATCH}", _PYTHON_ARCHIVE):
+        if (folder / pickled).is_file() and not (folder / _ARCHIVE).is_file():
+            raise InputError(f"{where}: {str(folder / pickled)!r} {_NEEDS_BINARY}")
+    return {}
 
 
 def load_images(
@@ -152,44 +252,19 @@ def load_images(
     Raises:
         InputError: files that are not as declared; a declared file that is missing is an error.
     """
-    if files is not None and files.get("published"):
-        return _published(name, files, limit)
-    declared = _in_data_folder(name) if files is None else _declared(name, files, root)
-    if not declared:
-        return None
-    return _loaded(name, declared, limit, root)
-
-
-def _loaded(name: str, declared: Mapping[str, Declared], limit: int | None, root: Path | None) -> Dataset:
-    for file in declared.values():
-        check(file)
-    train, test = (_read_cifar if name == "cifar10" else _read_idx)(declared, COLLECTIONS[name], root)
-    parts = [Part(part.pixels[:limit], part.labels[:limit]) for part in (train, test) if part is not None]
-    return Dataset(
-        features=np.concatenate([part.pixels for part in parts]) / 255.0,
-        labels=np.concatenate([part.labels for part in parts]).astype(np.int64),
-        classes=DIGITS,
-        feature_names=_pixel_names(*COLLECTIONS[name].image),
-        source=name,
-        image=COLLECTIONS[name].image,
-        bounds=(0.0, 1.0),
-        own_test=0 if test is None else parts[-1].labels.size,
-    )
-
-
-def _published(name: str, files: Mapping[str, Any], limit: int | None) -> Dataset:
-    """What the publisher offers: read where it lies in DECENTRAL_DP_DATA, else fetched. Raises InputError."""
+    if files is None or not files.get("published"):
+        declared = _declared(name, files, root)
+        return _pictures(name, declared, limit, root) if declared else None
     for key, value in files.items():
         if key != "published" and value:
             raise InputError(f"problem.files.{key}: published names the files already. Give one of the two.")
-    declared = _in_data_folder(name)
+    if declared := _declared(name, None, None):
+        return _pictures(name, declared, limit, None)
     address, known = PUBLISHED[name]
-    fetched = {key: Declared(f"problem.files.{key}", address + file, sha) for key, (file, sha) in known.items()}
+    offered = {key: Declared(f"problem.files.{key}", address + file, sha) for key, (file, sha) in known.items()}
     try:
-        return _loaded(name, declared or fetched, limit, None)
+        return _pictures(name, offered, limit, None)
     except InputError as error:
-        if declared:
-            raise
         names = ", ".join(file for file, _ in known.values())
         raise InputError(
             f"{error} Where there is no network, put {names} into the folder {name} of a folder that {DATA_VARIABLE} "
@@ -197,122 +272,56 @@ def _published(name: str, files: Mapping[str, Any], limit: int | None) -> Datase
         ) from error
 
 
-def _pixel_names(height: int, width: int, channels: int) -> tuple[str, ...]:
-    planes = ("pixel",) if channels == 1 else ("red", "green", "blue")
-    return tuple(f"{plane}_{row}_{column}" for plane in planes for row in range(height) for column in range(width))
+class _Part(NamedTuple):
+    """pixels: (n, d) bytes, channel by channel. labels: (n,) from 0 to 9."""
+
+    pixels: Bytes
+    labels: Bytes
 
 
-def _in_data_folder(name: str) -> dict[str, Declared]:
-    """Files in the folder that the environment names; none without one, or without any of the files."""
-    base = os.environ.get(DATA_VARIABLE)
-    if not base:
-        return {}
-    folder = Path(base).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"{DATA_VARIABLE}: {base!r} is no folder; name one, or unset the variable.")
-    return _images_in(name, folder / name, f"{DATA_VARIABLE}/{name}")
-
-
-def _declared(name: str, files: Mapping[str, Any], root: Path | None) -> dict[str, Declared]:
-    """The table problem.files as file → Declared.
-
-    Either folder (the files under their published names), or one by one, each a path or a URL: images, labels and, if
-    there is a test set, test_images and test_labels; for cifar10, archive. sha256: table of checksums, by key, or by
-    file name within a folder; required for URLs, optional for paths.
-    """
-    collection, given = COLLECTIONS[name], {k: v for k, v in files.items() if k != "sha256" and v is not None}
-    for key in given:
-        if key not in collection.keys:
-            raise InputError(
-                f"problem.files.{key}: {name} takes none, only {', '.join(collection.keys)}; leave it out."
-            )
-    wanted = "folder, or archive" if name == "cifar10" else "folder, or images and labels"
-    if not given or ("folder" in given and len(given) > 1):
-        raise InputError(f"problem.files: got {', '.join(given) or 'no file'}, but either {wanted} is wanted.")
-    for key, other in _TOGETHER:
-        if key in given and other not in given:
-            raise InputError(f"problem.files.{other}: missing, since {key} is given; add it.")
-    if "folder" in given:
-        place = str(given["folder"])
-        if is_url(place):
-            raise InputError(
-                f"problem.files.folder: {place!r} is a URL, but a local folder is wanted; give {wanted} by URL instead."
-            )
-        folder = (root or Path()) / Path(place).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"problem.files.folder: {str(folder)!r} is no folder; give the folder with the files.")
-        found = _images_in(name, folder, "problem.files.folder")
-        if not found:
-            raise InputError(
-                f"problem.files.folder: {str(folder)!r} has none of {collection.title}'s files, such as "
-                f"{_ARCHIVE if name == 'cifar10' else _IDX_FILES['images']}; give the folder with the files."
-            )
-        named = {Path(file.place).name: key for key, file in found.items()}
-    else:
-        found = {key: Declared(f"problem.files.{key}", str(place)) for key, place in given.items()}
-        named = {key: key for key in found}
-    for file_name, checksum in (files.get("sha256") or {}).items():
-        if file_name not in named:
-            raise InputError(
-                f"problem.files.sha256: no file here is called {file_name!r}; {nearest(file_name, named)}."
-            )
-        found[named[file_name]] = found[named[file_name]]._replace(sha256=str(checksum))
-    return found
-
-
-def _images_in(name: str, folder: Path, key: str) -> dict[str, Declared]:
-    """Files under their published names; {} if there is none of them. Raises InputError if only some are there."""
-    if name == "cifar10":
-        # The folder itself, or the one that the archive unpacks to.
-        found = {batch: folder / batch for batch in _BATCHES if (folder / batch).is_file()}
-        inner = folder / _ARCHIVE_FOLDER
-        found = found or {batch: inner / batch for batch in _BATCHES if (inner / batch).is_file()}
-        if not found and (folder / _ARCHIVE).is_file():
-            return {"archive": Declared(key, str(folder / _ARCHIVE))}
-        python = (folder / part for part in (_PYTHON_BATCH, f"{_PYTHON_FOLDER}/{_PYTHON_BATCH}", _PYTHON_ARCHIVE))
-        other = next((path for path in python if path.is_file()), None)
-        if not found and other is not None:
-            raise InputError(f"{key}: {str(other)!r} {_NEEDS_BINARY}")
-        wanted: tuple[str, ...] = _BATCHES
-    else:
-        found = {}
-        for which, published in _IDX_FILES.items():
-            stems = (published, published.replace("-idx", ".idx"))
-            candidates = (folder / f"{stem}{end}" for stem in stems for end in ("", ".gz"))
-            path = next((path for path in candidates if path.is_file()), None)
-            if path is not None:
-                found[which] = path
-        has_test = "test_images" in found or "test_labels" in found
-        wanted = tuple(_IDX_FILES) if has_test else ("images", "labels")
-    missing = [which for which in wanted if which not in found]
-    if found and missing:
-        raise InputError(
-            f"{key}: {str(folder)!r} has {', '.join(sorted(p.name for p in found.values()))}, but not "
-            f"{_IDX_FILES.get(missing[0], missing[0])}; add it."
-        )
-    return {which: Declared(key, str(path)) for which, path in found.items()}
-
-
-def _read_idx(declared: Mapping[str, Declared], collection: Collection, root: Path | None) -> tuple[Part, Part | None]:
+def _pictures(name: str, declared: Mapping[str, Declared], limit: int | None, root: Path | None) -> Dataset:
+    for file in declared.values():
+        check(file)
     # All are verified before the first is parsed.
-    content = {which: read(file, root) for which, file in declared.items()}
-    where = {which: f"{file.key}: {file.place!r}" for which, file in declared.items()}
+    content = {key: read(file, root) for key, file in declared.items()}
+    where = {key: f"{file.key}: {file.place!r}" for key, file in declared.items()}
+    image = COLLECTIONS[name].image
+    train, test = (_cifar_parts if name == "cifar10" else _idx_parts)(content, where, image)
+    parts = [_Part(part.pixels[:limit], part.labels[:limit]) for part in (train, test) if part is not None]
+    planes = ("pixel",) if image[2] == 1 else ("red", "green", "blue")
+    return Dataset(
+        features=np.concatenate([part.pixels for part in parts]) / 255.0,
+        labels=np.concatenate([part.labels for part in parts]).astype(np.int64),
+        classes=DIGITS,
+        feature_names=tuple(f"{p}_{row}_{column}" for p in planes for row, column in np.ndindex(*image[:2])),
+        source=name,
+        image=image,
+        bounds=(0.0, 1.0),
+        own_test=0 if test is None else parts[-1].labels.size,
+    )
+
+
+def _idx_parts(
+    content: Mapping[str, bytes], where: Mapping[str, str], image: tuple[int, int, int]
+) -> tuple[_Part, _Part | None]:
     parts = []
     for images, labels in (("images", "labels"), ("test_images", "test_labels")):
-        if images not in declared:
+        if images not in content:
             continue
-        pixels = idx_images(gunzip(content[images], where[images]), where[images], collection.image)
-        part = Part(pixels, idx_labels(gunzip(content[labels], where[labels]), where[labels]))
-        if part.labels.size != pixels.shape[0]:
+        part = _Part(
+            _idx_images(gunzip(content[images], where[images]), where[images], image),
+            _idx_labels(gunzip(content[labels], where[labels]), where[labels]),
+        )
+        if part.labels.size != part.pixels.shape[0]:
             raise InputError(
-                f"{where[labels]} has {part.labels.size} labels, but {declared[images].place!r} has {pixels.shape[0]} "
-                "images; give files that belong together."
+                f"{where[labels]} has {part.labels.size} labels, but {where[images].partition(': ')[2]} has "
+                f"{part.pixels.shape[0]} images; give files that belong together."
             )
         parts.append(part)
     return parts[0], parts[1] if len(parts) > 1 else None
 
 
-def idx_images(content: bytes, where: str, image: tuple[int, int, int]) -> Bytes:
+def _idx_images(content: bytes, where: str, image: tuple[int, int, int]) -> Bytes:
     """(n, height·width) from an IDX file of images: 2051, n, height, width, then n·height·width bytes."""
     n, *size = _idx_header(content, where, 2051, 4)
     if tuple(size) != image[:2]:
@@ -323,7 +332,7 @@ def idx_images(content: bytes, where: str, image: tuple[int, int, int]) -> Bytes
     return _idx_body(content, where, 16, n, size[0] * size[1], "images").reshape(n, -1)
 
 
-def idx_labels(content: bytes, where: str) -> Bytes:
+def _idx_labels(content: bytes, where: str) -> Bytes:
     """(n,) from an IDX file of labels: 2049, n, then n bytes from 0 to 9."""
     (n,) = _idx_header(content, where, 2049, 2)
     return _checked_digits(_idx_body(content, where, 8, n, 1, "labels"), where)
@@ -359,14 +368,11 @@ def _checked_digits(labels: Bytes, where: str) -> Bytes:
     return labels
 
 
-def _read_cifar(
-    declared: Mapping[str, Declared], collection: Collection, root: Path | None
-) -> tuple[Part, Part | None]:
-    content = {which: read(file, root) for which, file in declared.items()}
-    where = {which: f"{file.key}: {file.place!r}" for which, file in declared.items()}
+def _cifar_parts(
+    content: Mapping[str, bytes], where: Mapping[str, str], image: tuple[int, int, int]
+) -> tuple[_Part, _Part | None]:
     if "archive" in content:
-        place = where["archive"]
-        archive = content.pop("archive")
+        archive, place = content["archive"], where["archive"]
         try:
             content = members(archive, _BATCHES, _ARCHIVE_FOLDER, place)
         except InputError as error:
@@ -374,8 +380,8 @@ def _read_cifar(
                 raise InputError(f"{place} {_NEEDS_BINARY}") from error
             raise
         where = {batch: f"{place}, member {batch!r}" for batch in _BATCHES}
-    *train, test = (cifar_batch(content[batch], where[batch], collection.image) for batch in _BATCHES)
-    return Part(np.concatenate([p.pixels for p in train]), np.concatenate([p.labels for p in train])), test
+    *train, test = (_cifar_batch(content[batch], where[batch], image) for batch in _BATCHES)
+    return _Part(np.concatenate([p.pixels for p in train]), np.concatenate([p.labels for p in train])), test
 
 
 def _is_python_version(archive: bytes, where: str) -> bool:
@@ -387,7 +393,7 @@ def _is_python_version(archive: bytes, where: str) -> bool:
     return True
 
 
-def cifar_batch(content: bytes, where: str, image: tuple[int, int, int]) -> Part:
+def _cifar_batch(content: bytes, where: str, image: tuple[int, int, int]) -> _Part:
     """Records of 1 + height·width·channels bytes: the label from 0 to 9, then the planes one after the other."""
     each = 1 + int(np.prod(image))
     if not content or len(content) % each:
@@ -396,29 +402,14 @@ def cifar_batch(content: bytes, where: str, image: tuple[int, int, int]) -> Part
             "is wanted; it is empty, truncated or damaged, so get it anew."
         )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, each)
-    return Part(records[:, 1:], _checked_digits(records[:, 0], where))
+    return _Part(records[:, 1:], _checked_digits(records[:, 0], where))
 
 
 CELEBA_CLASSES = (-1, 1)
-# Key of problem.files → the file's name in a folder. Without the last a share of the records is held out at random.
-CELEBA_FILES = {
-    "attributes": "list_attr_celeba.txt",
-    "features": "features.npz",
-    "partition": "list_eval_partition.txt",
-}
 _CELEBA_PARTS = {"0": "train", "1": "validation", "2": "test"}
 
 
-class Attribute(NamedTuple):
-    """names: of the images. values: (n,) 1 where an image has the attribute, else 0."""
-
-    names: tuple[str, ...]
-    values: IntArray
-
-
-def load_celeba(
-    files: Mapping[str, Any] | None, label: str | None, *, limit: int | None = None, root: Path | None = None
-) -> Dataset:
+def load_celeba(files: Mapping[str, Any] | None, label: str | None, *, root: Path | None = None) -> Dataset:
     """CelebA's attributes, from its own list, beside features of the same images that somebody else computed.
 
     Format of list_attr_celeba.txt (Z. Liu, P. Luo, X. Wang and X. Tang, "Deep Learning Face Attributes in the Wild"):
@@ -438,7 +429,6 @@ def load_celeba(
         files: the table problem.files, with folder, or attributes, features and optionally partition, and sha256 by key
             for the two lists. None for the folder celeba of DECENTRAL_DP_DATA.
         label: the attribute.
-        limit: the first so many images; default all.
         root: where relative paths start; default the working directory.
 
     Returns:
@@ -447,7 +437,12 @@ def load_celeba(
     Raises:
         InputError: files that are missing, for which nothing stands in, or that are not as the module says.
     """
-    found = _celeba_files(files, root)
+    found = _declared("celeba", files, root)
+    if not found:
+        raise InputError(
+            "problem.files: celeba needs files, and nothing stands in for them. Give folder, or attributes and "
+            f"features, or put them into the folder celeba of {DATA_VARIABLE}."
+        )
     for key in ("attributes", "partition"):
         if key in found:
             check(found[key])
@@ -456,63 +451,16 @@ def load_celeba(
             "problem.files.features: features are files of your own, read from a local path and without a checksum; "
             "give such a path."
         )
-    listed = _celeba_attribute(found["attributes"], label, root)
-    features, n = _celeba_features(found["features"], listed.names, root), len(listed.names)
-    dataset = Dataset(
+    names, values = _celeba_attribute(found["attributes"], label, root)
+    features = _celeba_features(found["features"], names, root)
+    return Dataset(
         features,
-        listed.values,
+        values,
         CELEBA_CLASSES,
         tuple(f"x{k}" for k in range(features.shape[1])),
         "celeba",
-        split=_celeba_split(found["partition"], listed.names, root) if "partition" in found else None,
+        split=_celeba_split(found["partition"], names, root) if "partition" in found else None,
     )
-    return dataset if limit is None or limit >= n else dataset.first(limit)
-
-
-def _celeba_files(files: Mapping[str, Any] | None, root: Path | None) -> dict[str, Declared]:
-    if files is None:
-        folder = own_folder("celeba")
-        if folder is None or not folder.is_dir():
-            raise InputError(
-                "problem.files: celeba needs files, and nothing stands in for them. Give folder, or attributes and "
-                f"features, or put {' and '.join(list(CELEBA_FILES.values())[:2])} into the folder celeba of "
-                f"{DATA_VARIABLE}."
-            )
-        return _celeba_in(folder, f"{DATA_VARIABLE}/celeba")
-    given = {key: str(value) for key, value in files.items() if key != "sha256" and value is not None}
-    for key in given:
-        if key not in ("folder", *CELEBA_FILES):
-            raise InputError(
-                f"problem.files.{key}: celeba takes none, only folder, {', '.join(CELEBA_FILES)}; leave it out."
-            )
-    if "folder" in given:
-        if len(given) > 1:
-            raise InputError(f"problem.files: got {', '.join(given)}, but folder is wanted alone, or not at all.")
-        folder = (root or Path()) / Path(given["folder"]).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"problem.files.folder: {str(folder)!r} is no folder; give the folder with the files.")
-        found = _celeba_in(folder, "problem.files.folder")
-    else:
-        for key in ("attributes", "features"):
-            if key not in given:
-                raise InputError(f"problem.files.{key}: missing. celeba needs attributes and features; add it.")
-        found = {key: Declared(f"problem.files.{key}", place) for key, place in given.items()}
-    names = {CELEBA_FILES[key]: key for key in found} if "folder" in given else {key: key for key in found}
-    for name, checksum in (files.get("sha256") or {}).items():
-        if name not in names:
-            raise InputError(f"problem.files.sha256: no file here is called {name!r}; {nearest(name, names)}.")
-        found[names[name]] = found[names[name]]._replace(sha256=str(checksum))
-    return found
-
-
-def _celeba_in(folder: Path, key: str) -> dict[str, Declared]:
-    found = {
-        which: Declared(key, str(folder / name)) for which, name in CELEBA_FILES.items() if (folder / name).is_file()
-    }
-    for which in ("attributes", "features"):
-        if which not in found:
-            raise InputError(f"{key}: {str(folder)!r} has no {CELEBA_FILES[which]}; add it.")
-    return found
 
 
 def _lines(declared: Declared, root: Path | None) -> list[list[str]]:
@@ -524,13 +472,14 @@ def _lines(declared: Declared, root: Path | None) -> list[list[str]]:
     return [words for line in text.splitlines() if (words := line.split())]
 
 
-def _celeba_attribute(declared: Declared, label: str | None, root: Path | None) -> Attribute:
+def _celeba_attribute(declared: Declared, label: str | None, root: Path | None) -> tuple[tuple[str, ...], IntArray]:
+    """Names of the images, and (n,) 1 where an image has the attribute, else 0."""
     where = f"{declared.key}: {declared.place!r}"
     lines = _lines(declared, root)
     if len(lines) < 3 or len(lines[0]) != 1 or not lines[0][0].isdigit():
         raise InputError(
             f"{where} does not start with a number of images, a line of attributes and an image; give CelebA's "
-            f"{CELEBA_FILES['attributes']}."
+            "list_attr_celeba.txt."
         )
     (count,), attributes, *rows = lines
     if len(rows) != int(count):
@@ -546,7 +495,7 @@ def _celeba_attribute(declared: Declared, label: str | None, root: Path | None) 
             raise InputError(
                 f"{where}, image {k + 1} has {got}, but {len(attributes)} of 1 or -1 are wanted; get it anew."
             )
-    return Attribute(tuple(row[0] for row in rows), np.array([row[place] == "1" for row in rows], dtype=np.int64))
+    return tuple(row[0] for row in rows), np.array([row[place] == "1" for row in rows], dtype=np.int64)
 
 
 def _celeba_split(declared: Declared, names: tuple[str, ...], root: Path | None) -> TextArray:
@@ -588,6 +537,10 @@ FEMNIST_CLASSES = tuple(range(62))
 FEMNIST_IMAGE = (28, 28, 1)
 _LEAF = "https://github.com/TalwalkarLab/leaf"
 _PIXELS = 784
+_FEMNIST_WANTED = (
+    f"Make them with preprocess.sh of LEAF ({_LEAF}, data/femnist), and name the folder with train and test in "
+    f"problem.files.folder, or call it femnist and put it into the folder that {DATA_VARIABLE} names."
+)
 
 # One writer's records: features (n, 784), labels (n,).
 Written = tuple[FloatArray, IntArray]
@@ -618,22 +571,18 @@ def load_femnist(files: Mapping[str, Any] | None, *, n_agents: int, root: Path |
         InputError: files that are not there, for which nothing stands in, or that are not as the module says; fewer
             writers than agents.
     """
-    folder = _femnist_folder(files, root)
+    folder, _ = _named("femnist", files, root)
+    if folder is None or not folder.is_dir():
+        raise InputError(f"problem.data: the files of femnist are not here, and nothing stands in. {_FEMNIST_WANTED}")
     inner = folder / "train"
     train, test = sorted((inner if inner.is_dir() else folder).glob("*.json")), sorted((folder / "test").glob("*.json"))
     if not train:
         raise InputError(
-            f"problem.files.folder: {quoted_path(folder)} has no JSON file, nor has its folder train. "
-            f"{_femnist_wanted()}"
+            f"problem.files.folder: {quoted_path(folder)} has no JSON file, nor has its folder train. {_FEMNIST_WANTED}"
         )
-    digests = dict((files or {}).get("sha256") or {})
-    found = _writers(train, digests)
-    held_out = _writers(test, digests)
-    if digests:
-        unknown = next(iter(digests))
-        raise InputError(
-            f"problem.files.sha256: no file here is called {unknown!r}; {nearest(unknown, [p.name for p in train])}."
-        )
+    listed = {str(path): Declared("problem.files.folder", str(path)) for path in (*train, *test)}
+    listed = _with_checksums(listed, files, in_folder=True)
+    found, held_out = (_writers([listed[str(path)] for path in paths]) for paths in (train, test))
     if len(found) < n_agents:
         raise InputError(
             f"topology.agents: got {n_agents}, but these files have {len(found)} writers, and each agent wants one at "
@@ -655,35 +604,12 @@ def load_femnist(files: Mapping[str, Any] | None, *, n_agents: int, root: Path |
     )
 
 
-def _femnist_folder(files: Mapping[str, Any] | None, root: Path | None) -> Path:
-    given = {key: value for key, value in (files or {}).items() if value}
-    for key in given:
-        if key not in ("folder", "sha256"):
-            raise InputError(f"problem.files.{key}: femnist takes none, only folder and sha256; leave it out.")
-    if "folder" in given:
-        folder = (root or Path()) / Path(str(given["folder"])).expanduser()
-        if not folder.is_dir():
-            raise InputError(f"problem.files.folder: {quoted_path(folder)} is no folder. {_femnist_wanted()}")
-        return folder
-    placed = own_folder("femnist")
-    if placed is None or not placed.is_dir():
-        raise InputError(f"problem.data: the files of femnist are not here, and nothing stands in. {_femnist_wanted()}")
-    return placed
-
-
-def _femnist_wanted() -> str:
-    return (
-        f"Make them with preprocess.sh of LEAF ({_LEAF}, data/femnist), and name the folder with train and test in "
-        f"problem.files.folder, or call it femnist and put it into the folder that {DATA_VARIABLE} names."
-    )
-
-
-def _writers(paths: list[Path], digests: dict[str, str]) -> dict[str, Written]:
-    """Name → records, of all files; takes the digests that it verifies."""
+def _writers(files: Sequence[Declared]) -> dict[str, Written]:
+    """Name → records, of all files."""
     out: dict[str, Written] = {}
-    for path in paths:
-        where = f"problem.data: {quoted_path(path)}"
-        content = read(Declared("problem.files.folder", str(path), digests.pop(path.name, None)))
+    for file in files:
+        where = f"problem.data: {quoted_path(file.place)}"
+        content = read(file)
         try:
             parsed = json.loads(content)
             users, counts, records = parsed["users"], parsed["num_samples"], parsed["user_data"]
@@ -780,13 +706,9 @@ def load_collected(name: str, files: Mapping[str, Any] | None, *, limit: int | N
         InputError: the files are not there, and the sentence says what to put where.
     """
     own = COLLECTED[name]
-    for key in files or {}:
-        if key not in ("folder", "sha256") or (key == "sha256" and (files or {})[key]):
-            raise InputError(f"problem.files.{key}: {name} takes none, only folder; leave it out.")
-    given = (files or {}).get("folder")
-    folder = own_folder(name)
-    if given is not None:
-        folder = (root or Path()) / Path(given).expanduser()
+    if (files or {}).get("sha256"):
+        raise InputError(f"problem.files.sha256: {name} takes none, only folder; leave it out.")
+    folder, _ = _named(name, files, root)
     if folder is None or not (folder / own.train).is_file():
         where = f"into {quoted_path(folder)}" if folder is not None else "into a folder, and name it in problem.files"
         raise InputError(

@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from decentral_dp.data import collections, synthetic, tables, trajectories
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
-from decentral_dp.data.collections import (
-    CELEBA_CLASSES,
-    COLLECTED,
-    COLLECTED_CLASSES,
-    COLLECTIONS,
-    DIGITS,
-    FEMNIST_CLASSES,
-    load_celeba,
-    load_collected,
-    load_femnist,
-    load_images,
-    standing_in,
-)
+from decentral_dp.data.collections import COLLECTED, COLLECTIONS
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
-from decentral_dp.data.synthetic import (
-    FAMILIES,
-    USUAL_SIZES,
-    check_apart,
-    classification,
-    heterogeneous,
-    outline,
-)
-from decentral_dp.data.tables import (
-    HUGGINGFACE,
-    OPENML,
-    is_libsvm,
-    load_huggingface,
-    load_openml,
-    read_csv,
-    read_libsvm,
-    read_npz,
-    read_parquet,
-)
-from decentral_dp.data.trajectories import ENVIRONMENTS, read_trajectories, simulated
+from decentral_dp.data.synthetic import SYNTHETIC
+from decentral_dp.data.trajectories import ENVIRONMENTS
 from decentral_dp.errors import InputError
 
 DATASETS: Mapping[str, str] = {
@@ -63,8 +34,27 @@ DATASETS: Mapping[str, str] = {
     "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
 }
 
-# Those whose records are files of a layout of their own, read by a function of its own.
+# Data with a name → their classes, which are known without looking at a record; none of trajectories.
+_CLASSES: Mapping[str, tuple[Label, ...]] = {
+    **dict.fromkeys(SYNTHETIC, (-1, 1)),
+    **dict.fromkeys(ENVIRONMENTS, ()),
+    **dict.fromkeys(COLLECTIONS, collections.DIGITS),
+    **dict.fromkeys(COLLECTED, collections.COLLECTED_CLASSES),
+    "celeba": collections.CELEBA_CLASSES,
+    "femnist": collections.FEMNIST_CLASSES,
+    **BUNDLED_CLASSES,
+}
+# Their columns beside features and labels.
+_COLUMNS = {**dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split")), "celeba": ("split",)}
+# Those whose records are files of a layout of their own.
 FILED = ("celeba", "femnist")
+_TAKE_FILES = (*COLLECTIONS, *COLLECTED, *FILED)
+# A file's ending → its reader, which gives what the file holds. A new format is a function and a line here.
+FORMATS: Mapping[str, Callable[[Path, str | None, str | None, str | None], tables.Table]] = {
+    ".csv": tables.read_csv,
+    ".npz": tables.read_npz,
+    ".parquet": tables.read_parquet,
+}
 
 # Argument → key of the scenario's table.
 _KEYS = {
@@ -137,132 +127,138 @@ def load(
     """
     asked = {"d": d, "records": records, "test_records": test_records, "separation": separation}
     asked |= {"relevant": relevant, "steps": steps}
-    given = {k: v for k, v in asked.items() if v is not None}
-    made_up = data.startswith("synthetic_") and data in DATASETS
-    _check_sizes(data, made_up, given)
-    if made_up or data in ENVIRONMENTS:
-        _known_columns(data, agent, split, {"agent", "split"})
-        _known_classes(data, classes, (-1, 1) if made_up else ())
-        if files is not None or limit is not None:
-            raise InputError(
-                f"problem.{'limit' if files is None else 'files'}: {data!r} takes none; its size is set by "
-                "problem.synthetic."
-            )
-        if made_up:
-            return _synthetic(data, n_agents, seed, given, drawn)
-        return simulated(data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in given.items()})
+    sizes = {key: value for key, value in asked.items() if value is not None}
+    made_up = data in SYNTHETIC or data in ENVIRONMENTS
+    _check_sizes(data, sizes)
+    _check_columns(data, {"partition": agent, "validation": split})
+    if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
+        _refuse_classes(data, classes, _CLASSES[data])
+    if made_up and (files is not None or limit is not None):
+        raise InputError(
+            f"problem.{'limit' if files is None else 'files'}: {data!r} takes none; its size is set by "
+            "problem.synthetic."
+        )
+    if data in SYNTHETIC:
+        return _synthetic(data, n_agents, seed, sizes, drawn)
+    if data in ENVIRONMENTS:
+        return trajectories.simulated(
+            data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in sizes.items()}
+        )
     path = (root or Path()) / Path(data).expanduser()
-    if features is not None and not is_libsvm(path):
+    if features is not None and not tables.is_libsvm(path):
         raise InputError(f"problem.features: {data!r} says how many it has, only a LibSVM file does not; leave it out.")
     if limit is not None and limit < 1:
         raise InputError(f"problem.limit: got {limit}, but a whole number of at least 1 is wanted.")
-    if data in COLLECTIONS:
-        _known_columns(data, agent, split, set())
-        _known_classes(data, classes, DIGITS)
-        found = load_images(data, files, limit=limit, root=root)
-        return standing_in(data, _first(bundled("digits"), limit)) if found is None else found
+    if files is not None and data not in _TAKE_FILES:
+        raise InputError(f"problem.files: {data!r} takes none, only {', '.join(_TAKE_FILES)} do; leave it out.")
+    if data in COLLECTIONS and (pictures := collections.load_images(data, files, limit=limit, root=root)) is not None:
+        return pictures
     if data in COLLECTED:
-        _known_columns(data, agent, split, set())
-        _known_classes(data, classes, COLLECTED_CLASSES)
-        return load_collected(data, files, limit=limit, root=root)
-    if data == "celeba":
-        _known_columns(data, agent, split, {"split"})
-        _known_classes(data, classes, CELEBA_CLASSES)
-        return load_celeba(files, label, limit=limit, root=root)
+        return collections.load_collected(data, files, limit=limit, root=root)
     if data == "femnist":
-        _known_columns(data, agent, split, set())
-        _known_classes(data, classes, FEMNIST_CLASSES)
         if limit is not None:
             raise InputError(
                 "problem.limit: femnist takes none, for the first records are all of one writer; make files of fewer "
                 "records, with --sf of LEAF's preprocess.sh."
             )
-        return load_femnist(files, n_agents=n_agents, root=root)
-    if files is not None:
-        takers = ", ".join((*COLLECTIONS, *COLLECTED, *FILED))
-        raise InputError(f"problem.files: {data!r} takes none, only {takers} do; leave it out.")
-    if data in BUNDLED_CLASSES:
-        _known_columns(data, agent, split, set())
-        _known_classes(data, classes, BUNDLED_CLASSES[data])
-        return _first(bundled(data), limit)
-    if data.startswith(HUGGINGFACE):
-        _known_columns(data, None, split, set())
-        return _first(load_huggingface(data, label, classes, agent, certified), limit)
-    if data.startswith(OPENML) or is_libsvm(path):
-        _known_columns(data, agent, split, set())
-        if data.startswith(OPENML):
-            return _first(load_openml(data, label, classes, certified), limit)
-        return _first(read_libsvm(path, features, classes, certified), limit)
-    if path.suffix.lower() == ".csv":
-        table = read_csv(path, label, agent, split)
-    elif path.suffix.lower() == ".npz":
-        played = read_trajectories(path, agent, split)
+        return collections.load_femnist(files, n_agents=n_agents, root=root)
+    if data == "celeba":
+        found = collections.load_celeba(files, label, root=root)
+    elif data in BUNDLED_CLASSES or data in COLLECTIONS:
+        found = bundled("digits" if data in COLLECTIONS else data)
+    elif data.startswith(tables.HUGGINGFACE):
+        found = tables.load_huggingface(data, label, classes, agent, certified)
+    else:
+        found = _tabled(data, path, label, classes, agent, split, features, certified)
+    found = found if limit is None else found.first(limit)
+    return collections.standing_in(data, found) if data in COLLECTIONS else found
+
+
+def _tabled(
+    data: str,
+    path: Path,
+    label: str | None,
+    classes: Sequence[Label] | None,
+    agent: str | None,
+    split: str | None,
+    features: int | None,
+    certified: bool,
+) -> Dataset:
+    """Records of a table, whose labels are encoded by the declared classes. Raises InputError."""
+    suffix, source = path.suffix.lower(), str(path)
+    if data.startswith(tables.OPENML):
+        table, source = tables.load_openml(data, label), data
+    elif tables.is_libsvm(path):
+        table = tables.read_libsvm(path, features, certified)
+    elif suffix in FORMATS:
+        played = trajectories.read_trajectories(path, agent, split) if suffix == ".npz" else None
         if played is not None:
-            _known_classes(data, classes, ())
-            return _first(played, limit)
-        table = read_npz(path, agent, split)
-    elif path.suffix.lower() == ".parquet":
-        table = read_parquet(path, label, agent, split)
+            if classes:
+                _refuse_classes(data, classes, ())
+            return played
+        table = FORMATS[suffix](path, label, agent, split)
     else:
         hint = nearest(data, DATASETS)
-        if path.suffix.lower() in (".gz", ".bin", ".tar") or "ubyte" in path.name:
+        if suffix in (".gz", ".bin", ".tar") or "ubyte" in path.name:
             hint = 'files of images are named in problem.files, beside data = "mnist" or another of the collections'
         raise InputError(
-            f"problem.data: {data!r} is neither a bundled name nor a path that ends in .csv, .npz, .parquet or "
+            f"problem.data: {data!r} is neither a bundled name nor a path that ends in {', '.join(FORMATS)} or "
             f".libsvm; {hint}."
         )
-    labels, known = encode_labels(table.labels, classes, certified=certified, source=str(path))
-    if known and not certified and path.suffix.lower() == ".csv":
+    labels, known = encode_labels(table.labels, classes, certified=certified, source=source)
+    if known and not certified and suffix == ".csv":
         # How a certified run ends does not tell whether a class has a record: there the run says it at its end.
-        require_two_classes(labels, f"problem.data: {str(path)!r}")
-    dataset = Dataset(table.features, labels, known, table.names, str(path), table.agent, table.split)
-    return _first(dataset, limit)
+        require_two_classes(labels, f"problem.data: {source!r}")
+    return Dataset(table.features, labels, known, table.names, source, table.agent, table.split)
 
 
-def _check_sizes(data: str, made_up: bool, given: Mapping[str, float]) -> None:
+def _check_sizes(data: str, sizes: Mapping[str, float]) -> None:
     """Refuse sizes of what is not made to size. Raises InputError."""
-    played = data in ENVIRONMENTS
-    taken = ("records", "test_records", "steps") if played else ("d", "records", "test_records", *_OF_CLASSES)
-    for key in given:
-        if not (made_up or played):
+    taken = {"records", "test_records"} | ({"steps"} if data in ENVIRONMENTS else {"d", *_OF_CLASSES})
+    for key in sizes:
+        if data not in SYNTHETIC and data not in ENVIRONMENTS:
             raise InputError(f"{_KEYS[key]}: {data!r} takes none, only the synthetic families do; leave it out.")
         if key not in taken:
             takers = "environments such as cartpole" if key == "steps" else "the synthetic families"
             raise InputError(f"{_KEYS[key]}: {data!r} takes none, only {takers} do; leave it out.")
 
 
-def _first(dataset: Dataset, limit: int | None) -> Dataset:
-    return dataset if limit is None else dataset.first(limit)
-
-
-def _known_columns(data: str, agent: str | None, split: str | None, columns: set[str]) -> None:
-    for key, name in (("partition", agent), ("validation", split)):
+def _check_columns(data: str, asked: Mapping[str, str | None]) -> None:
+    """Refuse an owner's or a split's column that these data do not have; those of other files their readers refuse."""
+    if data in _CLASSES:
+        columns = _COLUMNS.get(data, ())
+    elif data.startswith(tables.HUGGINGFACE):
+        columns, asked = (), {"validation": asked["validation"]}
+    elif data.startswith(tables.OPENML) or tables.is_libsvm(Path(data)):
+        columns = ()
+    else:
+        return
+    for key, name in asked.items():
         if name is not None and name not in columns:
-            raise InputError(f"problem.{key}: {data!r} has no column {name!r}; {nearest(name, sorted(columns))}.")
+            raise InputError(f"problem.{key}: {data!r} has no column {name!r}; {nearest(name, columns)}.")
 
 
-def _known_classes(data: str, classes: Sequence[Label] | None, known: tuple[Label, ...]) -> None:
-    if classes is not None and tuple(classes) != known:
-        raise InputError(
-            f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}; leave `classes` out."
-        )
+def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label]) -> NoReturn:
+    raise InputError(
+        f"problem.classes: {data!r} has the classes {list(known)}, got {list(classes)}; leave `classes` out."
+    )
 
 
-def _synthetic(name: str, n_agents: int, seed: int, given: Mapping[str, float], drawn: bool) -> Dataset:
-    sizes = {k: int(given.get(k, default)) for k, default in USUAL_SIZES.items()}
+def _synthetic(name: str, n_agents: int, seed: int, asked: Mapping[str, float], drawn: bool) -> Dataset:
+    sizes = {k: int(asked.get(k, default)) for k, default in synthetic.USUAL_SIZES.items()}
     for key, least in (("d", 1), ("records", 2), ("test_records", 0)):
         if sizes[key] < least:
             raise InputError(f"{_KEYS[key]}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
     if n_agents < 1:
         raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
-    if name in FAMILIES:
-        for key in (k for k in _OF_CLASSES if k in given):
+    if name in synthetic.FAMILIES:
+        for key in (k for k in _OF_CLASSES if k in asked):
             raise InputError(f"{_KEYS[key]}: {name!r} takes none, only synthetic_classification does; leave it out.")
-    relevant = int(given["relevant"]) if "relevant" in given else None
-    separation = given.get("separation", 2.0)
+    relevant = int(asked["relevant"]) if "relevant" in asked else None
+    separation = asked.get("separation", 2.0)
     if not drawn:
-        check_apart(sizes["d"], separation, relevant)
-        return outline(name, n_agents=n_agents, **sizes)
-    if name in FAMILIES:
-        return heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
-    return classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)
+        synthetic.check_apart(sizes["d"], separation, relevant)
+        return synthetic.outline(name, n_agents=n_agents, **sizes)
+    if name in synthetic.FAMILIES:
+        return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
+    return synthetic.classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

@@ -45,8 +45,35 @@ class Table(NamedTuple):
     features: FloatArray
     labels: NDArray[Any]
     names: tuple[str, ...]
-    agent: IntArray | None
-    split: TextArray | None
+    agent: IntArray | None = None
+    split: TextArray | None = None
+
+
+def _table(
+    features: FloatArray, names: tuple[str, ...], columns: Mapping[str, NDArray[Any]], roles: Columns, where: str
+) -> Table:
+    """A table of features and of the columns with a role. where: begins the messages on one column."""
+    agent, split = roles.agent, roles.split
+    return Table(
+        features,
+        columns[roles.label],
+        names,
+        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}"),
+        None if split is None else as_split(columns[split], f"{where} {split!r}"),
+    )
+
+
+class Columns(NamedTuple):
+    """Names of the columns that are no features; None where a table has no owners, or no split."""
+
+    label: str
+    agent: str | None
+    split: str | None
+
+    @property
+    def words(self) -> list[str]:
+        """Those that there are."""
+        return [name for name in self if name is not None]
 
 
 def read_csv(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
@@ -68,12 +95,11 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     """
     where = f"problem.data: {str(path)!r}"
     header = read_header(regular(path, "problem.data"), where)
-    names, label, agent, split = chosen_columns(path, header, label, agent, split)
-    text = [c for c in (label, agent, split) if c is not None]
+    names, roles = chosen_columns(path, header, label, agent, split)
 
     import pandas as pd
 
-    dtypes: dict[str, Any] = dict.fromkeys(names, np.float64) | dict.fromkeys(text, str)
+    dtypes: dict[str, Any] = dict.fromkeys(names, np.float64) | dict.fromkeys(roles.words, str)
     try:
         with warnings.catch_warnings():
             # pandas at most warns when every row is longer than the header.
@@ -95,22 +121,16 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
     if frame.empty:
         raise InputError(f"{where} has a header but no records.")
     features = np.ascontiguousarray(frame[list(names)].to_numpy(dtype=np.float64))
-    words = {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in text}
+    words = {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in roles.words}
     # An empty text cell may be a row that is too short: pandas fills those up.
     if not np.isfinite(features).all() or any((w == "").any() for w in words.values()):
         _explain(path, header, names)
-    return Table(
-        features,
-        words[label],
-        names,
-        None if agent is None else as_agents(words[agent], f"{where}, column {agent!r}"),
-        None if split is None else as_split(words[split], f"{where}, column {split!r}"),
-    )
+    return _table(features, names, words, roles, f"{where}, column")
 
 
 def chosen_columns(
     path: Path, header: Sequence[str], label: str | None, agent: str | None, split: str | None
-) -> tuple[tuple[str, ...], str, str | None, str | None]:
+) -> tuple[tuple[str, ...], Columns]:
     """The features of a table, and its label, owner and split columns; reads names alone.
 
     Args:
@@ -131,15 +151,15 @@ def chosen_columns(
         if name is not None and name not in header:
             hint = " (columns are separated by commas)" if len(header) == 1 else ""
             raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
-    text = [c for c in (label, agent, split) if c is not None]
-    if len(set(text)) < len(text):
+    roles = Columns(label, agent, split)
+    if len(set(roles.words)) < len(roles.words):
         raise InputError(
-            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {text}."
+            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {roles.words}."
         )
-    names = tuple(c for c in header if c not in text)
+    names = tuple(c for c in header if c not in roles.words)
     if not names:
-        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {text}.")
-    return names, label, agent, split
+        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {roles.words}.")
+    return names, roles
 
 
 def read_header(path: Path, where: str) -> list[str]:
@@ -228,11 +248,11 @@ def _is_finite(cell: str) -> bool:
         return False
 
 
-def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> Table:
+def read_npz(path: Path, label: str | None = None, agent: str | None = None, split: str | None = None) -> Table:
     """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
-    X are records as they are, or features that a public model computed of them. agent, split: names of those arrays;
-    None means "agent" and "split" where the archive has them.
+    X are records as they are, or features that a public model computed of them. label: not read, for labels are y.
+    agent, split: names of those arrays; None means "agent" and "split" where the archive has them.
     """
     where = f"problem.data: {str(path)!r}"
     named = [name for name in ("X", "y", agent, split) if name is not None]
@@ -240,18 +260,13 @@ def read_npz(path: Path, agent: str | None = None, split: str | None = None) -> 
         raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
     usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
     arrays = opened(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
-    agent = agent or ("agent" if "agent" in arrays else None)
-    split = split or ("split" if "split" in arrays else None)
+    roles = Columns(
+        "y", agent or ("agent" if "agent" in arrays else None), split or ("split" if "split" in arrays else None)
+    )
     features = matrix(arrays["X"], where)
     n, d = features.shape
-    columns = {c: _column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
-    return Table(
-        features,
-        columns["y"],
-        tuple(f"x{k}" for k in range(d)),
-        None if agent is None else as_agents(columns[agent], f"{where}, array {agent!r}"),
-        None if split is None else as_split(columns[split], f"{where}, array {split!r}"),
-    )
+    columns = {c: column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
+    return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array")
 
 
 def opened(
@@ -305,7 +320,8 @@ def matrix(values: NDArray[Any], where: str) -> FloatArray:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
+def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
+    """(records,) numbers or text of an array. Raises InputError."""
     if values.shape != (records,) or values.dtype.kind not in "biufSU":
         raise InputError(
             f"{where} has the shape {values.shape} and the type {values.dtype}, but ({records},) numbers or text is "
@@ -342,12 +358,11 @@ def read_parquet(path: Path, label: str | None, agent: str | None = None, split:
             header, rows = list(kept.schema_arrow.names), int(kept.metadata.num_rows)
             if len(set(header)) < len(header):
                 raise InputError(f"{where} has two columns of one name; give every column its own.")
-            names, label, agent, split = chosen_columns(path, header, label, agent, split)
+            names, roles = chosen_columns(path, header, label, agent, split)
             # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
             refuse_above(_BYTES_OF_NUMBER * rows * len(names), f"{where} unpacks to")
             refuse_above(_unpacked(kept), f"{where} unpacks to")
-            text = [column for column in (label, agent, split) if column is not None]
-            frame = kept.read(columns=[*names, *text], use_threads=False)
+            frame = kept.read(columns=[*names, *roles.words], use_threads=False)
     except InputError:
         raise
     except OSError as error:
@@ -360,14 +375,8 @@ def read_parquet(path: Path, label: str | None, agent: str | None = None, split:
     features = np.empty((rows, len(names)))
     for k, name in enumerate(names):
         features[:, k] = _parquet_numbers(frame, name, where)
-    words = {name: _parquet_words(frame, name, where) for name in text}
-    return Table(
-        features,
-        words[label],
-        names,
-        None if agent is None else as_agents(words[agent], f"{where}, column {agent!r}"),
-        None if split is None else as_split(words[split].astype(np.str_), f"{where}, column {split!r}"),
-    )
+    words = {name: _parquet_words(frame, name, where) for name in roles.words}
+    return _table(features, names, words, roles, f"{where}, column")
 
 
 def _unpacked(kept: Any) -> int:
@@ -431,20 +440,19 @@ def is_libsvm(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def read_libsvm(path: Path, features: int | None, classes: Sequence[Label] | None, certified: bool) -> Dataset:
+def read_libsvm(path: Path, features: int | None, certified: bool) -> Table:
     """Read a file of one's own in LibSVM's sparse text format: lines `label index:value …`, with indices from 1.
 
     Args:
         path: of the file.
         features: how many there are, at least the largest index.
-        classes: as of `load`.
-        certified: whether classes or features that nobody declared are refused instead of discovered.
+        certified: whether features that nobody declared are refused instead of counted.
 
     Returns:
-        The records, their features named 1, 2, ….
+        What the file holds, its features named 1, 2, ….
 
     Raises:
-        InputError: a file that is not sound, or what is not declared.
+        InputError: a file that is not sound, or features that are not declared.
     """
     if features is None and certified:
         raise InputError(
@@ -452,15 +460,14 @@ def read_libsvm(path: Path, features: int | None, classes: Sequence[Label] | Non
             "count them in the records; declare them, as in features = 123."
         )
     rows, raw = parse_libsvm(path, features)
-    labels, known = encode_labels(raw, classes, certified=certified, source=str(path))
-    return Dataset(rows, labels, known, libsvm_names(rows.shape[1]), str(path))
+    return Table(rows, raw, libsvm_names(rows.shape[1]))
 
 
 def libsvm_names(features: int) -> tuple[str, ...]:
     return tuple(str(k) for k in range(1, features + 1))
 
 
-def parse_libsvm(path: Path, features: int | None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def parse_libsvm(path: Path, features: int | None) -> tuple[FloatArray, FloatArray]:
     """Features (n, d) and labels (n,) as numbers."""
     # Slow to import.
     from sklearn.datasets import load_svmlight_file
@@ -491,14 +498,12 @@ OPENML = "openml:"
 _OPENML_NUMBER = re.compile(r"openml:([1-9][0-9]{0,8})")
 
 
-def load_openml(data: str, label: str | None, classes: Sequence[Label] | None, certified: bool) -> Dataset:
+def load_openml(data: str, label: str | None) -> Table:
     """Load a data set of OpenML, from the cache or the network, by scikit-learn, which verifies what it fetches.
 
     Args:
         data: "openml:NUMBER"; a number is one version of one data set.
         label: its label column; None for the one that OpenML names.
-        classes: as of `load`.
-        certified: whether classes that nobody declared are refused instead of discovered.
 
     Returns:
         The records; columns of words are refused.
@@ -524,28 +529,20 @@ def load_openml(data: str, label: str | None, classes: Sequence[Label] | None, c
             f"problem.data: {data} is not in {cache_folder() / 'openml'}, and could not be fetched ({reason}). Run "
             "once where there is a network, or save the records as CSV and give its path; nothing stands in for them."
         ) from error
-    return _of_frame(found.frame, label or _only(found.target_names, data), data, classes, certified)
-
-
-def _only(names: Sequence[str], data: str) -> str:
-    if len(names) != 1:
-        raise InputError(f"problem.label: {data} names {len(names)} label columns; name one.")
-    return str(names[0])
-
-
-def _of_frame(frame: Any, label: str, data: str, classes: Sequence[Label] | None, certified: bool) -> Dataset:
-    columns = [str(column) for column in frame.columns]
+    if label is None and len(found.target_names) != 1:
+        raise InputError(f"problem.label: {data} names {len(found.target_names)} label columns; name one.")
+    label, columns = label or str(found.target_names[0]), [str(column) for column in found.frame.columns]
     if label not in columns:
         raise InputError(f"problem.label: {data} has no column {quoted(label)}; {nearest(label, columns)}.")
     names = tuple(column for column in columns if column != label)
     for name in names:
-        if frame[name].dtype.kind not in "biuf":
+        if found.frame[name].dtype.kind not in "biuf":
             raise InputError(
                 f"problem.data: column {quoted(name)} of {data} holds words, and features are numbers. Save the "
                 "records as CSV with numbers for words, and give its path."
             )
-    labels, known = encode_labels(np.asarray(frame[label]), classes, certified=certified, source=data)
-    return Dataset(np.ascontiguousarray(frame[list(names)].to_numpy(np.float64)), labels, known, names, data)
+    features = np.ascontiguousarray(found.frame[list(names)].to_numpy(np.float64))
+    return Table(features, np.asarray(found.frame[label]), names)
 
 
 HUGGINGFACE = "huggingface:"

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
-from decentral_dp.data.tables import opened
+from decentral_dp.data.tables import column, opened
 from decentral_dp.errors import InputError
 
 _ARRAYS = ("observations", "rewards", "lengths")
@@ -88,14 +88,18 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
                 f"{where}, array {name!r}, trajectory {row + 1}, step {step} has no finite numbers, but these are "
                 "wanted; mend the step, or leave the trajectory out."
             )
+    for name in filter(None, (agent, split)):
+        if name not in arrays:
+            raise InputError(f"{where} has no array {name!r}; it has {', '.join(arrays)}.")
+        arrays[name] = column(arrays[name], n, f"{where}, array {name!r}")
     return trajectory_rows(
         observations,
         rewards,
         lengths,
         terminal,
         str(path),
-        None if agent is None else as_agents(_named(arrays, agent, n, where), f"{where}, array {agent!r}"),
-        None if split is None else as_split(_named(arrays, split, n, where), f"{where}, array {split!r}"),
+        None if agent is None else as_agents(arrays[agent], f"{where}, array {agent!r}"),
+        None if split is None else as_split(arrays[split], f"{where}, array {split!r}"),
     )
 
 
@@ -127,17 +131,6 @@ def _whole(values: FloatArray, least: int, most: int, where: str) -> IntArray:
             "trajectory out."
         )
     return values.astype(np.int64)
-
-
-def _named(arrays: Mapping[str, NDArray[Any]], name: str, n: int, where: str) -> NDArray[Any]:
-    if name not in arrays:
-        raise InputError(f"{where} has no array {name!r}; it has {', '.join(arrays)}.")
-    values = arrays[name]
-    if values.shape != (n,) or values.dtype.kind not in "biufSU":
-        raise InputError(
-            f"{where}, array {name!r} has the shape {values.shape}, but one entry per trajectory is wanted."
-        )
-    return values.astype(np.str_) if values.dtype.kind == "S" else values
 
 
 def trajectory_rows(
@@ -316,9 +309,9 @@ def _played(
     agents = np.where(held_out, np.arange(n) % n_agents, np.arange(n) // sizes["records"])
     split = np.where(held_out, "test", "train")
     made_up = trajectory_rows(observations, rewards, lengths, terminal, name, agents.astype(np.int64), split)
-    for column in (made_up.features, made_up.labels, made_up.agent, made_up.split):
-        if column is not None:
-            column.setflags(write=False)
+    for values in (made_up.features, made_up.labels, made_up.agent, made_up.split):
+        if values is not None:
+            values.setflags(write=False)
     return replace(made_up, made_up=True)
 
 

@@ -176,7 +176,7 @@ def test_features_of_another_format_are_refused(tmp_path: Path) -> None:
     ("files", "words"),
     [
         (None, "nothing stands in"),
-        ({}, "problem.files.attributes: missing"),
+        ({}, "got no file, but either folder, or attributes and features is wanted"),
         ({"attributes": "list_attr_celeba.txt"}, "problem.files.features: missing"),
         ({"attributes": "nowhere.txt", "features": "features.npz"}, "nowhere.txt' cannot be read"),
         ({"attributes": "list_attr_celeba.txt", "features": "nowhere.npz"}, "cannot be read"),
@@ -198,7 +198,9 @@ def test_declarations_that_cannot_be_meant(tmp_path: Path, files: dict[str, Any]
 
 def test_a_folder_without_features_is_refused(tmp_path: Path) -> None:
     (written(tmp_path) / "features.npz").unlink()
-    assert "has no features.npz" in said({"folder": str(tmp_path)})
+    assert "has list_attr_celeba.txt, list_eval_partition.txt, but not features.npz; add it" in said(
+        {"folder": str(tmp_path)}
+    )
 
 
 def test_other_data_take_none_of_its_files(tmp_path: Path) -> None:
