@@ -24,9 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
-from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.printed.coordinator_minimax import PrintedPrivateDiff
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Coordinated, StepSize
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
 from decentral_dp.participants.minimax_context import MinimaxContext

@@ -30,8 +30,17 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS as MINIMAX_CHANNELS
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
-from decentral_dp.algorithms.protocol import Algorithm, AnyAlgorithm, Channel, Planned, Public
+from decentral_dp.algorithms.protocol import (
+    Algorithm,
+    AnyAlgorithm,
+    Channel,
+    Charge,
+    Coordinated,
+    Part,
+    Planned,
+    Public,
+    gaussian_charges,
+)
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted

@@ -1,21 +1,24 @@
 """What an algorithm is: hyper-parameters, `init`, `step`, and what it will release.
 
-An algorithm is a frozen dataclass. `init` gives the data-independent start; `step` is a generator from the agents'
-point of view, which reaches others only by yielding an exchange; `planned` says from public numbers alone how far one
-replaced record can move each release, so that a scenario can be priced before it is run.
+An algorithm is a frozen dataclass. `init` gives the data-independent start; `step` is a generator, from the agents'
+point of view or from that of the coordinator whom they trust, which reaches others only by yielding an exchange;
+`planned_releases` says from public numbers alone how far one replaced record can move each release of agents, or what
+each release of a coordinator may cost, so that a scenario can be priced before it is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Split
-from decentral_dp.exchange import Program, Value
+from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Split
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Coordination, Program, Value
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 
@@ -158,3 +161,132 @@ def tunes_x(algorithm: Algorithm, p: int, q: int) -> bool:
     hypergradient.
     """
     return any(term not in ONE_LEVEL for channel in algorithm.releases(p, q).values() for term in channel.terms)
+
+
+class Charge(NamedTuple):
+    """The releases of one channel, before a target is known.
+
+    mechanism: "gaussian", "laplace", "exponential" or "uncertified". width: coordinates of one release.
+    indices: (R,), ascending, from 1. weight: kind → (R,) prices (μ, or pure ε) in proportion to each other, also to
+    those of the other channels; one common factor meets the target. rate: kind → share of a Poisson sample.
+    distortion: as in the ledger. reason: why a law is uncertified.
+    """
+
+    mechanism: str
+    width: int
+    indices: NDArray[np.int64]
+    weight: Mapping[Split, Array]
+    rate: Mapping[Split, float] = MappingProxyType({})
+    distortion: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Coordinated(AnyAlgorithm, Coordination, Protocol):
+    """A coordinator's program that also says what it will release; a class that inherits states only what is its own.
+
+    Args:
+        context: a `CoordinatorContext`, or a `MinimaxContext` for programs of minimax problems.
+    """
+
+    @property
+    def needs_constants(self) -> bool:
+        """Whether it can run only where the problem's constants are known."""
+        return False
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the coordinator must hold the records."""
+        return False
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """The terms (of `problems.protocol`) that it asks the agents for."""
+        return ()
+
+    def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
+        """With everything filled in that was left out, from public facts: steps, weights, clips.
+
+        Raises InputError for what cannot be run with these facts.
+        """
+        ...
+
+    def free_channels(self, context: Any) -> Mapping[str, int]:
+        """Channel → width, of what is published without reading a record."""
+        return {}
+
+    def published(self, s: Any) -> Mapping[str, Array]:
+        """Variable → (d,), the last iterate: x, and y where the state has one."""
+        return {c: getattr(s, c) for c in ("x", "y") if hasattr(s, c)}
+
+    def planned_releases(self, context: Any, rounds: int) -> Mapping[str, Charge]:
+        """What each channel will release in so many rounds, in the order of the ledger."""
+        ...
+
+
+class Part(NamedTuple):
+    """The releases of one channel in a round.
+
+    positions: 0, 1, … within the round. width: coordinates. share: of a round's μ², in proportion to other channels'.
+    kinds: of records that it reads. rate: of the Poisson sample it reads.
+    """
+
+    positions: Sequence[int]
+    width: int
+    kinds: Sequence[Split]
+    share: float = 1.0
+    rate: float = 1.0
+
+
+def gaussian_charges(rounds: int, releases_per_round: int, parts: Mapping[str, Part]) -> dict[str, Charge]:
+    """Every round costs the same μ²; in it every channel its share, evenly over its releases.
+
+    Shares count among the channels that a kind of records feeds: both kinds come to the same Σμ².
+    """
+    total = {k: sum(p.share for p in parts.values() if k in p.kinds) for k in SPLITS}
+    out = {}
+    for channel, part in parts.items():
+        first = np.arange(rounds)[:, None] * releases_per_round + 1
+        indices = (first + np.asarray(part.positions)).reshape(-1)
+        weight = {
+            k: np.full(indices.size, np.sqrt(part.share / (total[k] * len(part.positions) * rounds)))
+            for k in part.kinds
+        }
+        rate = dict.fromkeys(part.kinds, part.rate) if part.rate < 1.0 else {}
+        out[channel] = Charge("gaussian", part.width, indices, weight, rate)
+    return out
+
+
+# Bytes of one agent's message in one exchange.
+LARGEST_MESSAGE = 64 * 2**20
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """An algorithm that does not fit every problem."""
+
+    def check(self, p: int, q: int) -> None:
+        """Raises InputError where x in R^p and y in R^q are too large for it."""
+        ...
+
+
+def check_message(algorithm: str, numbers: int, formula: str, p: int, q: int, mend: str) -> None:
+    """Refuse a message of more than `LARGEST_MESSAGE` bytes.
+
+    Args:
+        algorithm: its name.
+        numbers: float64 numbers in a message.
+        formula: how they add up.
+        p: coordinates of x.
+        q: coordinates of y.
+        mend: a sentence on what makes it smaller.
+
+    Raises:
+        InputError: a message that is larger.
+    """
+    size = 8 * numbers
+    if size > LARGEST_MESSAGE:
+        raise InputError(
+            f"algorithm.kind: with p = {p} and q = {q} each message of {algorithm} is 8·({formula}) = {size:,} bytes, "
+            f"and more than {LARGEST_MESSAGE:,} are refused. {mend}"
+        )

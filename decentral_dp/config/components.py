@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 from pydantic import ValidationError, create_model
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
-from decentral_dp.algorithms.entry import Setting
-from decentral_dp.algorithms.outside_algorithms import entry_of_class
+from decentral_dp.algorithms.entry import Setting, entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.algorithm_schema import ALGORITHM_TABLES, AlgorithmTable, OutsideAlgorithmTable, own_fields
 from decentral_dp.config.loading import Source, explain, load_with_records

@@ -9,9 +9,8 @@ from typing import Any
 
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
-from decentral_dp.algorithms.coordinator_protocol import Coordinated
 from decentral_dp.algorithms.entry import example_of
-from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.algorithm_schema import AlgorithmTable, DomainTable, Step
 from decentral_dp.config.components import Components
 from decentral_dp.config.outside import build_dataset, build_topology, dealer

@@ -58,7 +58,6 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     stages_of,
     steps_of_stage,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import (
     internal,
@@ -68,7 +67,7 @@ from decentral_dp.algorithms.options import (
     solver_smoothness,
     solver_steps,
 )
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Part, StepSize, gaussian_charges
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.constants.bilevel_rates import default_penalty, penalty_smoothness

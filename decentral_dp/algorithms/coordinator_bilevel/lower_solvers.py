@@ -43,7 +43,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Coordinated, Part
+from decentral_dp.algorithms.protocol import Coordinated, Part
 from decentral_dp.bounded import Array, Split
 from decentral_dp.constants.bilevel_rates import noise_quantile
 from decentral_dp.constants.problem_constants import ProblemConstants

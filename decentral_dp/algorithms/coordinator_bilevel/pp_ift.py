@@ -46,11 +46,9 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     solver_of,
 )
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
-from decentral_dp.algorithms.coordinator_protocol import Charge, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import lower_solver, option, solver_smoothness, solver_steps
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Part, StepSize, check_message, gaussian_charges
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.errors import InputError

@@ -36,9 +36,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import count_option, internal, option
+from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.references import KORNOWSKI, Citation
 from decentral_dp.bounded import Array, Split
 from decentral_dp.errors import InputError

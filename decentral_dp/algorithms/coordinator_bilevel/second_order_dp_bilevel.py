@@ -29,10 +29,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError

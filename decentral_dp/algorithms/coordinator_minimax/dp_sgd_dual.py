@@ -27,10 +27,9 @@ from typing import Self
 
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate
 from decentral_dp.algorithms.coordinator_minimax.spider import check_one_clip, joint_step
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option, sampling_rate
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
 from decentral_dp.algorithms.references import DP_DRO, DP_SGD, DRO, Citation
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

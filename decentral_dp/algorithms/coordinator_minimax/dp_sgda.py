@@ -37,10 +37,9 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     released_gradient,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import maximiser, option, sampling_rate
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
 from decentral_dp.algorithms.references import ASCENT, AUC, PRIVATEDIFF, Citation
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext

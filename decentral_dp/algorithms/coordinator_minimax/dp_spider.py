@@ -47,10 +47,9 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     joint_step,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
 from decentral_dp.algorithms.references import ARORA, DP_DRO, DRO, Citation
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Ask, Release, Request, Response

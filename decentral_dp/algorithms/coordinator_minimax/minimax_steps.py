@@ -7,8 +7,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Part, gaussian_charges
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Part, StepSize, gaussian_charges
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, ClippedQuery

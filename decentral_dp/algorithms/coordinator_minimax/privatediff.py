@@ -43,7 +43,6 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     step_of,
 )
 from decentral_dp.algorithms.coordinator_minimax.spider import Block, Estimating, block_charges, is_anchor, split
-from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import (
     anchor_period,
@@ -53,7 +52,7 @@ from decentral_dp.algorithms.options import (
     option,
     sampling_rate,
 )
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, StepSize
 from decentral_dp.algorithms.references import ASCENT, AUC, PRIVATEDIFF, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Release, Request, Response

@@ -40,10 +40,9 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, StepSize
 from decentral_dp.algorithms.references import AUC, PRIVATEDIFF, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response

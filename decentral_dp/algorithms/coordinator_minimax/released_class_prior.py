@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
+from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response

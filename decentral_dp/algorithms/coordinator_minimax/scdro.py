@@ -26,10 +26,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_minimax.spider import composed
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated, Part, gaussian_charges
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option, sampling_rate
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
 from decentral_dp.algorithms.references import DP_DRO, KL_DRO, SCDRO, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError

@@ -16,8 +16,7 @@ from typing import NamedTuple, Protocol, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery

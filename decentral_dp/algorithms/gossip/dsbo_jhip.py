@@ -62,9 +62,8 @@ import numpy as np
 
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize, check_message
 from decentral_dp.algorithms.references import DSBO_JHIP, NOISED, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released, tracked
 from decentral_dp.bounded import Array

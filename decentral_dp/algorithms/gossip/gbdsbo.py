@@ -53,9 +53,8 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.messages import check_message
 from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize, check_message
 from decentral_dp.algorithms.references import GBDSBO, NOISED, Citation
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import Array

@@ -118,7 +118,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     reach,
     split,
 )
-from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.protocol import (
     Calibration,
     Noise,
@@ -127,7 +126,7 @@ from decentral_dp.algorithms.printed.protocol import (
     in_units,
     root_log,
 )
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, StepSize
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
-from decentral_dp.algorithms.protocol import Algorithm
+from decentral_dp.algorithms.protocol import Algorithm, Charge, Coordinated
 from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism, Value

@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.entry import Entry, Setting
 from decentral_dp.algorithms.options import count_option, option
+from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
 from decentral_dp.bounded import Array
 from decentral_dp.constants.problem_constants import ProblemConstants

@@ -16,8 +16,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Unpack, cast
 
-from decentral_dp.algorithms.messages import Checked
-from decentral_dp.algorithms.protocol import Algorithm, Counts
+from decentral_dp.algorithms.protocol import Algorithm, Checked, Counts
 from decentral_dp.bounded import Norm, Split
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source

@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share, released_share
-from decentral_dp.algorithms.coordinator_protocol import Charge, Coordinated
 from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
+from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.problem_components import minimax_options

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.coordinator_protocol import Coordinated
-from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Counts, tunes_x
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, Counts, tunes_x
 from decentral_dp.bounded import LipschitzConstants, Split
 from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario

@@ -19,10 +19,9 @@ from dp_accounting.pld import pld_privacy_accountant
 from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
 from decentral_dp.algorithms.coordinator_minimax.privatediff import PrivateDiff
 from decentral_dp.algorithms.coordinator_minimax.privatediff_xy import PrivateDiffXY
-from decentral_dp.algorithms.coordinator_protocol import Charge
 from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda
 from decentral_dp.algorithms.printed.protocol import Calibration
-from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.protocol import Charge, StepSize
 from decentral_dp.models.linear_model import Linear
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of

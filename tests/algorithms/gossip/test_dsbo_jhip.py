@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.algorithms import messages
+from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip import dsbo_jhip
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.printed.gossip import PrintedDsboJhip
@@ -373,10 +373,10 @@ def test_messages_that_are_too_large_are_refused_with_their_size(monkeypatch: py
     TestDsboJhip().certified().check(2047, 2048)
     with pytest.raises(InputError, match=f"{8 * (2 * 2048 * 2048 + 2048):,} bytes.*67,108,864.*ma_dsbo"):
         TestDsboJhip().certified().check(2048, 2048)
-    monkeypatch.setattr(messages, "LARGEST_MESSAGE", 8 * 14 - 1)
+    monkeypatch.setattr(protocol, "LARGEST_MESSAGE", 8 * 14 - 1)
     with pytest.raises(InputError, match=r"p = 3 and q = 2 each message of dsbo_jhip .* 112 bytes"):
         made("all", base())
-    monkeypatch.setattr(messages, "LARGEST_MESSAGE", 8 * 14)
+    monkeypatch.setattr(protocol, "LARGEST_MESSAGE", 8 * 14)
     made("all", base())
 
 

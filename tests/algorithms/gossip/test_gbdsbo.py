@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.algorithms import messages
+from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo
 from decentral_dp.algorithms.printed.gossip import PrintedGbdsbo
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
@@ -257,17 +257,17 @@ def test_messages_that_are_too_large_are_refused_with_their_size() -> None:
     algorithm = TestGbdsbo().certified()
     p = q = 1000
     size = 8 * (2 * p + 2 * q + p * q + 2 * q * q)
-    assert size <= messages.LARGEST_MESSAGE
+    assert size <= protocol.LARGEST_MESSAGE
     algorithm.check(p, q)
     with pytest.raises(InputError, match=f"{8 * (4 * 2000 + 3 * 2000 * 2000):,} bytes.*67,108,864.*inverse"):
         algorithm.check(2000, 2000)
 
 
 def test_a_job_is_refused_before_anything_of_that_size_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "LARGEST_MESSAGE", 8 * (6 + 4 + 6 + 12) - 1)
+    monkeypatch.setattr(protocol, "LARGEST_MESSAGE", 8 * (6 + 4 + 6 + 12) - 1)
     with pytest.raises(InputError, match=r"p = 3 and q = 2 each message of gbdsbo .* 224 bytes"):
         made("all", base())
-    monkeypatch.setattr(messages, "LARGEST_MESSAGE", 8 * (6 + 4 + 6 + 12))
+    monkeypatch.setattr(protocol, "LARGEST_MESSAGE", 8 * (6 + 4 + 6 + 12))
     made("all", base())
 
 
