@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.adversaries.check.check import CheckResult, again, check, save_case
-from decentral_dp.adversaries.check.pairs import pairs_of
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.probing.pairs import pairs_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
@@ -648,7 +648,7 @@ def test_what_is_tried_in_a_scenario_alone_is_said(name: str, kind: str) -> None
 
 def test_a_class_is_what_its_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps without a default are filled in for the class as for the file's name."""
-    from decentral_dp.adversaries.check.subjects import subject
+    from decentral_dp.adversaries.check.targets import subject
 
     page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     (tmp_path / "heavy_ball.py").write_text(re.search(r"^```python heavy_ball.py\n(.*?)^```$", page, re.M | re.S)[1])

@@ -60,10 +60,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mechanism's price that is tried nowhere",
-        "adversaries/check/mechanism.py",
+        "simulation/probing/mechanism.py",
         "            if found := _of_price(m, here, shift, risk):\n                return found\n",
         "            _of_price(m, here, shift, risk)\n",
-        ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
+        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
     Mutation(
         "a file beside a file that is in no digest",
@@ -81,10 +81,10 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "noises of one key that are taken for several",
-        "adversaries/check/mechanism.py",
+        "simulation/probing/mechanism.py",
         "if (before := seen.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
-        ("tests/adversaries/test_mechanism_trials.py::test_planted_errors_are_found",),
+        ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
     ),
     # Noise ----------------------------------------------------------------------------------------------------------
     Mutation(

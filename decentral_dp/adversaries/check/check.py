@@ -26,10 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from decentral_dp.adversaries.check.mechanism import complaint
-from decentral_dp.adversaries.check.pairs import Pair, Tried, in_world, pairs_of, play
-from decentral_dp.adversaries.check.partition import TRIES, deal_trial
-from decentral_dp.adversaries.check.subjects import Subject, subject
+from decentral_dp.adversaries.check.targets import Subject, subject
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.checked_files import code_files
 from decentral_dp.config.components import Components, resolve
@@ -40,6 +37,9 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.mechanism import complaint
+from decentral_dp.simulation.probing.pairs import Pair, Tried, in_world, pairs_of, play
+from decentral_dp.simulation.probing.partition import TRIES, deal_trial
 from decentral_dp.simulation.probing.rehearsal import (
     Moved,
     Replaced,

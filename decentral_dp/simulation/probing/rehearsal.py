@@ -34,7 +34,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.config.closed_over import components_of
 from decentral_dp.data import Shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
@@ -44,6 +43,7 @@ from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.row_locality import Apart
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.probing.closures import components_of
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
 
 _PACKAGE = str(Path(__file__).parent.parent) + "/"

@@ -10,13 +10,13 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS
 from decentral_dp.config.checked_files import labels
-from decentral_dp.config.closed_over import arrays_seen
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.closures import arrays_seen
 from decentral_dp.simulation.probing.rehearsal import ROUNDS
 from decentral_dp.simulation.statements.signal import signal_cautions
 from decentral_dp.simulation.statements.statement import (

@@ -21,7 +21,7 @@ import numpy as np
 HANDFUL = 16
 # How far objects are followed into each other.
 _DEPTH = 4
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
+_PACKAGE = f"{Path(__file__).parents[2]}/"
 _LIBRARIES = tuple(
     {path + "/" for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(key))}
 )

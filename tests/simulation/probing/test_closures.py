@@ -14,9 +14,9 @@ import torch
 
 import decentral_dp
 from decentral_dp import load
-from decentral_dp.config.closed_over import HANDFUL, arrays_seen, components_of
 from decentral_dp.models.build import build_model
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.probing.closures import HANDFUL, arrays_seen, components_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
 TABLE = np.zeros((569, 30))

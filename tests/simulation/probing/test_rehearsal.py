@@ -27,7 +27,7 @@ from decentral_dp.simulation.probing.rehearsal import needs_rehearsal
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.user_code import run_file
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 BLOCKS = dict(
     re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (DOCS / "add_an_algorithm.md").read_text(encoding="utf-8"), re.M | re.S)
 )

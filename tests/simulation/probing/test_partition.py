@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.adversaries.check.partition import deal_trial
 from decentral_dp.data import Shards
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.probing.partition import deal_trial
 
 
 @pytest.fixture(scope="module")
