@@ -101,6 +101,8 @@ def _described(value: Any) -> str | None:
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     """Variable → value, of what Python code can reach from a value of the user's own."""
+    if isinstance(value, ModuleType):
+        return  # `torch.ops` says that it has whatever it is asked for; what a function names of a module is looked up.
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", inner) for key, inner in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
@@ -117,7 +119,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from value.named_buffers()
         yield from ((name, p) for name, p in value.named_parameters() if not p.requires_grad)
         yield from ((f.__name__, f) for part in value.modules() for f in _methods(part))
-    elif not isinstance(value, ModuleType):
+    else:
         yield from vars(value).items() if hasattr(value, "__dict__") else ()
         yield from ((f.__name__, f) for f in _methods(value))
 

@@ -46,7 +46,7 @@ from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.probing.closures import components_of
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
 
-_PACKAGE = str(Path(__file__).parent.parent) + "/"
+_PACKAGE = f"{Path(__file__).parents[2]}/"
 
 
 class Places(Protocol):
