@@ -23,7 +23,6 @@ from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import toml_key, toml_value
 from decentral_dp.config.problem_schema import ProblemTable
-from decentral_dp.config.scenario_components import topology_of
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError, quoted, quoted_path
@@ -223,7 +222,7 @@ def require_buildable(scenario: Scenario) -> None:
             "beside the scenario. Put it there first; docs/add_a_problem.md has one."
         )
     if (scenario.topology.agents or 0) <= _MOST_DRAWN:
-        topology_of(c)
+        c.topology.make()
 
 
 def _is_number(name: str) -> bool:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
+from decentral_dp.config.schema import Files
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of_file
 
-# (table, …, key) of a scenario → the file that it names.
-Files: TypeAlias = Mapping[tuple[str, ...], Path]
 # Letters of a label.
 _LONGEST = 300
 # Of the file: labels of form 1 named neither rounds nor components.

@@ -6,23 +6,35 @@ comes from, which file holds it, or who trusts whom.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from pydantic import ValidationError, create_model
 
+from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import Setting, entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.algorithm_schema import ALGORITHM_TABLES, AlgorithmTable, OutsideAlgorithmTable, own_fields
 from decentral_dp.config.loading import Source, explain, load_with_records
-from decentral_dp.config.outside import KEYS, Component, problem_type
-from decentral_dp.config.schema import OBJECTS, MechanismTable, Scenario, TopologyTable
-from decentral_dp.data import DATASETS, SYNTHETIC, nearest
+from decentral_dp.config.outside import (
+    KEYS,
+    Component,
+    build_dataset,
+    build_topology,
+    dealer,
+    instance,
+    problem_type,
+    table_options,
+)
+from decentral_dp.config.problem_schema import Column, Partition, ProblemTable
+from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario, TopologyTable
+from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
+from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
 from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
@@ -31,7 +43,7 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.topology import GENERATORS
+from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import find_outside, in_file, own_name
 
 _LONGEST_NAME = 60
@@ -110,7 +122,7 @@ class Components:
     """
 
     scenario: Scenario
-    files: Mapping[tuple[str, ...], Path]
+    files: Files
     algorithm: Entry
     keys: Mapping[str, Any] = field(repr=False)
     mechanism: Mechanism
@@ -237,7 +249,7 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = s.files(), algorithm_entry(s)
-    problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
+    problem, topology, data, partition = (_complete(_component(s, what, files), s, files) for what in KEYS)
     _check_solved(s, problem, entry)
     keys, mechanism = _own_keys(s, entry), _mechanism(s)
     return Components(s, files, entry, keys, mechanism, problem, topology, data, partition)
@@ -355,7 +367,7 @@ def _mechanism(s: Scenario) -> Mechanism:
     return outside_mechanism(found, {} if isinstance(table, str) else table.model_extra or {})
 
 
-def _component(s: Scenario, what: str, files: Mapping[tuple[str, ...], Path]) -> Component:
+def _component(s: Scenario, what: str, files: Files) -> Component:
     """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
     value = _object(s, what)
     if value is not None:
@@ -377,6 +389,66 @@ def _component(s: Scenario, what: str, files: Mapping[tuple[str, ...], Path]) ->
         if value is not None:
             return Component(what, name, "installed", value)
     return Component(what, name)
+
+
+def _complete(part: Component, s: Scenario, files: Files) -> Component:
+    """The component with what makes it, alike wherever it comes from."""
+    makers: Mapping[tuple[str, bool], Callable[..., Any]] = {
+        ("problem", True): partial(instance, part, table_options(s.problem)),
+        ("topology", True): partial(build_topology, part, s.topology, _graph_seed(s)),
+        ("topology", False): partial(_topology, s, files),
+        ("data", True): partial(build_dataset, part, s.problem, s.records_seed),
+        ("data", False): partial(_dataset, s, files),
+        ("partition", True): partial(dealer, part),
+        ("partition", False): partial(_partition, s.problem),
+    }
+    return replace(part, make=makers[part.what, part.is_outside]) if (part.what, part.is_outside) in makers else part
+
+
+def _graph_seed(s: Scenario) -> int:
+    return s.topology.seed if s.topology.seed is not None else s.public_seed
+
+
+def _topology(s: Scenario, files: Files) -> Topology:
+    """The graph of a generator or a file, and its weights."""
+    table, extra = s.topology, s.topology.model_extra or {}
+    if table.file is not None:
+        for key in extra:
+            mend = topologies.of_a_rule(key) or "leave it out"
+            raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
+        return topologies.from_file(files.get(("topology", "file"), Path(table.file)), table.weights, table.agents)
+    if table.kind is None or table.agents is None:
+        raise InputError("topology: give kind and agents, or file.")
+    return topologies.build(table.kind, table.agents, extra, table.weights or "metropolis", _graph_seed(s))
+
+
+def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:
+    """The records of a file, a collection or a family."""
+    table, partition, validation = s.problem, s.problem.partition, s.problem.validation
+    synthetic = table.synthetic.model_dump(exclude_none=True)
+    return load_data(
+        str(files.get(("problem", "data"), table.data)),
+        n_agents=agents,
+        seed=s.records_seed,
+        label=table.label,
+        classes=table.classes,
+        agent=partition.name if isinstance(partition, Partition) else None,
+        split=validation.column if isinstance(validation, Column) else None,
+        root=s.folder,
+        certified=certified,
+        files=s.image_files(),
+        limit=table.limit,
+        features=table.features,
+        d=synthetic.pop("dimension", None),
+        drawn=drawn,
+        **synthetic,
+    )
+
+
+def _partition(table: ProblemTable) -> Any:
+    """How records are dealt, as `make_shards` takes it."""
+    spec = table.partition
+    return spec.model_dump(exclude_none=True) if isinstance(spec, Partition) else spec
 
 
 def _name_of_object(what: str, value: Any) -> str:

@@ -66,6 +66,8 @@ class Component:
         value: from outside, the class, the function or the object; else None.
         file: the Python file that has it, and under which name.
         attribute: that name.
+        make: makes what runs: the graph; the records, of (agents, certified, drawn); how records are dealt; an author's
+            problem.
     """
 
     what: str
@@ -74,6 +76,7 @@ class Component:
     value: Any = field(default=None, repr=False)
     file: Path | None = None
     attribute: str = ""
+    make: Callable[..., Any] = field(default=lambda: None, repr=False)
 
     @property
     def is_outside(self) -> bool:
@@ -304,16 +307,19 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
 # Data sets.
 
 
-def build_dataset(data: Component, table: ProblemTable, agents: int, seed: int, certified: bool) -> Dataset:
+def build_dataset(
+    data: Component, table: ProblemTable, seed: int, agents: int, certified: bool, drawn: bool = True
+) -> Dataset:
     """Take the records of a function, or those that were handed over.
 
     Args:
         data: the function, or the records: a `Dataset`, a table of columns, features and labels, or a DataFrame with
             the column problem.label.
         table: of the scenario; its classes and limit are read.
-        agents: how many there are, passed to a function that takes it.
         seed: the public one, passed to a function that takes it.
+        agents: how many there are, passed to a function that takes it.
         certified: whether classes that nobody declared are refused instead of discovered.
+        drawn: no matter; these records are not made up.
 
     Returns:
         The data set, cut to problem.limit records where that is given.

@@ -1,33 +1,38 @@
-"""What a scenario names, built: topology, records, algorithm, stream; and where records are that agents keep."""
+"""What a scenario names, built: records, dealt or with their agents; algorithm, stream."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.algorithm_schema import AlgorithmTable, DomainTable, Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.outside import build_dataset, build_topology, dealer
-from decentral_dp.config.problem_schema import Column, Partition
+from decentral_dp.config.problem_schema import Column
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
-from decentral_dp.data import load as load_data
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.topology import Topology
 from decentral_dp.user_code import blamed, call
 
 # More agents than this, and their records are dealt before their graph is built.
 _MANY_AGENTS = 100_000
+_ABSENT = (
+    "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
+    "has agents send such scores, which nothing protects."
+)
+_SCORED = (
+    "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
+    "the simulator's view and no part of what the budget covers."
+)
 # Keys of the [problem] table that say how the records of all are dealt, or read what the manifest tells.
 NOT_BESIDE = {
     "partition": "every agent's file says who holds what",
@@ -38,24 +43,6 @@ NOT_BESIDE = {
     "features": "the manifest says how many",
     "classes": "the manifest lists them",
 }
-
-
-def topology_of(c: Components) -> Topology:
-    """The graph and its weights."""
-    table = c.scenario.topology
-    seed = table.seed if table.seed is not None else c.scenario.public_seed
-    if c.topology.is_outside:
-        return build_topology(c.topology, table, seed)
-    if table.file is not None:
-        if table.model_extra:
-            key = next(iter(table.model_extra))
-            mend = topologies.of_a_rule(key) or "leave it out"
-            raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
-        path = c.files.get(("topology", "file"), Path(table.file))
-        return topologies.from_file(path, table.weights, table.agents)
-    if table.kind is None or table.agents is None:
-        raise InputError("topology: give kind and agents, or file.")
-    return topologies.build(table.kind, table.agents, table.model_extra or {}, table.weights or "metropolis", seed)
 
 
 def check_sizes(c: Components) -> None:
@@ -72,52 +59,24 @@ def check_sizes(c: Components) -> None:
         if c.drawn:
             require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
     elif agents > _MANY_AGENTS and s.topology.kind is not None:
-        shards_of(c, agents)
+        deal(c, agents)
 
 
 # Records.
 
 
-def dataset_of(c: Components, n_agents: int, certified: bool) -> Dataset:
-    """The records that the scenario names, or was given. certified: whether classes have to be declared."""
-    s, table = c.scenario, c.scenario.problem
-    if c.data.is_outside:
-        return build_dataset(c.data, table, n_agents, s.records_seed, certified)
-    partition, validation = table.partition, table.validation
-    synthetic = table.synthetic.model_dump(exclude_none=True)
-    return load_data(
-        str(c.files.get(("problem", "data"), table.data)),
-        n_agents=n_agents,
-        seed=s.records_seed,
-        label=table.label,
-        classes=table.classes,
-        agent=partition.name if isinstance(partition, Partition) else None,
-        split=validation.column if isinstance(validation, Column) else None,
-        root=s.folder,
-        certified=certified,
-        files=s.image_files(),
-        limit=table.limit,
-        features=table.features,
-        d=synthetic.pop("dimension", None),
-        drawn=c.drawn,
-        **synthetic,
-    )
-
-
-def shards_of(c: Components, n_agents: int) -> Shards:
-    """The records, dealt to agents and split; what everyone knows of them where they are with their agents."""
+def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
+    """The records, dealt to agents and split; or what everyone knows of them, and where they are with their agents."""
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
-        return elsewhere.public()
+        known = elsewhere.public()
+        note = c.rules.unscored or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
+        return replace(known, notes=(*known.notes, note)), elsewhere
+    partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
-    partition: Any = table.partition
-    if c.partition.is_outside:
-        partition = dealer(c.partition)
-    elif isinstance(partition, Partition):
-        partition = partition.model_dump(exclude_none=True)
-    dataset = dataset_of(c, n_agents, c.strict)
+    dataset = c.data.make(n_agents, c.strict, c.drawn)
     _check_trajectories(c, dataset)
-    return make_shards(
+    shards = make_shards(
         dataset,
         n_agents,
         seed=c.scenario.records_seed,
@@ -132,6 +91,7 @@ def shards_of(c: Components, n_agents: int) -> Shards:
         label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
+    return shards, None
 
 
 def _scale(c: Components) -> Any:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -46,6 +46,9 @@ from decentral_dp.files.tables import (
 )
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import in_file, installed
+
+# (table, …, key) → the absolute path of the file that the value names.
+Files: TypeAlias = Mapping[tuple[str, ...], Path]
 
 
 class RecoveryTable(Table):
@@ -391,7 +394,7 @@ class Scenario(Table):
         place = in_file(kind)
         return place.file if place is not None else None
 
-    def files(self) -> dict[tuple[str, ...], Path]:
+    def files(self) -> Files:
         """(table, …, key) → absolute path, for every value that names a file that is there."""
         problem = self.problem
         named: dict[tuple[str, ...], Any] = {

@@ -30,8 +30,7 @@ from decentral_dp.adversaries.check.targets import Subject, subject
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.checked_files import code_files
 from decentral_dp.config.components import Components, resolve
-from decentral_dp.config.outside import KEYS, dealer
-from decentral_dp.config.scenario_components import topology_of
+from decentral_dp.config.outside import KEYS
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
@@ -389,7 +388,7 @@ def _of_deal(job: Job, c: Components) -> list[CheckRow]:
     """A row for a partition from outside."""
     if not c.partition.is_outside:
         return []
-    found = deal_trial(dealer(c.partition), job.shards)
+    found = deal_trial(c.partition.make(), job.shards)
     what = f"one agent for every record, the same again; {TRIES} replaced labels"
     return [CheckRow("partition", what, 0, "failed" if found.wrong else "checked", why=found.wrong or found.words)]
 
@@ -471,7 +470,7 @@ def _how(job: Job, pair: Pair, why: str) -> str:
 
 def _limits(asked: Subject, c: Components) -> list[CheckRow]:
     """No noise; one agent; a complete graph: runs, and gives finite numbers."""
-    agents = topology_of(c).n_agents
+    agents = c.topology.make().n_agents
     cases: Mapping[str, tuple[str, dict[str, Any]]] = {
         "noise off": ('guarantee = "none"', {"privacy": {"guarantee": "none"}}),
         "one agent": ("a graph of one agent", {"topology": {"kind": "complete", "agents": 1}}),

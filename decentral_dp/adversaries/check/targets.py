@@ -15,7 +15,7 @@ from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.components import outside_entry, resolve, with_objects
 from decentral_dp.config.loading import load, scenario_names
-from decentral_dp.config.scenario_components import shards_of, topology_of
+from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import DATASETS, PARTITIONS, nearest
 from decentral_dp.errors import InputError, quoted
@@ -94,7 +94,7 @@ def subject(what: Any) -> Subject:
         )
     # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
     c = resolve(scenario)
-    shards_of(c, topology_of(c).n_agents)
+    deal(c, c.topology.make().n_agents)
     return found
 
 

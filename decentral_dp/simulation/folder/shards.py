@@ -13,7 +13,7 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.components import Components, components_of
-from decentral_dp.config.scenario_components import NOT_BESIDE, dataset_of, shards_of, topology_of
+from decentral_dp.config.scenario_components import NOT_BESIDE, deal
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
@@ -59,11 +59,11 @@ def write_shards(
     s = c.scenario
     _check(c)
     check_writable(out)
-    n_agents = topology_of(c).n_agents
+    n_agents = c.topology.make().n_agents
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
     unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
-    shards = shards_of(replace(c, scenario=unscaled), n_agents)
-    bounds = dataset_of(c, n_agents, certified=False).bounds
+    shards = deal(replace(c, scenario=unscaled), n_agents)[0]
+    bounds = c.data.make(n_agents, False).bounds
     out.mkdir(parents=True, exist_ok=True)
     held, paths = [], []
     for agent in range(n_agents):

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
-from decentral_dp.config.components import Components
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AgentShards
@@ -26,15 +25,6 @@ from decentral_dp.problems.records import take
 from decentral_dp.simulation.folder.agent_states import STATES, AgentStates
 from decentral_dp.simulation.folder.states import home_of
 from decentral_dp.simulation.metrics import AgentScorer
-
-ABSENT = (
-    "The records are with their agents (problem.manifest), and scores of them are left out; run.agent_scores = true "
-    "has agents send such scores, which nothing protects."
-)
-SCORED = (
-    "The records are with their agents (problem.manifest). Agents sent scores of them (run.agent_scores), which are "
-    "the simulator's view and no part of what the budget covers."
-)
 
 
 @dataclass(frozen=True)
@@ -97,14 +87,6 @@ def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     if not shards.test.size or not shards.drawn:
         return None
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
-
-
-def noted(c: Components, shards: Shards) -> Shards:
-    """The shards, with what is to be said of scores where the records are with their agents."""
-    if not shards.elsewhere:
-        return shards
-    note = c.rules.unscored or (SCORED if c.scenario.run.agent_scores else ABSENT)
-    return replace(shards, notes=(*shards.notes, note))
 
 
 def as_numbers(labels: Any) -> Array:

@@ -22,16 +22,10 @@ from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import check_device, minimax_of, problem_of
-from decentral_dp.config.scenario_components import (
-    agent_shards_of,
-    algorithm_of,
-    check_sizes,
-    shards_of,
-    stream_of,
-    topology_of,
-)
+from decentral_dp.config.scenario_components import algorithm_of, check_sizes, deal, stream_of
 from decentral_dp.config.schema import by_channel, put
 from decentral_dp.data import COLLECTIONS, FILED, Shards
+from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.privacy.accounting.accountants import price
@@ -41,8 +35,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
-from decentral_dp.problems.protocol import Problem
-from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, noted, records_in
+from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, records_in
 from decentral_dp.simulation.jobs.coordinator_plan import (
     bounded_labels,
     check_coordinated,
@@ -200,8 +193,8 @@ def assemble(c: Components) -> Job:
 def _gossip(c: Components) -> GossipJob:
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
     check_guarantee(s)
-    topology = topology_of(c)
-    shards = noted(c, shards_of(c, topology.n_agents))
+    topology = c.topology.make()
+    shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
@@ -236,7 +229,7 @@ def _gossip(c: Components) -> GossipJob:
         components=c,
         topology=topology,
         shards=shards,
-        records=_records(c, problem, shards, clip.norm),
+        records=_records(problem, shards, elsewhere, clip.norm),
         test=held_out(problem, shards, clip.norm),
         stream=stream,
         clip=clip,
@@ -254,15 +247,12 @@ def _gossip(c: Components) -> GossipJob:
     )
 
 
-def _records(c: Components, problem: Problem, shards: Shards, norm: Norm) -> Mapping[Split, tuple[Any, ...]]:
-    if not shards.drawn:
-        return {}
-    elsewhere = agent_shards_of(c, shards.n_agents) if shards.elsewhere else None
-    if elsewhere is None:
-        return records_in(problem, shards, norm)
-    if elsewhere.manifest.digest != shards.digest:
-        raise InputError("problem.manifest: it was changed while it was read. Run again when nobody writes it.")
-    return RecordsElsewhere(elsewhere)
+def _records(
+    problem: Any, shards: Shards, elsewhere: AgentShards | None, norm: Norm
+) -> Mapping[Split, tuple[Any, ...]]:
+    if elsewhere is not None:
+        return RecordsElsewhere(elsewhere)
+    return records_in(problem, shards, norm) if shards.drawn else {}
 
 
 def _coordinated(
@@ -274,8 +264,8 @@ def _coordinated(
     """A job of a trusted coordinator, with the problem and the context of its setting."""
     s = c.scenario
     program = check_coordinated(c)
-    topology = topology_of(c)
-    shards = noted(c, shards_of(c, topology.n_agents))
+    topology = c.topology.make()
+    shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
     algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
     if shards.elsewhere:
@@ -287,7 +277,7 @@ def _coordinated(
         components=c,
         topology=topology,
         shards=shards,
-        records=_records(c, problem, shards, context.clip.norm),
+        records=_records(problem, shards, elsewhere, context.clip.norm),
         test=held_out(problem, shards, "l2"),
         stream=stream_of(s),
         clip=context.clip,
