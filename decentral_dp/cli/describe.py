@@ -29,8 +29,8 @@ from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
+from decentral_dp.config.outside import shown
 from decentral_dp.config.schema import Scenario
-from decentral_dp.config.shown import shown
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
 from decentral_dp.data import load as load_data
 from decentral_dp.data.collections import COLLECTED

@@ -13,8 +13,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.estimators.two_classes import Fitted, TwoClasses
-from decentral_dp.tuner import tune
-from decentral_dp.tuner_arguments import Method, project
+from decentral_dp.tuner import Method, project, tune
 
 
 class PrivateLogisticRegressionCV(TwoClasses):

@@ -28,7 +28,6 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
         "algorithms",
         "config",
         "simulation",
-        "tuner_arguments",
         "tuner",
         "estimators",
         "adversaries",
@@ -71,7 +70,7 @@ FORBIDDEN = {
         "decentral_dp.engines.ray",
     ],
 }
-TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange", "tuner_arguments"}
+TOP_LEVEL = {"__init__", "errors", "formatting", "statistics", "bounded", "user_code", "exchange"}
 TOP_LEVEL |= {"tuner", "api"}
 # Third-party package → the only places that may import it.
 ONLY_IN = {

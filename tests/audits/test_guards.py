@@ -22,7 +22,7 @@ from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan, ReleaseRefu
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import lengthened
-from decentral_dp.tuner_arguments import project
+from decentral_dp.tuner import project
 
 ROOT = bytes(range(32))
 KINDS: tuple[Split, ...] = ("train", "validation")

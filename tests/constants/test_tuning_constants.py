@@ -19,8 +19,7 @@ from decentral_dp.constants.loss_bounds import logistic_loss
 from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import Score
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.tuner import planned_program, release_plan
-from decentral_dp.tuner_arguments import Arguments, project
+from decentral_dp.tuner import Arguments, planned_program, project, release_plan
 from tests.support import tuner_oracle as oracle
 
 LOSSES = ("logistic", "squared")

@@ -805,7 +805,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "labels of a squared loss left as they are",
-        "tuner_arguments.py",
+        "tuner.py",
         'if loss == "logistic" else np.clip(b, -label_bound, label_bound)',
         'if loss == "logistic" else b',
         (f"{_GUARDS}::test_labels_of_a_squared_loss_are_cut_at_their_bound",),

@@ -31,8 +31,7 @@ from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.tuner import Tuned, planned_program, release_plan, tune
-from decentral_dp.tuner_arguments import Arguments, project
+from decentral_dp.tuner import Arguments, Tuned, planned_program, project, release_plan, tune
 from tests.support.release_cost_oracle import gaussian_mu, laplace_loss
 
 METHODS = ("ppift", "penalty", "em")
