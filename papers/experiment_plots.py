@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from decentral_dp.reporting.plots.axes import log_axis
-from decentral_dp.reporting.plots.style import BLUE, SERIES_COLOURS, STYLE, new_figure, package_style, save_png
+from decentral_dp.reporting.plots.style import (
+    BLUE,
+    SERIES_COLOURS,
+    STYLE,
+    log_axis,
+    new_figure,
+    package_style,
+    save_png,
+)
 from papers.findings import Finding, curve, fit
 
 if TYPE_CHECKING:

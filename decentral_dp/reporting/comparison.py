@@ -10,8 +10,10 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pandas as pd
 
@@ -20,7 +22,8 @@ from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import broken, read_scenario
-from decentral_dp.reporting.plotted import ComparisonPage, ComparisonTable, PlottedRun
+from decentral_dp.reporting.page.markup import Html, breakable, document, figure, tag
+from decentral_dp.reporting.plots.comparison import PlottedRun, write_comparison_plot
 from decentral_dp.reporting.words import score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
@@ -99,6 +102,34 @@ class ComparedRun:
         return f"{self.name} is not complete ({reason.removesuffix('.')}); {seen}."
 
 
+class ComparisonTable(NamedTuple):
+    """One table, with a column for each run.
+
+    Args:
+        title: of the table.
+        rows: what is compared → its text in each run.
+        numbers: whether texts are numbers.
+        note: what has to be known of them.
+        nothing: said in place of a table without rows.
+        folded: whether it is on the page alone, where it is opened.
+    """
+
+    title: str
+    rows: Sequence[tuple[str, Sequence[str]]]
+    numbers: bool
+    note: str
+    nothing: str
+    folded: bool = False
+
+
+class ComparisonPage(NamedTuple):
+    """What a page has: its runs, sentences that have to be known, and tables."""
+
+    runs: Sequence[PlottedRun]
+    remarks: Sequence[str]
+    tables: Sequence[ComparisonTable]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Runs side by side.
@@ -125,8 +156,6 @@ class Comparison:
         return f"<Comparison of {', '.join(run.name for run in self.runs)}>"
 
     def _repr_html_(self) -> str:
-        from decentral_dp.reporting.page.comparison import comparison_view
-
         return comparison_view(self._page)
 
     @property
@@ -217,9 +246,6 @@ class Comparison:
         Returns:
             The path of the page.
         """
-        # matplotlib is slow to import.
-        from decentral_dp.reporting.page.comparison import write_comparison
-
         return write_comparison(self._page, Path(folder), formats)
 
     @property
@@ -426,3 +452,66 @@ def _metric_rows(comparison: Comparison) -> ComparisonTable:
         rows.insert(0, ("at round", rounds))
     note = "Means over agents, in the simulator's view. A dash: this run has not measured it."
     return ComparisonTable("Last metrics", rows, True, note, "Nothing was measured.")
+
+
+_CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
+
+
+def write_comparison(page: ComparisonPage, folder: Path, formats: Sequence[Any]) -> Path:
+    """Write `comparison.html` and the picture into a folder, and return the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as narrow:
+        thin = [
+            path.read_bytes() for path in write_comparison_plot(page.runs, Path(narrow) / "narrow", ["png"], columns=1)
+        ]
+    title, sections = _sections(page, folder, formats, thin)
+    path = folder / "comparison.html"
+    path.write_text(document(title, sections), encoding="utf-8")
+    return path
+
+
+def comparison_view(page: ComparisonPage) -> str:
+    """Markup for a notebook: what the page has, without its style."""
+    with TemporaryDirectory() as folder:
+        return tag("div", *_sections(page, Path(folder), (), ())[1]).markup
+
+
+def _sections(
+    page: ComparisonPage, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]
+) -> tuple[str, list[Html]]:
+    """The title and the parts of the page; the picture is written into the folder. narrow: the same for a telephone."""
+    written = write_comparison_plot(page.runs, folder / "comparison", ["png", *formats])
+    pictures = [path.read_bytes() for path in written if path.suffix == ".png"]
+    picture = [figure(png, _CAPTION, narrow=thin) for png, thin in zip_longest(pictures, narrow)]
+    title = f"{len(page.runs)} runs side by side"
+    titles = [
+        tag(
+            "li",
+            tag("strong", run.name),
+            f": {run.result.title or 'no title'}{'' if run.label == run.name else f' ({run.label})'}",
+        )
+        for run in page.runs
+    ]
+    sections = [
+        tag("header", tag("h1", title), tag("ul", *titles)),
+        *(tag("p", remark, class_="note warn") for remark in page.remarks),
+        *(part for table in page.tables for part in _table_html(table, [run.name for run in page.runs])),
+        *([tag("h2", "Curves"), *picture] if picture else []),
+    ]
+    return title, sections
+
+
+def _table_html(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
+    if not table.rows:
+        return [tag("h2", table.title), tag("p", table.nothing)]
+    look = "" if table.numbers else "word"
+    heads = [tag("th", ""), *(tag("th", breakable(name), class_=look) for name in runs)]
+    rows = [
+        tag("tr", tag("td", breakable(name)), *(tag("td", breakable(text), class_=look) for text in texts))
+        for name, texts in table.rows
+    ]
+    shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="wrapped")
+    shown = tag("div", shown, class_="wide")
+    if table.folded:
+        return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
+    return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]

@@ -120,7 +120,7 @@ class Plan:
         return f"<Plan {self.title!r}: {self.status}, {self.rounds} rounds, ε = {spent}>"
 
     def _repr_html_(self) -> str:
-        from decentral_dp.reporting.notebook import plan_view
+        from decentral_dp.reporting.page import plan_view
 
         return plan_view(self.title, self.privacy, self.topology)
 

@@ -56,7 +56,7 @@ from decentral_dp.user_code import USER_ERRORS, UserCodeError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from decentral_dp.reporting.plots.run import RunPlots
+    from decentral_dp.reporting.plots import RunPlots
 
 
 class ProgressCallback(Protocol):
@@ -114,8 +114,8 @@ class Run:
     @property
     def plot(self) -> RunPlots:
         """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
-        from decentral_dp.reporting.plots.axes import drawing_of, drawn_rounds
-        from decentral_dp.reporting.plots.run import RunPlots
+        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
+        from decentral_dp.reporting.plots import RunPlots
 
         ledger = self.ledger
         kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
@@ -123,7 +123,7 @@ class Run:
         return RunPlots(drawing_of(self.result, scenario, self.metrics, kept, self.published.get("x")))
 
     def _repr_html_(self) -> str:
-        from decentral_dp.reporting.notebook import run_view
+        from decentral_dp.reporting.page import run_view
 
         return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
 

@@ -1,8 +1,8 @@
 """The page of a study, and its view in a notebook.
 
-What notebooks show of a study: how many cells failed, its claims, its means, and its pictures.
-
-The page of a study: one file with its tables, which can be sorted, its pictures, and what it says of its claims.
+The page is one file with its tables, which can be sorted, its pictures, and what it says of its claims. Its pictures
+are drawn once more as narrow as the screen of a telephone. A notebook shows how many cells failed, the claims, the
+means and two pictures.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from types import MappingProxyType
 import pandas as pd
 
 from decentral_dp.reporting.page.markup import Html, breakable, document, figure, picture, tag, unbroken
-from decentral_dp.studies.differences import HOLDS, REFUTED
+from decentral_dp.studies.gains import write_gain_plots
 from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.intervals import HOLDS, REFUTED
+from decentral_dp.studies.plots import write_study_plots
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Study
 from decentral_dp.studies.tables import FAILED, StudyTable, failures, failures_text, study_table
@@ -222,3 +224,33 @@ def _drawn(study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.
     with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
         written = write_study_plots(Path(folder), study, axes, summary, cells)
         return [(titles[path.stem], path.read_bytes()) for path in written]
+
+
+# Inches: on a screen of 390 points letters then have their own size.
+_WIDTH = 3.7
+# A study whose pictures are no wider has them already.
+_NARROW_ENOUGH = 4.2
+
+
+def narrow_pictures(
+    study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, gains: pd.DataFrame
+) -> dict[str, bytes]:
+    """Draw the pictures of a study with their panels below each other.
+
+    Args:
+        study: with its plots and gains.
+        axes: what varied.
+        summary: means with intervals.
+        cells: status of each.
+        gains: of `gain_table`.
+
+    Returns:
+        Name of a picture → PNG; nothing where the pictures are narrow themselves.
+    """
+    if study.width is not None and study.width <= _NARROW_ENOUGH:
+        return {}
+    narrow = study.model_copy(update={"width": _WIDTH, "height": None, "formats": ["png"]})
+    with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
+        written = write_study_plots(Path(folder), narrow, axes, summary, cells)
+        written += write_gain_plots(Path(folder), narrow, gains, cells)
+        return {path.stem: path.read_bytes() for path in written}

@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.reporting.plots.axes import log_axis
 from decentral_dp.reporting.plots.style import (
     GREY,
     POINTS_PER_INCH,
     SERIES_COLOURS,
     letter_size,
+    log_axis,
     new_figure,
     package_style,
     side_label,

@@ -417,8 +417,8 @@ def _write(
     out: Path,
 ) -> Findings:
     # matplotlib is slow to import.
-    from decentral_dp.studies.gain_plots import write_gain_plots
-    from decentral_dp.studies.narrow_pictures import narrow_pictures
+    from decentral_dp.studies.gains import write_gain_plots
+    from decentral_dp.studies.page import narrow_pictures
     from decentral_dp.studies.plots import left_out_words, write_study_plots
 
     names = [axis.name for axis in varied]

@@ -18,9 +18,18 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import rounded_up
 from decentral_dp.reporting.words import power_text
-from decentral_dp.studies.differences import HOLDS, MISSING, REFUTED, UNDECIDED, Decision, Outcome, decide
 from decentral_dp.studies.grid import Axis, Cell, Label
-from decentral_dp.studies.intervals import COUNTS, spread_text
+from decentral_dp.studies.intervals import (
+    COUNTS,
+    HOLDS,
+    MISSING,
+    REFUTED,
+    UNDECIDED,
+    Decision,
+    Outcome,
+    decide,
+    spread_text,
+)
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Claim, Side, Study, Where
 from decentral_dp.studies.words import is_epsilon

@@ -81,7 +81,7 @@ ONLY_IN = {
         "adversaries/audit/plot.py",
         "adversaries/network/plots.py",
         "studies/plots.py",
-        "studies/gain_plots.py",
+        "studies/gains.py",
     ],
     "cryptography": ["privacy/keystreams.py"],
     "torch": ["problems", "models"],

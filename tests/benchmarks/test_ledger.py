@@ -16,7 +16,7 @@ import numpy as np
 import pandas, pyarrow.compute, pyarrow.parquet
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.privacy.recorder import Recorder, assemble
-from decentral_dp.reporting.plots.axes import read_ledger
+from decentral_dp.reporting.folder import read_ledger
 
 agents, rounds, path = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 peak = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024

@@ -895,7 +895,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",
-        "studies/differences.py",
+        "studies/intervals.py",
         "all(slack.low > 0.0 or",
         "all(slack.mean > 0.0 or",
         ("tests/studies/test_studies.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),

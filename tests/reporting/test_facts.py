@@ -15,8 +15,7 @@ import decentral_dp
 from decentral_dp.cli import summary
 from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.reporting.facts import Fact, facts
-from decentral_dp.reporting.notebook import run_view
-from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.page import run_view, write_report
 from decentral_dp.simulation.result import RunResult, read_result
 from tests.support.run_folders import Page, read_page
 

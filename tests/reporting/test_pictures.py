@@ -12,16 +12,17 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import NullLocator
 from PIL import Image
 
-from decentral_dp.reporting.plots.axes import log_axis, title
 from decentral_dp.reporting.plots.style import (
     RIM,
     Format,
     draw_minor_ticks_at_once,
     in_a_row,
+    log_axis,
     new_figure,
     package_style,
     save_figure,
     save_png,
+    title,
 )
 
 INCHES = (5.6, 3.5)

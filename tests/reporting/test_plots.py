@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 
 from decentral_dp.errors import InputError
+from decentral_dp.reporting.folder import Curve, curve, read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, write_plots
-from decentral_dp.reporting.plots.axes import Curve, change, curve, draw_curves, read_drawing, title
 from decentral_dp.reporting.plots.network import layout
-from decentral_dp.reporting.plots.style import new_figure, package_style, save_png
+from decentral_dp.reporting.plots.style import change, draw_curves, new_figure, package_style, save_png, title
 from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.reporting.page.budgets import budget_table
+from decentral_dp.reporting.page.guarantee import budget_table
 from decentral_dp.simulation.result import plain, text_of
 
 NAMES = ["hub", "ann", "ben", "cai", "dee"]

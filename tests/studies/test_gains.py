@@ -15,9 +15,19 @@ import tomli_w
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.studies import gain_plots
-from decentral_dp.studies.gain_plots import write_gain_plots
-from decentral_dp.studies.gains import COSTS, FAILED, OPEN, PAYS, UNEQUAL, check_gains, gain_table, gain_words, starts
+from decentral_dp.studies import gains as gain_plots
+from decentral_dp.studies.gains import (
+    COSTS,
+    FAILED,
+    OPEN,
+    PAYS,
+    UNEQUAL,
+    check_gains,
+    gain_table,
+    gain_words,
+    starts,
+    write_gain_plots,
+)
 from decentral_dp.studies.grid import axes, cells
 from decentral_dp.studies.schema import Gain, Study, load_study
 from decentral_dp.studies.study import conduct

@@ -17,9 +17,9 @@ import pandas as pd
 
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
+from decentral_dp.reporting.folder import read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES
-from decentral_dp.reporting.plots.axes import read_drawing
 
 ALL_FIGURES = {"accuracy", "consensus", "epsilon", "hypergradient", "losses", "noise", "topology", "upper_variable"}
 SCENARIO = """title = "{title}"

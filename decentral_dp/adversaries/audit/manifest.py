@@ -179,7 +179,7 @@ def finish(found: AuditResult, ends: Ends) -> Iterator[Path]:
 
         yield write_curve(found, ends.curve)
     if ends.run is not None:
-        from decentral_dp.reporting.page.page import write_report
+        from decentral_dp.reporting.page import write_report
 
         add_to_run(ends.run, found)
         with as_written(ends.run, AUDIT):

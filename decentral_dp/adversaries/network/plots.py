@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import cut_name, delta_text, epsilon_text
-from decentral_dp.reporting.plots.axes import log_axis
 from decentral_dp.reporting.plots.style import (
     BLUE,
     GREEN,
@@ -26,6 +25,7 @@ from decentral_dp.reporting.plots.style import (
     VERMILLION,
     Format,
     letter_size,
+    log_axis,
     new_figure,
     package_style,
     write_figure,

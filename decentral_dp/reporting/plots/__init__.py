@@ -7,11 +7,15 @@ they show the simulator's view, not what an adversary sees.
 
 from __future__ import annotations
 
+import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decentral_dp.reporting.plots.axes import Drawing, read_drawing
+from decentral_dp.errors import InputError
+from decentral_dp.reporting.folder import Drawing, read_drawing
 from decentral_dp.reporting.plots.curves import (
     accuracy,
     consensus,
@@ -26,7 +30,7 @@ from decentral_dp.reporting.plots.curves import (
 )
 from decentral_dp.reporting.plots.network import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
-from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure
+from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure, save_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,3 +69,116 @@ def write_plots(folder: Path, formats: Sequence[Format] = ("png",)) -> list[Path
             else:
                 remove_figure(path)
     return written
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, which notebooks show.
+
+    Args:
+        figure: of matplotlib, to be changed at will.
+    """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure as its file's name ends: .png, .svg, .pdf, or whatever matplotlib writes.
+
+        Raises:
+            InputError: matplotlib writes no such files.
+        """
+        path = Path(path)
+        try:
+            with package_style():
+                self.figure.savefig(path)
+        except ValueError as error:
+            raise InputError(f"{path}: {error}. Give a name that ends in .png, .svg or .pdf.") from None
+        return path
+
+    def _repr_png_(self) -> bytes:
+        drawn = io.BytesIO()
+        with package_style():
+            save_png(self.figure, drawn)
+        return drawn.getvalue()
+
+
+class RunPlots:
+    """The figures of a run; each method raises InputError where the run has no numbers for it.
+
+    Args:
+        drawing: the numbers.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> "losses" in run.plot.names, run.plot.consensus()._repr_png_()[1:4]
+        (True, b'PNG')
+    """
+
+    def __init__(self, drawing: Drawing) -> None:
+        self._drawing = drawing
+
+    def _picture(self, name: str) -> Picture:
+        picture = self._drawn(name)
+        if picture is None:
+            raise InputError(f"plot.{name}: this run has no numbers for it; it has {', '.join(self.names)}.")
+        return picture
+
+    def _drawn(self, name: str) -> Picture | None:
+        with package_style():
+            figure = new_figure(*SIZE)
+            return Picture(figure) if FIGURES[name](figure, self._drawing) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The figures that this run has numbers for."""
+        return tuple(name for name in FIGURES if self._drawn(name) is not None)
+
+    def opening(self) -> list[Picture]:
+        """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
+        drawn = (self._drawn(name) for name in ("losses", "accuracy", "explained", "primal"))
+        return list(itertools.islice((picture for picture in drawn if picture is not None), 2))
+
+    def losses(self) -> Picture:
+        """Draw losses by round: mean, lowest and highest agent."""
+        return self._picture("losses")
+
+    def accuracy(self) -> Picture:
+        """Draw the accuracy on held-out records by round, or the scores of a minimax problem."""
+        return self._picture("accuracy")
+
+    def explained(self) -> Picture:
+        """Draw R² on held-out records by round, of labels that are numbers."""
+        return self._picture("explained")
+
+    def upper_variable(self) -> Picture:
+        """Draw the published x, coordinate by coordinate."""
+        return self._picture("upper_variable")
+
+    def hypergradient(self) -> Picture:
+        """Draw the norm of the hypergradient by round."""
+        return self._picture("hypergradient")
+
+    def consensus(self) -> Picture:
+        """Draw the agents' distance to their average by round."""
+        return self._picture("consensus")
+
+    def primal(self) -> Picture:
+        """Draw what a minimax problem minimises by round."""
+        return self._picture("primal")
+
+    def gradient(self) -> Picture:
+        """Draw the norm of its gradient by round."""
+        return self._picture("gradient")
+
+    def epsilon(self) -> Picture:
+        """Draw ε spent by round, beside target, cap and claim."""
+        return self._picture("epsilon")
+
+    def noise(self) -> Picture:
+        """Draw the noise and the sensitivity of every channel by round."""
+        return self._picture("noise")
+
+    def topology(self) -> Picture:
+        """Draw the graph."""
+        return self._picture("topology")

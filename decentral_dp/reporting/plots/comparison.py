@@ -6,22 +6,26 @@ import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from decentral_dp.reporting.plots.axes import Curve, curve, flat_axis, log_axis, value_axis
+from decentral_dp.reporting.folder import Curve, curve
 from decentral_dp.reporting.plots.style import (
     SERIES_COLOURS,
     Format,
+    flat_axis,
+    log_axis,
     new_figure,
     package_style,
     save_figure,
+    value_axis,
 )
-from decentral_dp.reporting.plotted import PlottedRun
 from decentral_dp.reporting.words import described
+from decentral_dp.simulation.result import RunResult
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 # What is drawn where it was measured, in this order; at most so many panels.
@@ -33,6 +37,15 @@ _MOST_PANELS = 6
 _DASHES = ("-", "--", ":", "-.")
 # Beyond this ratio of lengths the shorter run could not be seen.
 _FAR_APART = 20.0
+
+
+class PlottedRun(NamedTuple):
+    """A run beside others: its name among them, a label that says what it is, its numbers, and what it measured."""
+
+    name: str
+    label: str
+    result: RunResult
+    metrics: pd.DataFrame
 
 
 def write_comparison_plot(

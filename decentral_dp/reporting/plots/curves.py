@@ -13,18 +13,21 @@ import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.plots.axes import (
-    Curve,
-    Drawing,
+from decentral_dp.reporting.folder import Curve, Drawing, curve
+from decentral_dp.reporting.plots.style import (
+    BLUE,
+    CHANNEL_COLOURS,
+    GREEN,
+    GREY,
+    ORANGE,
+    VERMILLION,
     change,
-    curve,
     draw_curves,
     flat_axis,
     log_axis,
     title,
     value_axis,
 )
-from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREEN, GREY, ORANGE, VERMILLION
 from decentral_dp.reporting.words import capitalised, power_text
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from scipy.sparse.csgraph import shortest_path
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.plots.axes import Drawing, title
-from decentral_dp.reporting.plots.style import BLUE, GREY
+from decentral_dp.reporting.folder import Drawing
+from decentral_dp.reporting.plots.style import BLUE, GREY, title
 from decentral_dp.reporting.words import Json, capitalised, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import number

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decentral_dp.reporting.plots.axes import OVERFLOW, Drawing, flat_axis, log_axis, title
-from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS
+from decentral_dp.reporting.folder import OVERFLOW, Drawing
+from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
 from decentral_dp.reporting.words import power_text
 
 if TYPE_CHECKING:
