@@ -12,15 +12,7 @@ Example:
 from decentral_dp.topology.generators import GENERATORS, Generator
 from decentral_dp.topology.graph import Parameter
 from decentral_dp.topology.graph_files import find_named, names, title
-from decentral_dp.topology.topology import (
-    Topology,
-    build,
-    from_edges,
-    from_file,
-    from_matrix,
-    from_networkx,
-    layout,
-)
+from decentral_dp.topology.topology import Topology, build, from_edges, from_file, from_matrix, from_networkx
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule
 
 __all__ = [
@@ -36,7 +28,6 @@ __all__ = [
     "from_file",
     "from_matrix",
     "from_networkx",
-    "layout",
     "names",
     "of_a_rule",
     "title",

@@ -18,7 +18,6 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology.graph import (
-    Array,
     Graph,
     IntArray,
     Parameter,
@@ -31,20 +30,6 @@ from decentral_dp.topology.graph import (
     wrong_agents,
 )
 from decentral_dp.topology.spectrum import laplacian_ends
-
-
-def circle(agents: int) -> Array:
-    """Place m agents on the unit circle, clockwise from the top: (m, 2).
-
-    Example:
-        >>> (circle(4).round(6) + 0.0).tolist()
-        [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]]
-    """
-    return _at(2 * math.pi * np.arange(agents) / agents)
-
-
-def _at(clockwise: Array) -> Array:
-    return np.stack([np.sin(clockwise), np.cos(clockwise)], axis=1)
 
 
 def cycle_ends(agents: int) -> tuple[float, float]:
@@ -82,22 +67,19 @@ def ring(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
     edges = canonical(np.append(_consecutive(agents), [[agents - 1, 0]], axis=0))
-    return Graph(agents, edges, cycle_ends(agents), circle(agents))
+    return Graph(agents, edges, cycle_ends(agents))
 
 
 def path(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Build the path: agents in a row."""
-    # A horseshoe: a long straight line leaves no room for its agents.
-    positions = _at(0.85 * math.pi * np.linspace(-1.0, 1.0, agents))
-    return Graph(agents, _consecutive(agents), _path_ends(agents), positions)
+    return Graph(agents, _consecutive(agents), _path_ends(agents))
 
 
 def star(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Build the star: agent 0 is linked to all others, which have no other neighbour."""
     leaves = np.arange(1, agents)
-    positions = np.concatenate([np.zeros((1, 2)), circle(agents - 1)])
     ends = (1.0, float(agents)) if agents > 2 else (2.0, 2.0)
-    return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends, positions)
+    return Graph(agents, np.stack([np.zeros_like(leaves), leaves], axis=1), ends)
 
 
 def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -108,7 +90,7 @@ def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """
     require_room("complete", agents * (agents - 1) / 2)
     edges = np.stack(np.triu_indices(agents, 1), axis=1).astype(np.int64)
-    return Graph(agents, edges, (float(agents), float(agents)) if agents > 1 else None, circle(agents))
+    return Graph(agents, edges, (float(agents), float(agents)) if agents > 1 else None)
 
 
 def _sides(kind: str, agents: int, params: Mapping[str, Any], least: int) -> tuple[int, int]:
@@ -144,10 +126,8 @@ def grid(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     index = np.arange(agents).reshape(rows, columns)
     right = np.stack([index[:, :-1], index[:, 1:]], axis=-1).reshape(-1, 2)
     down = np.stack([index[:-1], index[1:]], axis=-1).reshape(-1, 2)
-    row, column = np.divmod(np.arange(agents), columns)
-    positions = np.stack([column, -row], axis=1).astype(np.float64)
     ends = _product_ends(_path_ends(rows), _path_ends(columns))
-    return Graph(agents, canonical(np.append(right, down, axis=0)), ends, positions)
+    return Graph(agents, canonical(np.append(right, down, axis=0)), ends)
 
 
 def torus(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -178,11 +158,7 @@ def hypercube(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         raise wrong_agents("hypercube", "a power of two", agents, f"use {1 << bits} or {2 << bits}")
     index = np.arange(agents)
     edges = np.concatenate([np.stack([index, index ^ (1 << k)], axis=1) for k in range(bits)])
-    # Every bit moves an agent in its own direction, by lengths that keep all agents apart.
-    bit = np.arange(bits)
-    steps = 0.72 ** bit[:, None] * _at(math.pi * bit / bits)
-    positions = (index[:, None] >> bit & 1).astype(np.float64) @ steps
-    return Graph(agents, canonical(edges), (2.0, 2.0 * bits), positions)
+    return Graph(agents, canonical(edges), (2.0, 2.0 * bits))
 
 
 def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -196,9 +172,8 @@ def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     half = agents // 2
     outer = np.stack([np.arange(half), np.roll(np.arange(half), -1)], axis=1)
     rungs = np.stack([np.arange(half), np.arange(half, agents)], axis=1)
-    positions = np.append(circle(half), 0.55 * circle(half), axis=0)
     edges = canonical(np.concatenate([outer, outer + half, rungs]))
-    return Graph(agents, edges, _product_ends(cycle_ends(half), (2.0, 2.0)), positions)
+    return Graph(agents, edges, _product_ends(cycle_ends(half), (2.0, 2.0)))
 
 
 TRIES = 200
@@ -252,7 +227,7 @@ def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     for draw in _draws(seed):
         edges = _regular_edges(agents, degree, draw)
         if is_connected(agents, edges):
-            return Graph(agents, edges, cycle_ends(agents) if degree == 2 else None, circle(agents))
+            return Graph(agents, edges, cycle_ends(agents) if degree == 2 else None)
     raise _disconnected("random_regular", agents, "use a larger degree")
 
 
@@ -317,7 +292,7 @@ def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     for draw in _draws(seed):
         edges = canonical(nx.watts_strogatz_graph(agents, degree, rewire, seed=draw).edges)
         if is_connected(agents, edges):
-            return Graph(agents, edges, positions=circle(agents))
+            return Graph(agents, edges)
     raise _disconnected("small_world", agents, "use a larger degree or less rewiring")
 
 
@@ -368,7 +343,7 @@ def expander(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         half = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(agents, agents)).tocsr()
         low, high = laplacian_ends((diags_array(np.full(agents, float(degree))) - half - half.T).tocsr())
         if max(degree - low, high - degree) <= bound:
-            return Graph(agents, edges, (low, high), circle(agents))
+            return Graph(agents, edges, (low, high))
     raise InputError(
         f"topology: {TRIES} random {degree}-regular graphs on {agents} agents all had an eigenvalue above {bound:.3g}; "
         "use another seed or degree."
@@ -454,32 +429,41 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
     return generator.make(agents, resolve(f'topology (kind "{kind}")', generator.parameters, params), seed)
 
 
-_ROWS = Parameter("rows", int, "a whole number of at least 2", lambda v: v >= 2, None, True, "agents of a column")
-_COLUMNS = _ROWS._replace(name="columns", description="agents of a row")
+def _at_least(name: str, least: int, default: int | None, description: str, optional: bool = False) -> Parameter:
+    constraint = f"a whole number of at least {least}"
+    return Parameter(name, int, constraint, lambda v: v >= least, default, optional, description)
 
 
 _NEIGHBOURS = "neighbours of each agent"
-
-
-def _degree(least: int, default: int | None = None) -> Parameter:
-    return Parameter(
-        "degree", int, f"a whole number of at least {least}", lambda v: v >= least, default, False, _NEIGHBOURS
-    )
-
+_SIDES = (
+    _at_least("rows", 2, None, "agents of a column", optional=True),
+    _at_least("columns", 2, None, "agents of a row", optional=True),
+)
+_DEGREE, _EXPANDERS_DEGREE = (_at_least("degree", least, usual, _NEIGHBOURS) for least, usual in ((1, None), (3, 4)))
+_EVEN_DEGREE = Parameter(
+    "degree", int, "an even whole number of at least 2", lambda v: v >= 2 and v % 2 == 0, 4, False, _NEIGHBOURS
+)
+_REWIRE = Parameter(
+    "rewire", float, "a number from 0 to 1", lambda v: 0 <= v <= 1, 0.3, False, "share of rewired links"
+)
+_PROBABILITY = Parameter(
+    "probability", float, "a number above 0 and at most 1", lambda v: 0 < v <= 1, description="probability of each link"
+)
+_ATTACH = _at_least("attach", 1, 2, "links of a newcomer")
 
 _ALL = (
     Generator("ring", "every agent has two neighbours on a circle", ring),
     Generator("path", "a line of agents", path),
     Generator("star", "agent 0 is everybody's only neighbour", star),
     Generator("complete", "everybody is everybody's neighbour; also one agent alone", complete, least=1),
-    Generator("grid", "rows × columns without wrapping around", grid, 4, (_ROWS, _COLUMNS)),
-    Generator("torus", "rows × columns, wrapping around", torus, 9, (_ROWS, _COLUMNS), example=(12, {"rows": 3})),
+    Generator("grid", "rows × columns without wrapping around", grid, 4, _SIDES),
+    Generator("torus", "rows × columns, wrapping around", torus, 9, _SIDES, example=(12, {"rows": 3})),
     Generator("hypercube", "binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
     Generator(
         "random_regular",
         "random graph in which all have the same number of neighbours",
         random_regular,
-        parameters=(_degree(1),),
+        parameters=(_DEGREE,),
         random=True,
         example=(10, {"degree": 3}),
     ),
@@ -487,15 +471,7 @@ _ALL = (
         "erdos_renyi",
         "every pair is linked with the same probability",
         erdos_renyi,
-        parameters=(
-            Parameter(
-                "probability",
-                float,
-                "a number above 0 and at most 1",
-                lambda v: 0 < v <= 1,
-                description="probability of each link",
-            ),
-        ),
+        parameters=(_PROBABILITY,),
         random=True,
         example=(10, {"probability": 0.4}),
     ),
@@ -504,20 +480,7 @@ _ALL = (
         "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
         small_world,
         least=3,
-        parameters=(
-            Parameter(
-                "degree",
-                int,
-                "an even whole number of at least 2",
-                lambda v: v >= 2 and v % 2 == 0,
-                4,
-                False,
-                _NEIGHBOURS,
-            ),
-            Parameter(
-                "rewire", float, "a number from 0 to 1", lambda v: 0 <= v <= 1, 0.3, False, "share of rewired links"
-            ),
-        ),
+        parameters=(_EVEN_DEGREE, _REWIRE),
         random=True,
         example=(10, {"degree": 4, "rewire": 0.3}),
     ),
@@ -525,9 +488,7 @@ _ALL = (
         "preferential_attachment",
         "newcomers link to the well linked: few hubs, many leaves (Barabási–Albert)",
         preferential_attachment,
-        parameters=(
-            Parameter("attach", int, "a whole number of at least 1", lambda v: v >= 1, 2, False, "links of a newcomer"),
-        ),
+        parameters=(_ATTACH,),
         random=True,
         example=(10, {"attach": 2}),
     ),
@@ -537,7 +498,7 @@ _ALL = (
         "random regular graph, certified to mix nearly as fast as its degree allows",
         expander,
         least=4,
-        parameters=(_degree(3, 4),),
+        parameters=(_EXPANDERS_DEGREE,),
         random=True,
         example=(10, {"degree": 4}),
     ),

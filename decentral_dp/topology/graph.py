@@ -25,7 +25,7 @@ class Graph(NamedTuple):
         agents: m.
         edges: (E, 2), i < j in every row, rows sorted and distinct.
         ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
-        positions: (m, 2) coordinates for drawing.
+        positions: (m, 2) coordinates for drawing, where a file has them.
         labels: names of the agents, numbers if empty.
         given: (E,) weights that came with the edges; None where one of them has none above 0.
         weighted: how many links came with a weight.

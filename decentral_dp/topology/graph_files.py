@@ -164,12 +164,6 @@ COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("x", "y"))
 _FARTHEST = 1e9
 
 
-def _graphml(content: io.BytesIO) -> Any:
-    import networkx as nx
-
-    return nx.read_graphml(content, node_type=str)
-
-
 def _gml(content: io.BytesIO) -> Any:
     import networkx as nx
 
@@ -179,22 +173,15 @@ def _gml(content: io.BytesIO) -> Any:
     return nx.relabel_nodes(graph, label) if len(set(label.values())) == graph.number_of_nodes() else graph
 
 
-def _gexf(content: io.BytesIO) -> Any:
-    import networkx as nx
+def _plain(name: str, **options: Any) -> Callable[[io.BytesIO], Any]:
+    """The reader of networkx of this name."""
 
-    return nx.read_gexf(content, node_type=str)
+    def read(content: io.BytesIO) -> Any:
+        import networkx as nx
 
+        return getattr(nx, f"read_{name}")(content, **options)
 
-def _pajek(content: io.BytesIO) -> Any:
-    import networkx as nx
-
-    return nx.read_pajek(content)
-
-
-def _adjacency_list(content: io.BytesIO) -> Any:
-    import networkx as nx
-
-    return nx.read_adjlist(content)
+    return read
 
 
 def _node_link(content: io.BytesIO) -> Any:
@@ -223,11 +210,11 @@ def _node_link(content: io.BytesIO) -> Any:
 
 # Ending → name of the format, and its reader.
 FORMATS: dict[str, tuple[str, Callable[[io.BytesIO], Any]]] = {
-    ".graphml": ("GraphML", _graphml),
+    ".graphml": ("GraphML", _plain("graphml", node_type=str)),
     ".gml": ("GML", _gml),
-    ".gexf": ("GEXF", _gexf),
-    ".net": ("Pajek", _pajek),
-    ".adjlist": ("an adjacency list", _adjacency_list),
+    ".gexf": ("GEXF", _plain("gexf", node_type=str)),
+    ".net": ("Pajek", _plain("pajek")),
+    ".adjlist": ("an adjacency list", _plain("adjlist")),
     ".json": ("node-link JSON", _node_link),
 }
 

@@ -15,9 +15,6 @@ from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, requi
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
 from decentral_dp.topology.weights import of_a_rule, weigh
 
-# A force-directed drawing of more agents than this takes longer than anybody would look at it.
-LARGEST_SPRING = 500
-
 
 @dataclass(frozen=True, eq=False)
 class Topology:
@@ -308,40 +305,3 @@ def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topo
         result.delta_max,
         (*([numbered] if numbered else []), *used.notes, *unread),
     )
-
-
-def layout(topology: Topology) -> Array:
-    """Place the agents for drawing.
-
-    Args:
-        topology: the graph.
-
-    Returns:
-        (m, 2) positions in [−1, 1]²: the generator's or the file's own, else springs, else a circle.
-
-    Example:
-        >>> layout(build("ring", 4)).shape
-        (4, 2)
-    """
-    agents = topology.n_agents
-    if topology.positions is not None:
-        return _fit(topology.positions)
-    if agents > LARGEST_SPRING:
-        angle = 2 * np.pi * np.arange(agents) / agents
-        return np.stack([np.sin(angle), np.cos(angle)], axis=1)
-    import networkx as nx
-
-    graph = nx.Graph()
-    graph.add_nodes_from(range(agents))
-    graph.add_edges_from(topology.edges.tolist())
-    start = nx.circular_layout(graph)
-    # Path lengths unfold a small graph best; springs are what a larger one can afford.
-    placed = nx.kamada_kawai_layout(graph, pos=start) if agents <= 100 else nx.spring_layout(graph, seed=0)
-    return _fit(np.array([placed[i] for i in range(agents)], dtype=np.float64))
-
-
-def _fit(positions: Array) -> Array:
-    """Centre and scale to [−1, 1]² without distorting."""
-    low, high = positions.min(axis=0), positions.max(axis=0)
-    extent = float((high - low).max())
-    return np.asarray((positions - (low + high) / 2) * (2.0 / extent if extent > 0 else 1.0))

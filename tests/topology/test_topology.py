@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import GENERATORS, WEIGHTS, Topology, build, from_file, generators, layout
+from decentral_dp.topology import GENERATORS, WEIGHTS, Topology, build, generators
 from decentral_dp.topology.generators import _bernoulli_pairs, _code, _pair
 from decentral_dp.topology.graph import canonical
 from tests.support.topology_oracle import THIRD, check, example, graph_of, naive
@@ -219,7 +219,6 @@ def test_one_agent_and_two() -> None:
     alone = build("complete", 1)
     assert alone.mixing.toarray().tolist() == [[0.0]]
     assert (alone.rho, alone.spectral_gap, alone.edges.shape) == (0.0, 1.0, (0, 2))
-    assert layout(alone).shape == (1, 2)
     pair = build("ring", 2)
     assert pair.mixing.toarray().tolist() == [[-0.5, 0.5], [0.5, -0.5]]
     assert pair.rho == 0.0
@@ -265,10 +264,6 @@ def topologies(draw: st.DrawFn) -> Topology:
 @given(topologies())
 def test_mixing_matrices(topology: Topology) -> None:
     check(topology)
-    points = layout(topology)
-    assert points.shape == (topology.n_agents, 2)
-    assert np.abs(points).max() <= 1 + 1e-12
-    assert len(np.unique(points.round(9), axis=0)) == topology.n_agents
 
 
 @settings(max_examples=50, deadline=None)
@@ -291,20 +286,7 @@ def test_rho_is_attained() -> None:
     assert ratio == pytest.approx(topology.rho, rel=1e-10)
 
 
-# --- drawing, imports --------------------------------------------------------------------------------------------
-
-
-def test_layout_is_deterministic_and_fits() -> None:
-    for topology in (from_file("les_miserables"), build("erdos_renyi", 150, {"probability": 0.1}), build("torus", 600)):
-        points = layout(topology)
-        np.testing.assert_array_equal(points, layout(topology))
-        assert points.min() >= -1 - 1e-12
-        assert points.max() <= 1 + 1e-12
-        assert np.ptp(points, axis=0).max() == pytest.approx(2)
-
-
-def test_rings_are_drawn_round() -> None:
-    np.testing.assert_allclose(np.linalg.norm(layout(build("ring", 12)), axis=1), 1, rtol=1e-12)
+# --- imports --------------------------------------------------------------------------------------------------------
 
 
 def test_importing_is_cheap() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build, find_named, from_edges, from_file, layout, names, title
+from decentral_dp.topology import build, find_named, from_edges, from_file, names, title
 from tests.support.topology_oracle import check, graph_of
 
 SIZES = {
@@ -55,7 +55,7 @@ def test_backbones() -> None:
     assert nx.diameter(graph_of(nsfnet)) == 3
     abilene = from_file("topologies/abilene.toml")
     assert abilene.positions is not None
-    place = dict(zip(abilene.labels, layout(abilene), strict=True))
+    place = dict(zip(abilene.labels, abilene.positions, strict=True))
     assert place["Seattle"][0] < place["Denver"][0] < place["Chicago"][0] < place["New York"][0]
     assert place["Houston"][1] < place["Kansas City"][1] < place["Seattle"][1]
 
