@@ -6,16 +6,29 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+from pydantic import BeforeValidator, SkipValidation, TypeAdapter
 
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting, number
+from decentral_dp.simulation.statements.statement import (
+    IN_TABLE,
+    Known,
+    Number,
+    OptionalText,
+    PrivacyStatement,
+    Setting,
+    Text,
+    Texts,
+    Whole,
+    number,
+)
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # A result of so many agents at most is indented.
@@ -25,13 +38,33 @@ IN_PROGRESS = "in_progress"
 _INCOMPLETE = ("running", "interrupted", "failed")
 
 
-@dataclass(frozen=True, eq=False)
+Table: TypeAlias = Annotated[Mapping[str, Any], IN_TABLE]
+OptionalWhole: TypeAlias = Annotated[int | None, BeforeValidator(lambda value: None if value is None else int(value))]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RunResult(Mapping[str, Any]):
     """The result of a run, or of a run folder that is read again.
 
     Args:
-        privacy: the guarantee and its price.
         content: all of `result.json` by its keys, which are also the keys of this mapping.
+        privacy: the guarantee and its price.
+        status: "ok", "diverged" or "budget_reached"; of a run that is not complete "running", "interrupted" or
+            "failed". reason: why the run ended early; None where it did not.
+        rounds: that were run. rounds_planned: that were asked for; None where nothing was recorded.
+        metrics: name → mean over agents at the last evaluation. evaluated_on: the values that these are of, in words.
+        baselines: metric → its value for who always says the commonest class, or the mean label.
+        tunes_x: whether x is tuned; False where the lower level alone is solved, at an x that is given.
+        unmeasured: which metric was left out because it would take too long; "" where none was.
+        labels_cut: share of the labels that lie outside problem.label_range, and were cut. features_cut: feature →
+            share of its values that lie outside problem.scale; those with none are left out.
+        clipped: channel → share of the records that its clip cuts at the last values; empty where it was not tried.
+            clip_advice: what to do where a clip cuts nearly all records.
+        learning: what says that the run learned little, and what to change; empty where nothing does.
+        algorithm: the hyper-parameters as they ran, of a coordinator's program; else empty.
+        theorem: the conditions of a convergence theorem; empty where none is known.
+        audit: what an audit of the run has shown; empty where there was none.
+        root_was_kept: whether the root of secret noise lay in the run's folder until the run was complete.
 
     Example:
         >>> import decentral_dp
@@ -42,8 +75,32 @@ class RunResult(Mapping[str, Any]):
         inf
     """
 
+    content: SkipValidation[Mapping[str, Any]]
     privacy: PrivacyStatement
-    content: Mapping[str, Any]
+    title: Text = ""
+    status: Text = "unknown"
+    reason: OptionalText = None
+    engine: Text = "local"
+    rounds: Whole = 0
+    rounds_planned: OptionalWhole = None
+    seconds: Number = None
+    metrics: Table = field(default_factory=dict)
+    evaluated_on: Text = ""
+    baselines: Table = field(default_factory=dict)
+    tunes_x: Annotated[bool, BeforeValidator(lambda value: value is not False)] = True
+    unmeasured: Text = ""
+    labels_cut: Known = 0.0
+    features_cut: Table = field(default_factory=dict)
+    clipped: Table = field(default_factory=dict)
+    clip_advice: Texts = ()
+    learning: Texts = ()
+    algorithm: Table = field(default_factory=dict)
+    theorem: Table = field(default_factory=dict)
+    audit: Table = field(default_factory=dict)
+    topology: Table = field(default_factory=dict)
+    problem: Table = field(default_factory=dict)
+    versions: Table = field(default_factory=dict)
+    root_was_kept: Annotated[bool, BeforeValidator(bool)] = False
 
     def __getitem__(self, key: str) -> Any:
         return self.content[key]
@@ -74,97 +131,17 @@ class RunResult(Mapping[str, Any]):
         return cls.from_content(content)
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> RunResult:
-        """The result with the keys and values of `result.json`."""
+    def from_content(cls, content: Mapping[str, Any], privacy: PrivacyStatement | None = None) -> RunResult:
+        """The result with the keys and values of `result.json`; privacy: what these say of it, where it is known."""
         solves = str((content.get("problem") or {}).get("solves") or "bilevel")
         graph = content.get("topology")
         if isinstance(graph, Mapping) and "self_weight" in graph:
             # So the weight of an agent's neighbours was called in older folders.
             content = {**content, "topology": {"neighbour_weight": graph["self_weight"], **graph}}
-        return cls(PrivacyStatement.from_dict(content.get("privacy") or {}, solves), content)
-
-    @property
-    def title(self) -> str:
-        return str(self.content.get("title") or "")
-
-    @property
-    def status(self) -> str:
-        """ "ok", "diverged" or "budget_reached"; of a run that is not complete "running", "interrupted" or "failed"."""
-        return str(self.content.get("status", "unknown"))
-
-    @property
-    def has_diverged(self) -> bool:
-        return self.status == "diverged"
-
-    @property
-    def reason(self) -> str | None:
-        """Why the run ended early; None where it did not."""
-        reason = self.content.get("reason")
-        return None if reason is None else str(reason)
-
-    @property
-    def engine(self) -> str:
-        return str(self.content.get("engine", "local"))
-
-    @property
-    def rounds(self) -> int:
-        """Rounds that were run."""
-        return int(self.content.get("rounds") or 0)
-
-    @property
-    def rounds_planned(self) -> int | None:
-        """Rounds that were asked for; None where nothing was recorded."""
-        planned = self.content.get("rounds_planned")
-        return None if planned is None else int(planned)
-
-    @property
-    def seconds(self) -> float | None:
-        return number(self.content.get("seconds"))
-
-    @property
-    def metrics(self) -> Mapping[str, Any]:
-        """Name → mean over agents at the last evaluation."""
-        return self._table("metrics")
-
-    @property
-    def baselines(self) -> Mapping[str, Any]:
-        """Metric → its value for who always says the commonest class, or the mean label."""
-        return self._table("diagnostics").get("baselines") or {}
-
-    @property
-    def tunes_x(self) -> bool:
-        """Whether x is tuned; False where the lower level alone is solved, at an x that is given."""
-        return self.content.get("tunes_x") is not False
-
-    @property
-    def unmeasured(self) -> str:
-        """Which metric was left out because it would take too long; "" where none was."""
-        return str(self._table("diagnostics").get("unmeasured") or "")
-
-    @property
-    def labels_cut(self) -> float:
-        """Share of the labels that lie outside problem.label_range, and were cut."""
-        return number(self._table("diagnostics").get("labels_cut")) or 0.0
-
-    @property
-    def clipped(self) -> Mapping[str, Any]:
-        """Channel → share of the records that its clip cuts at the last values; empty where it was not tried."""
-        return self._table("diagnostics").get("clipped") or {}
-
-    @property
-    def clip_advice(self) -> tuple[str, ...]:
-        """What to do where a clip cuts nearly all records."""
-        return tuple(map(str, self._table("diagnostics").get("clip_advice") or ()))
-
-    @property
-    def features_cut(self) -> Mapping[str, Any]:
-        """Feature → share of its values that lie outside problem.scale, and were cut; those with none are left out."""
-        return self._table("diagnostics").get("features_cut") or {}
-
-    @property
-    def learning(self) -> tuple[str, ...]:
-        """What says that the run learned little, and what to change; empty where nothing does."""
-        return tuple(map(str, self._table("diagnostics").get("learning") or ()))
+        stated = privacy or PrivacyStatement.from_dict(content.get("privacy") or {}, solves)
+        known = {**(content.get("diagnostics") or {}), **content, "content": content, "privacy": stated}
+        read: RunResult = _adapter().validate_python(known)
+        return read
 
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
@@ -175,41 +152,8 @@ class RunResult(Mapping[str, Any]):
         return self.metric(f"{name}_unreleased" if self.solves_lower else name)
 
     @property
-    def evaluated_on(self) -> str:
-        """The values that the metrics are of, in words."""
-        return str(self.content.get("evaluated_on") or "")
-
-    @property
-    def algorithm(self) -> Mapping[str, Any]:
-        """The hyper-parameters as they ran, of a coordinator's program; else empty."""
-        return self._table("algorithm")
-
-    @property
-    def theorem(self) -> Mapping[str, Any]:
-        """The conditions of a convergence theorem; empty where none is known."""
-        return self._table("theorem")
-
-    @property
-    def audit(self) -> Mapping[str, Any]:
-        """What an audit of the run has shown; empty where there was none."""
-        return self._table("audit")
-
-    @property
-    def topology(self) -> Mapping[str, Any]:
-        return self._table("topology")
-
-    @property
-    def problem(self) -> Mapping[str, Any]:
-        return self._table("problem")
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        return self._table("versions")
-
-    @property
-    def root_was_kept(self) -> bool:
-        """Whether the root of secret noise lay in the run's folder until the run was complete."""
-        return bool(self.content.get("root_was_kept"))
+    def has_diverged(self) -> bool:
+        return self.status == "diverged"
 
     @property
     def setting(self) -> Setting:
@@ -226,8 +170,10 @@ class RunResult(Mapping[str, Any]):
         metrics = self.metrics
         return not self.is_minimax and "upper_loss" not in metrics and "upper_loss_unreleased" in metrics
 
-    def _table(self, key: str) -> Mapping[str, Any]:
-        return self.content.get(key) or {}
+
+@cache
+def _adapter() -> TypeAdapter[RunResult]:
+    return TypeAdapter(RunResult)
 
 
 def is_complete(folder: Path) -> bool:

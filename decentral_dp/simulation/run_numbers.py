@@ -127,7 +127,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         "problem": problem_summary(job),
         "versions": versions(),
     }
-    return RunResult(statement, content)
+    return RunResult.from_content(content, statement)
 
 
 def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:

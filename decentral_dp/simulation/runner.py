@@ -288,7 +288,7 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
     try:
         done = _finished(job, progress, kept, found)
         if job.scenario.seed is None and kept.keeps_secret:
-            result = RunResult(done.result.privacy, {**done.result.content, "root_was_kept": True})
+            result = RunResult.from_content({**done.result.content, "root_was_kept": True}, done.result.privacy)
             done = replace(done, result=result)
         write_contents(done, folder, kept.parts)
     except KeyboardInterrupt:

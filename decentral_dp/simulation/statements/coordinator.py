@@ -18,7 +18,6 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.simulation.statements.job import statement
-from decentral_dp.simulation.statements.signal import signals
 from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
 
 CoordinatorJob: TypeAlias = CoordinatorBilevelJob | CoordinatorMinimaxJob
@@ -56,9 +55,10 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
     """The statement of a job of a trusted coordinator; its plan has an end, and no T → ∞."""
     return statement(
         job,
+        job.ledger,
         [None] * job.n_agents,
-        signals(job.ledger, job.counts, trusted=True),
         notes(job),
+        trusted=True,
         claimed=claimed(job),
         mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged})),
         protocol=protocol(job),

@@ -24,7 +24,6 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import statement
-from decentral_dp.simulation.statements.signal import signals
 from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
@@ -56,9 +55,10 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement(
         job,
+        job.course,
         _each_at_infinity(job, known),
-        signals(job.course, job.counts, trusted=False),
         _notes(job, limits.finite_data),
+        trusted=False,
         claimed=claimed(job),
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
         protocol=protocols[job.algorithm.protocol],

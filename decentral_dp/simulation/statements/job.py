@@ -1,24 +1,40 @@
-"""The parts of a statement that every setting has: budgets, cautions, and what is on the author's word."""
+"""The parts of a statement that every setting has: budgets, cautions, what is on the author's word, and the signal.
+
+The signal is what records contribute beside the noise: a bound from public numbers, before anything is run.
+
+One replaced record moves a release by at most its sensitivity Δ, since it contributes at most Δ/2. All n records of an
+agent that a release reads contribute at most nΔ/2, and only if all point the same way; noise of standard deviation σ on
+d coordinates has the norm σ√d (root mean square). With index t over the releases of a channel and m agents whose
+average moves by what each adds,
+
+    one release     n Δ_t / (2 σ_t √d)
+    all releases    Σ_t n Δ_t/2 / √(Σ_t σ_t² d / m)
+
+Where the second is below 1, noise moves the average farther than all records together can. Most records do not agree
+that well, so that a run may learn nothing at several times that. At a fixed ε both σ_t and √T grow alike: more rounds
+change the second hardly at all.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import SPLITS
 from decentral_dp.config.checked_files import labels
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import Budget
-from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.closures import arrays_seen
 from decentral_dp.simulation.probing.rehearsal import ROUNDS
-from decentral_dp.simulation.statements.signal import signal_cautions
 from decentral_dp.simulation.statements.statement import (
     AUTHORS_WORD,
     AgentBudget,
@@ -34,21 +50,23 @@ _NAMED = 5
 
 
 def statement(
-    job: Job, limits: Sequence[Horizon | None], signal: Mapping[str, Signal], notes: Sequence[str], **own: Any
+    job: Job, planned: Ledger, limits: Sequence[Horizon | None], notes: Sequence[str], trusted: bool, **own: Any
 ) -> PrivacyStatement:
     """State a job's guarantee and its price, as far as it is said alike in every setting.
 
     Args:
         job: planned and priced.
+        planned: every release of a round once.
         limits: of the budget for T → ∞, agent by agent.
-        signal: of every channel beside its noise.
         notes: of its setting, which come last.
+        trusted: whether a coordinator releases one value for all.
         own: the other fields of `PrivacyStatement`, which a setting has of its own.
     """
     table, budget = job.scenario.privacy, job.budget
     certified, word = table.guarantee == "certified", authors_word(job)
     cautions = [*target_cautions(job), *delta_cautions(job)]
-    cautions += signal_cautions(signal, job.n_agents, trusted=job.setting != "gossip")
+    signal = signals(planned, job.counts, trusted)
+    cautions += signal_cautions(signal, job.n_agents, trusted)
     before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
         setting=job.setting,
@@ -176,3 +194,64 @@ def _numerical_slack(budget: Budget) -> dict[str, float] | None:
     if not np.isfinite(budget.epsilon).any():
         return None
     return {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
+
+
+def signals(ledger: Ledger, counts: Counts, trusted: bool) -> dict[str, Signal]:
+    """Bound the signal of every channel that is noised, against its noise.
+
+    Args:
+        ledger: what is planned; of unequal releases the first ratio is their median, of unequal agents the smallest.
+        counts: record kind → (m,) records of each agent.
+        trusted: whether a coordinator releases one value for all, which reads the records of all.
+
+    Returns:
+        Channel → its ratios. Choices, and what has no noise or an infinite sensitivity, are left out.
+
+    Example:
+        >>> import decentral_dp
+        >>> plan = decentral_dp.plan("ring_breast_cancer")
+        >>> {c: (round(s.one_release, 2), round(s.all_releases, 1)) for c, s in plan.privacy.signal.items()}
+        {'y': (0.12, 4.9), 'z': (0.18, 7.0)}
+    """
+    # Numbers near the ends of float64 have no ratio.
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        ratios = {c.channel: _signal(c, ledger.n_agents, counts, trusted) for c in ledger.charged if _has_ratio(c)}
+    return {c: s for c, s in ratios.items() if _is_usable(s.one_release) and _is_usable(s.all_releases)}
+
+
+def _is_usable(ratio: float | None) -> bool:
+    return ratio is not None and 0.0 < ratio < math.inf
+
+
+def _has_ratio(c: ChannelLedger) -> bool:
+    moves = list(c.sensitivity.values())
+    return c.mechanism.adds_noise and bool((c.scale > 0.0).all()) and bool(np.isfinite(moves).all() and np.any(moves))
+
+
+def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool) -> Signal:
+    first = np.unique(c.group, return_index=True)[1]
+    drift = np.zeros_like(c.scale)
+    for split, sensitivity in c.sensitivity.items():
+        n = counts[split].sum() if trusted else counts[split][first]
+        drift = drift + c.rate[split] * sensitivity * n / 2.0
+    noise = c.scale * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
+    members = np.bincount(c.group, minlength=first.size) / n_agents
+    total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
+    return Signal(
+        one_release=float(np.median((drift / noise).min(axis=1))), all_releases=float((drift @ members).sum() / total)
+    )
+
+
+def signal_cautions(signal: Mapping[str, Signal], n_agents: int, trusted: bool) -> list[str]:
+    """Say which channels noise swamps, and by how much."""
+    all_releases = {c: s.all_releases for c, s in signal.items() if s.all_releases is not None}
+    swamped = [f"{c} {1.0 / ratio:.2g} times" for c, ratio in all_releases.items() if ratio < 1.0]
+    if not swamped:
+        return []
+    average = "" if trusted or n_agents == 1 else f" the average of {n_agents} agents"
+    more = "more records" if trusted else "more records for each agent, more agents"
+    return [
+        f"Noise swamps the steps: over all rounds it moves{average} farther than all records together can, even if all "
+        f"of them agreed ({', '.join(swamped)} as far). Use {more}, fewer coordinates or a larger ε; more rounds do "
+        "not help."
+    ]
