@@ -24,7 +24,7 @@ from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import broken, read_scenario
 from decentral_dp.reporting.page.markup import Html, breakable, document, figure, tag
 from decentral_dp.reporting.plots.comparison import PlottedRun, write_comparison_plot
-from decentral_dp.reporting.words import score_text, topology_name
+from decentral_dp.reporting.words import WORDS, score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
 
@@ -220,7 +220,7 @@ class Comparison:
         privacy = [run.result.privacy for run in self.runs]
         if len({p.delta for p in privacy if p.is_noisy}) > 1:
             remarks.append("The runs have different δ: their ε at δ cannot be compared as they stand.")
-        if len({p.is_trusted for p in privacy}) > 1:
+        if len({WORDS[p.setting].trust for p in privacy}) > 1:
             remarks.append(
                 "In some runs a coordinator is trusted, in others nobody is: their ε are against different adversaries."
             )

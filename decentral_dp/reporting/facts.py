@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.reporting.words import cut_text, score_text
+from decentral_dp.reporting.words import WORDS, cut_text, score_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
 
@@ -82,7 +82,7 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
     most = "at most " if len({epsilon_text(agent.epsilon) for agent in privacy.agents}) > 1 else ""
     text = f"{word}: {most}ε = {epsilon} at δ = {delta} for every agent (pure ε = {pure})."
     columns = {
-        "guarantee": f"{briefly}; {'a coordinator is trusted' if privacy.is_trusted else 'nobody is trusted'}",
+        "guarantee": f"{briefly}; {WORDS[privacy.setting].trust}",
         "δ": delta,
         "ε of the worst agent": epsilon,
         "pure ε of the worst agent": pure,

@@ -78,36 +78,18 @@ class Drawing(NamedTuple):
     start: float | None
 
     @property
-    def diverged(self) -> bool:
-        return self.result.has_diverged
-
-    @property
-    def trusted(self) -> bool:
-        """Whether one value is published for all, by a coordinator whom all trust."""
-        return self.result.privacy.is_trusted
-
-    @property
     def words(self) -> SettingWords:
         """What is said differently by setting."""
         return words_of(self.result.privacy, self.result.topology)
 
     @property
-    def minimax(self) -> bool:
-        return self.result.is_minimax
-
-    @property
-    def solved(self) -> bool:
-        """Whether x alone is published, so that scores are those of an exact lower solution that nobody sees."""
-        return self.trusted and self.result.solves_lower
-
-    @property
     def whose(self) -> str:
         """What the scores are of, at the end of an axis' label."""
-        return "of the exact lower solution" if self.solved else "on held-out records"
+        return "of the exact lower solution" if self.result.solves_lower else "on held-out records"
 
     def score(self, name: str) -> Curve | None:
         """A score over rounds, of what was published or else of the exact lower solution there."""
-        return curve(self.metrics, f"{name}_unreleased" if self.solved else name)
+        return curve(self.metrics, f"{name}_unreleased" if self.result.solves_lower else name)
 
 
 class Curve(NamedTuple):

@@ -204,7 +204,9 @@ class SettingWords:
         whose: of which agent the stated ε is.
         mean, final: how the score that ends the first sentence is called; over: what the score of a tile is over.
         unstated: rows of "What was run" that say nothing here; lower: names of the variables beside x.
-        sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
+        many: whether every agent publishes a value of its own; else one is published for all.
+    trust: whom agents trust. letters: what formulas of queries mean.
+    sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
         printed: of a protocol as printed, with a claim and without. unprotected: what went out without noise.
         kind: what a record keeps besides its place when it is replaced. dearest: what an agent's ε is the larger of.
         covered, release, settings: of what the guarantee covers. uncovered, private: of what it does not cover.
@@ -222,6 +224,9 @@ class SettingWords:
     over: str = "mean over agents"
     unstated: tuple[str, ...] = ()
     lower: str = "y and z"
+    many: bool = True
+    trust: str = "nobody is trusted"
+    letters: str = ""
     sees: str = "every message ever sent"
     because: str = (
         "each record's contribution is clipped, noise is added before anything leaves an agent, and every release is "
@@ -272,6 +277,9 @@ _COORDINATOR = SettingWords(
     over="",
     unstated=("Records in use", "Messages"),
     lower="y",
+    many=False,
+    trust="a coordinator is trusted",
+    letters="h is the upper loss of a record, l its lower loss",
     sees="everything that the coordinator publishes",
     because="{reasons}the coordinator {draws}, before it publishes it; the price of every release was fixed before the "
     "run, and how much noise that takes follows from public sensitivities alone. It does not hold against the "
@@ -295,7 +303,13 @@ WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
     {
         "gossip": _AGENTS,
         "coordinator_bilevel": _COORDINATOR,
-        "coordinator_minimax": replace(_COORDINATOR, kind="", dearest="", captions=MappingProxyType(_MINIMAX_CAPTIONS)),
+        "coordinator_minimax": replace(
+            _COORDINATOR,
+            kind="",
+            dearest="",
+            letters="f is the loss of a record",
+            captions=MappingProxyType(_MINIMAX_CAPTIONS),
+        ),
     }
 )
 

@@ -136,7 +136,7 @@ class Findings:
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
         table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
-        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot)
+        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot, self.cells)
 
 
 Stale = Mapping[str, Sequence[Path]]

@@ -384,13 +384,14 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
     return f"{mean}{spread}{fewer}"
 
 
-def pivoted(table: StudyTable, axes: Sequence[Axis], axis: str) -> StudyTable:
+def pivoted(table: StudyTable, axes: Sequence[Axis], axis: str, cells: pd.DataFrame) -> StudyTable:
     """Set the values of an axis side by side, once for each measured name.
 
     Args:
         table: of `study_table`.
         axes: what varied, in the order of its first columns.
         axis: one of them.
+        cells: status of each.
 
     Returns:
         A mean over fewer cells than there are has "2/3" behind it, in place of the column that says so.
@@ -401,10 +402,9 @@ def pivoted(table: StudyTable, axes: Sequence[Axis], axis: str) -> StudyTable:
     left = [k for k in range(words) if k not in (place, ended)]
     values = list(dict.fromkeys(row[place] for row in table.rows))
     found: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
-    for row in table.rows:
+    for row, (total, failed) in zip(table.rows, counts_of(cells, [a.name for a in axes]).values(), strict=True):
         at = found.setdefault(tuple(row[k] for k in left), {})
-        # "2 of 3 (1 diverged)": some ended, and some did not.
-        share = "" if ended is None or "(" not in row[ended] else row[ended].partition(" (")[0].replace(" of ", "/")
+        share = f"{total - failed}/{total}" if failed else ""
         for k in range(words, len(row)):
             at[row[place], k] = row[k] if not share or row[k] == FAILED else f"{row[k]} ({share})"
     measured = range(words, len(table.heads))

@@ -365,7 +365,7 @@ def test_tables_escape_what_their_language_reads() -> None:
     assert latex(table._replace(note="All 4\ncells.")).splitlines()[-1] == "% All 4 cells."
 
 
-def worded() -> tuple[StudyTable, list[Axis]]:
+def worded() -> tuple[StudyTable, list[Axis], pd.DataFrame]:
     """Two graphs at two sizes, with an axis that has the name of a measure; one mean is over fewer cells."""
     study = load_study(
         {
@@ -392,11 +392,11 @@ def worded() -> tuple[StudyTable, list[Axis]]:
             for name, value in (("test_accuracy", 0.5 + 0.1 * j), ("agents", float(m)))
         ]
     )
-    return study_table(study, axes(study), means, cells, worded=True), axes(study)
+    return study_table(study, axes(study), means, cells, worded=True), axes(study), cells
 
 
 def test_a_table_for_a_paper_has_words_rules_and_no_two_columns_of_one_name() -> None:
-    table, _ = worded()
+    table, _, _ = worded()
     assert [name for name, _ in table.heads] == [
         "topology",
         "topology agents",
@@ -415,8 +415,8 @@ def test_a_table_for_a_paper_has_words_rules_and_no_two_columns_of_one_name() ->
 
 
 def test_an_axis_may_stand_across_a_table() -> None:
-    table, varied = worded()
-    across = pivoted(table, varied, "topology.agents")
+    table, varied, cells = worded()
+    across = pivoted(table, varied, "topology.agents", cells)
     assert across.groups == [("", 1), ("accuracy on held-out records", 2), ("agents", 2)]
     assert [name for name, _ in across.heads] == ["topology", "6", "12", "6", "12"]
     # Of the ring of twelve two cells of three are left.

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 # Inches: so narrow that letters can be read on a telephone, where a picture is as wide as the screen.
 SIZE = (4.7, 3.3)
 FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
-    "losses": lambda figure, d: held_out(figure, d) if d.minimax else losses(figure, d),
-    "accuracy": lambda figure, d: shares(figure, d) if d.minimax else accuracy(figure, d),
+    "losses": lambda figure, d: held_out(figure, d) if d.result.is_minimax else losses(figure, d),
+    "accuracy": lambda figure, d: shares(figure, d) if d.result.is_minimax else accuracy(figure, d),
     "explained": explained,
     "upper_variable": upper_variable,
     "hypergradient": hypergradient,

@@ -25,6 +25,7 @@ from decentral_dp.reporting.plots.style import (
     draw_curves,
     flat_axis,
     log_axis,
+    stays,
     title,
     value_axis,
 )
@@ -64,7 +65,7 @@ def losses(figure: Figure, d: Drawing) -> bool:
     ax = figure.subplots()
     draw_curves(ax, curves)
     value_axis(ax, _all_of(c for c, *_ in curves.values()))
-    ax.set_ylabel("loss of the exact lower solution" if d.solved else d.words.loss)
+    ax.set_ylabel("loss of the exact lower solution" if d.result.solves_lower else d.words.loss)
     label, (first, *_) = next(iter(curves.items()))
     title(ax, change(label.split(" (")[0].capitalize(), first))
     return True
@@ -84,7 +85,7 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     flat_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
-    when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out accuracy"
+    when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"
     title(ax, f"{when} {main.ends[1]:.2f}{spread}")
     return True
 
@@ -102,7 +103,7 @@ def explained(figure: Figure, d: Drawing) -> bool:
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, min(-1.0, 1.1 * float(main.low[-1]))), min(max(high, 0.05), 1.005))
-    when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.diverged else "Final held-out R²"
+    when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out R²"
     off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
     score = f"{main.ends[1]:.2f}".replace("-", "−")
     title(ax, f"{when} {score}{off}")
@@ -112,7 +113,7 @@ def explained(figure: Figure, d: Drawing) -> bool:
 def hypergradient(figure: Figure, d: Drawing) -> bool:
     """Nothing where it stays what it was: the table says that."""
     c, gap = curve(d.metrics, "hypergradient_norm"), curve(d.metrics, "hypergradient_gap")
-    if c is None or (gap is None and c.mean.size > 1 and change("", c).startswith(" stays")):
+    if c is None or (gap is None and stays(c)):
         return False
     curves = {"hypergradient": (c, BLUE, "-")}
     if gap is not None:
@@ -155,7 +156,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
         levels.append(Level(claimed, VERMILLION, ":", "claimed by the paper, not certified"))
     if not proven and not levels:
         return False
-    if d.trusted and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All of it in one round.
+    if not d.words.many and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All in one round.
         return False
     ax = figure.subplots()
     values = [level.value for level in levels]
@@ -186,7 +187,7 @@ def _verdict(d: Drawing, certified: float, claimed: float | None) -> str:
     if math.isinf(certified):
         text = f"{word} ε is ∞"
     else:
-        planned = " by the end of the plan" if d.diverged else ""
+        planned = " by the end of the plan" if d.result.has_diverged else ""
         text = f"{word} ε per agent reaches {epsilon_text(certified)}{planned}"
     return text + (f"; the printed formula claims {epsilon_text(claimed)}" if claimed is not None else "")
 
@@ -274,7 +275,7 @@ def shares(figure: Figure, d: Drawing) -> bool:
     draw_curves(ax, curves)
     flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
     ax.set_ylabel("on held-out records")
-    when = f"at round {scores[0][1].rounds[-1]:.0f}" if d.diverged else "at the end"
+    when = f"at round {scores[0][1].rounds[-1]:.0f}" if d.result.has_diverged else "at the end"
     title(ax, f"Held-out {', '.join(f'{label} {c.ends[1]:.2f}' for label, c in scores[:2])} {when}")
     return True
 

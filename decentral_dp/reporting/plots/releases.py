@@ -34,7 +34,7 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
     if d.x is None or not 0 < d.x.shape[1] <= DRAWN_COORDINATES or not np.all(np.abs(d.x) < OVERFLOW):
         return False
-    if d.trusted and d.x.size == 1:  # The page says it in words.
+    if not d.words.many and d.x.size == 1:  # The page says it in words.
         return False
     if not d.result.tunes_x or {f"{end:.3g}" for end in (d.x.min(), d.x.max())} == {_start_text(d)}:
         return False
@@ -75,7 +75,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
         return False
     rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
     # What one release carries is said in words.
-    if rows.empty or (d.trusted and rows["release"].nunique() == 1):
+    if rows.empty or (not d.words.many and rows["release"].nunique() == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     unbounded = [str(c) for c in rows.loc[~np.isfinite(rows["sensitivity"]), "channel"].unique()]
@@ -112,7 +112,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     elif "uncertified" in drawn:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
-        if d.trusted:  # One number for all kinds of records, by the one that can do most.
+        if not d.words.many:  # One number for all kinds of records, by the one that can do most.
             ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"

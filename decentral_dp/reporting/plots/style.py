@@ -464,14 +464,30 @@ def change(name: str, c: Curve) -> str:
         return f"{name} overflows at round {c.overflow}"
     if c.mean.size == 1:
         return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
+    peaks = _peaks(c)
+    through = f", through {' and '.join(peaks)}" if peaks else ""
+    if _ends_alike(c):
+        return f"{name} {'starts and ends' if peaks else 'stays'} at {power_text(last)}{through}"
+    return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}{through}"
+
+
+def stays(c: Curve) -> bool:
+    """Whether a curve over several rounds stays what it was."""
+    return c.overflow is None and c.mean.size > 1 and _ends_alike(c) and not _peaks(c)
+
+
+def _ends_alike(c: Curve) -> bool:
+    first, last = c.ends
+    return abs(last - first) <= 0.01 * abs(first)
+
+
+def _peaks(c: Curve) -> list[str]:
+    """The extremes in between that lie clearly beyond both ends."""
+    first, last = c.ends
     low, high = int(np.argmin(c.mean)), int(np.argmax(c.mean))
     clear = 0.1 * (c.mean[high] - c.mean[low])
-    peaks = [
+    return [
         f"{power_text(c.mean[at])} at round\u00a0{c.rounds[at]:.0f}"
         for at, beyond in ((high, c.mean[high] - max(first, last)), (low, min(first, last) - c.mean[low]))
         if beyond > max(clear, 0.01 * abs(first))
     ]
-    through = f", through {' and '.join(peaks)}" if peaks else ""
-    if abs(last - first) <= 0.01 * abs(first):
-        return f"{name} {'starts and ends' if peaks else 'stays'} at {power_text(last)}{through}"
-    return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}{through}"

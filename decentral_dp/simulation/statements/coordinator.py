@@ -16,6 +16,7 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM
+from decentral_dp.reporting.words import WORDS
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 from decentral_dp.simulation.statements.job import statement
 from decentral_dp.simulation.statements.statement import HANDS_RECORDS, Claim, Horizon, PrivacyStatement, ReleasePrice
@@ -48,7 +49,6 @@ _FORMULAS = {
     "lower_jacobian": "∇²_xy l",
     "lower_hessian_product": "∇²_yy l",
 }
-_LETTERS = {"bilevel": "h is the upper loss of a record, l its lower loss", "minimax": "f is the loss of a record"}
 
 
 def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
@@ -100,7 +100,7 @@ def seen(job: CoordinatorJob) -> list[str]:
         clipped = "sums over its records, each clipped," if context.noisy else "sums over its records"
         out.append(
             f"The coordinator receives from every agent {clipped} of {_listed(queried)}, without noise; "
-            f"{_LETTERS[job.solves]}. To the agents go published values alone."
+            f"{WORDS[job.setting].letters}. To the agents go published values alone."
         )
     out.append(f"Everybody sees what the coordinator publishes: {_released_words(job)}; and whatever follows from it.")
     return out
