@@ -86,6 +86,11 @@ class Bounded:
     __array_ufunc__ = None
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """(b, d)."""
+        return self.private.shape
+
+    @property
     def value(self) -> Array:
         """The value itself. Data-dependent: nothing computed from it may leave the agent except through a release."""
         return self.public + self.private

@@ -4,6 +4,7 @@ An algorithm's `step` is a generator written from the agents' point of view. It 
 and continues with the reply:
 
     own, near = yield Gossip(x=s.x, y=s.y, z=s.z)
+    own, near, heard = yield Gossip(each=True, x=s.x, y=s.y, z=s.z)     heard: what every single neighbour released
 
 The engine hands every value to its channel's mechanism (round to a grid, add noise, write the ledger line) before
 anything travels. A `Bounded` value is charged with the sensitivity it carries. A plain array is data-independent, by
@@ -25,8 +26,10 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded, Split
+from decentral_dp.errors import InputError
 
 
 class SelectionMechanism(Protocol):
@@ -115,13 +118,24 @@ _METHODS = frozenset(dir(Bundle)) | {"_values", "_whole"}
 class Gossip:
     """A release of one value per channel, all of them sent to every neighbour in one message.
 
-    The reply is a `Reply`: what this agent itself released, and the weighted sum of what its neighbours released.
+    The reply is a `Reply`: what this agent itself released, and the weighted sum of what its neighbours released. With
+    `each` it is a `FullReply`, which also has what every single neighbour released.
 
     Args:
+        each: whether the reply is to have every neighbour's value, not their sum alone; default False.
         values: channel → (b, d); b agents hosted together, the first axis always agents.
+
+    Example:
+        >>> exchange = Gossip(each=True, y=np.zeros((2, 3)))
+        >>> exchange.each, list(exchange.values)
+        (True, ['y'])
     """
 
-    def __init__(self, **values: Value) -> None:
+    # `each` may be anything for the type checker, to which a mapping of channels could have it as a key.
+    def __init__(self, *, each: Any = False, **values: Value) -> None:
+        if not isinstance(each, bool):
+            raise ValueError("each is true or false, and no channel; give the channel another name")
+        self.each = each
         self.values: dict[str, Value] = values
 
 
@@ -239,7 +253,7 @@ class Answer(NamedTuple):
 
     Args:
         released: what this agent answered, public from now on.
-        mean: (1/m) Σ_j of all answers, the same for every agent.
+        mean: (1/m) Σ_j of all answers, the same for every agent; of those that do not send the answer counts as 0.
     """
 
     released: Bundle
@@ -250,12 +264,67 @@ class Reply(NamedTuple):
     """What one gossip exchange gave.
 
     Args:
-        released: what this agent released, public from now on.
-        neighbour_sum: Σ_{j≠i} w_ij · (what neighbour j released).
+        released: what this agent released, public from now on; of one that did not send, what it released last, and its
+            start before that (zeros on a channel that is no variable of the program).
+        neighbour_sum: Σ_{j≠i} w_ij · (what neighbour j released), over the neighbours that sent.
     """
 
     released: Bundle
     neighbour_sum: Bundle
+
+
+class Neighbours(NamedTuple):
+    """What every neighbour sent to the agents of a block: k messages, those of row 0 first, then of row 1, ….
+
+    Args:
+        rows: (k,) rows of the block that heard it, ascending.
+        agents: (k,) numbers of the agents that sent it, ascending for each row.
+        weights: (k,) w_ij.
+        values: channel → (k, d), as released.
+
+    Example:
+        >>> heard = Neighbours(np.array([0, 0, 1]), np.array([1, 2, 0]), np.full(3, 0.25), Bundle({"y": np.eye(3)}))
+        >>> one = heard.of(0)
+        >>> one.agents.tolist(), one.values.y.tolist()
+        ([1, 2], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    """
+
+    rows: NDArray[np.int64]
+    agents: NDArray[np.int64]
+    weights: Array
+    values: Bundle
+
+    def of(self, row: int) -> Neighbours:
+        """Return what one agent of the block heard.
+
+        Args:
+            row: of the agent.
+        """
+        first, end = np.searchsorted(self.rows, (row, row + 1))
+        return self.some(slice(first, end))
+
+    def some(self, chosen: Any) -> Neighbours:
+        """Return some of the messages.
+
+        Args:
+            chosen: a slice, numbers (n,) or a mask (k,) of messages.
+        """
+        values = Bundle({channel: value[chosen] for channel, value in self.values.items()})
+        return Neighbours(self.rows[chosen], self.agents[chosen], self.weights[chosen], values)
+
+
+class FullReply(NamedTuple):
+    """What one gossip exchange with `each` gave: `own, near, heard = yield Gossip(each=True, y=s.y)`.
+
+    Args:
+        released: as of `Reply`.
+        neighbour_sum: as of `Reply`.
+        neighbours: what every neighbour sent.
+    """
+
+    released: Bundle
+    neighbour_sum: Bundle
+    neighbours: Neighbours
 
 
 Exchange: TypeAlias = Gossip | Ask
@@ -275,6 +344,9 @@ class Program(Protocol):
         The releases of a run are numbered: exchange e of round t has the index t·E + e. What `channels` hold after the
         last round T − 1 is released with the index T·E. At index 0 nothing has met a record yet. A value that is an
         array, like one's own released value, is public already; passing it on is no release.
+
+        A program may also have `senders(network)`, which yields for round 0, 1, …, T who sends in the exchanges of that
+        round (round T: the release at the end); see `Senders`. Without it, or where it returns None, everybody sends.
     """
 
     @property
@@ -293,6 +365,79 @@ class Program(Protocol):
     def step(self, t: int, dataset: Any, s: Any) -> Generator[Exchange, Response, Any]:
         """Perform one round: yield its exchanges, return the next state."""
         ...
+
+
+class Senders:
+    """Who sends in which round: what a program's `senders` yields, asked for one round after the other.
+
+    An agent that does not send in a round releases nothing: no noise, no line of the ledger, no price. Who sends is
+    public, so it must follow from the network and from public coins alone.
+
+    Args:
+        program: has `senders(network)`, which yields for each round a mask (m,) of bool or the numbers of the agents.
+        network: what is public of all agents, with its number `n_agents`.
+
+    Raises:
+        InputError: what is yielded is neither, or there are fewer rounds than are run.
+
+    Example:
+        >>> class Turns:
+        ...     def senders(self, network):
+        ...         for t in range(4):
+        ...             yield [t % network.n_agents]
+        >>> class Three:
+        ...     n_agents = 3
+        >>> senders = Senders(Turns(), Three())
+        >>> [senders.at(t).tolist() for t in (0, 2, 1)]
+        [[True, False, False], [False, False, True], [False, True, False]]
+    """
+
+    def __init__(self, program: Any, network: Any) -> None:
+        self._program, self._network = program, network
+        self._rounds: Iterator[Any] | None = None
+        self._next = 0
+        self._last = np.zeros(0, dtype=bool)
+
+    def at(self, t: int) -> NDArray[np.bool_]:
+        """Return (m,) who sends in round t; rounds in their order are found one by one."""
+        if self._rounds is None or t < self._next - 1:
+            self._rounds, self._next = iter(self._program.senders(self._network)), 0
+        while self._next <= t:
+            try:
+                self._last = self._mask(next(self._rounds))
+            except StopIteration:
+                raise InputError(
+                    f"algorithm.kind: senders yields {self._next} rounds, and who sends in the next is asked. Let it "
+                    "yield without end."
+                ) from None
+            self._next += 1
+        return self._last
+
+    def _mask(self, yielded: Any) -> NDArray[np.bool_]:
+        chosen, m = np.asarray(yielded), self._network.n_agents
+        if chosen.dtype == bool and chosen.shape == (m,):
+            return chosen.copy()
+        mask = np.zeros(m, dtype=bool)
+        if chosen.size:
+            whole = chosen.dtype.kind in "iu" and chosen.ndim == 1
+            if not whole or chosen.min() < 0 or chosen.max() >= m:
+                raise InputError(
+                    f"algorithm.kind: senders yields {yielded!r} for round {self._next}, wanted a mask of {m} agents "
+                    "or numbers of them. Mend it."
+                )
+            mask[chosen] = True
+        return mask
+
+
+def senders_of(program: Any, network: Any) -> Senders | None:
+    """Return who sends in which round; None where everybody always does.
+
+    Args:
+        program: of the agents.
+        network: what is public of all agents.
+    """
+    stated = getattr(program, "senders", None)
+    return None if stated is None or stated(network) is None else Senders(program, network)
 
 
 class Coordination(Protocol):

@@ -23,7 +23,8 @@ a private state, or whose releases change from round to round, states `releases`
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import inspect
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -46,6 +47,7 @@ from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
 from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.participants.agents import Network
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
@@ -96,6 +98,11 @@ def _channel(term: str) -> str:
     return _CHANNEL_OF.get(term, term)
 
 
+def _by_agent(factor: Any) -> bool:
+    """Whether a factor is a function of the round and of agents."""
+    return (inspect.ismethod(factor) or inspect.isfunction(factor)) and "agents" in inspect.signature(factor).parameters
+
+
 @dataclass(frozen=True)
 class _Declared(AnyAlgorithm, Protocol):
     """An algorithm with its plan derived. program: as its author wrote it, started from what it is given of x and y."""
@@ -122,6 +129,16 @@ class DeclaredGossip(_Declared, Algorithm):
     def central(self) -> bool:
         return bool(getattr(self.program, "central", False))
 
+    @property
+    def plans_by_agent(self) -> bool:
+        """Whether a factor is a method of the round and of the agents' numbers."""
+        stated = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]
+        return any(_by_agent(getattr(self.program, f, None)) for f in stated if isinstance(f, str))
+
+    def senders(self, network: Network) -> Iterator[Any] | None:
+        stated = getattr(self.program, "senders", None)
+        return None if stated is None else stated(network)
+
     def _terms(self, channel: str) -> Mapping[str, str | float]:
         stated: Mapping[str, str | float] = self.program.RELEASES.get(channel, {})
         return stated
@@ -143,12 +160,16 @@ class DeclaredGossip(_Declared, Algorithm):
         out = {}
         for channel in self._sent():
             terms = self._terms(channel)
-            uses = [Use(term, self._series(factor, public.rounds), indices - 1) for term, factor in terms.items()]
+            uses = [Use(term, self._series(factor, public), indices - 1) for term, factor in terms.items()]
             out[channel] = released(public, indices, uses) if uses else free_release(public, indices[-1:])
         return out
 
-    def _series(self, factor: str | float, rounds: int) -> Array:
-        """The factor of each round: of a step size, a number, or a function of t, by the name of the attribute."""
+    def _series(self, factor: str | float, public: Public) -> Array:
+        """The factor of each round: of a step size, a number, or a function of t, by the name of the attribute.
+
+        (T,), or (T, g) of a function of t and of the numbers of agents.
+        """
+        rounds = public.rounds
         if isinstance(factor, str) and not hasattr(self.program, factor):
             name = type(self.program).__name__
             raise InputError(
@@ -159,8 +180,11 @@ class DeclaredGossip(_Declared, Algorithm):
         try:
             if hasattr(value, "series"):
                 return np.asarray(value.series(rounds))
-            numbers = [value(t) if callable(value) else value for t in range(rounds)]
-            series = np.array(numbers, dtype=np.float64).reshape(rounds)
+            of_agents = (public.agents,) if _by_agent(value) else ()
+            numbers = [value(t, *of_agents) if callable(value) else value for t in range(rounds)]
+            if of_agents:
+                numbers = [np.broadcast_to(np.asarray(n, dtype=np.float64), public.agents.shape) for n in numbers]
+            series = np.array(numbers, dtype=np.float64).reshape(rounds, *(part.size for part in of_agents))
         except InputError:
             raise
         except USER_ERRORS as error:
@@ -168,14 +192,16 @@ class DeclaredGossip(_Declared, Algorithm):
             raise self._no_factor(factor, why) from error
         sound = np.isfinite(series) & (series >= 0.0)
         if not sound.all():
-            raise self._no_factor(factor, f"gives {numbers[int(np.argmin(sound))]}{self._place_of(factor)}")
+            raise self._no_factor(
+                factor, f"gives {numbers[int(np.argmin(sound)) // series[0].size]}{self._place_of(factor)}"
+            )
         return series
 
     def _no_factor(self, factor: str | float, why: str) -> InputError:
         named = quoted(factor) if isinstance(factor, str) else repr(factor)
         return InputError(
             f"algorithm.kind: the factor {named} in RELEASES of {type(self.program).__name__} {why}; wanted a step "
-            "size, a finite number of at least 0, or a method of t that returns one. Mend it."
+            "size, a finite number of at least 0, or a method of t (or of t and agents) that returns it. Mend it."
         )
 
     def _place_of(self, factor: str | float) -> str:

@@ -8,7 +8,7 @@ each release of a coordinator may cost, so that a scenario can be priced before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Split
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Coordination, Program, Value
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.privacy.clipping import Clip
 
 Counts = Mapping[Split, NDArray[np.int64]]
@@ -45,6 +45,8 @@ class Public(NamedTuple):
 
     averaged: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
     neighbour_weight: (g,) |w_ii|. touches: term → kind. clip, constants: bounds and constants of the queries.
+    agents: (g,) number of one agent of each column; of every agent where the algorithm states `plans_by_agent` or
+    `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it.
     """
 
     rounds: int
@@ -56,6 +58,8 @@ class Public(NamedTuple):
     constants: LipschitzConstants | None
     p: int
     q: int
+    agents: NDArray[np.int64]
+    network: Network
 
 
 class Channel(NamedTuple):
@@ -121,6 +125,23 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     @property
     def central(self) -> bool:
         return False
+
+    @property
+    def plans_by_agent(self) -> bool:
+        """Whether `planned_releases` looks at `Public.agents`, so that agents alike in all else may differ."""
+        return False
+
+    def senders(self, network: Network) -> Iterator[Any] | None:
+        """Who sends in round 0, 1, …, T, one round after the other; None where everybody always does.
+
+        Args:
+            network: what everybody knows of it.
+
+        Returns:
+            For each round a mask (m,) of bool or the numbers of the agents. What the others would have released is not
+            noised, not recorded and costs nothing; `planned_releases` is as if everybody sent.
+        """
+        return None
 
     def starts(self, dataset: LocalDataset) -> tuple[Value, Value]:
         """Where x and y of these agents start.

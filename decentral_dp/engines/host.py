@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines.protocol import AgentNode, Divergence, Domain, Hosted, ReleasedValues
-from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, Reply
+from decentral_dp.exchange import Answer, Ask, Bundle, Exchange, FullReply, Gossip, Neighbours, Reply, senders_of
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.user_code import USER_ERRORS, failed, miscounted
 
@@ -63,6 +64,12 @@ class Host:
         receipts = () if saved is None else saved.get("states", ())
         self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()
+        # A data set of a test may know no network.
+        self._senders = senders_of(node.program, getattr(self._dataset, "network", None))
+        # Row of the block and number of the neighbour, for each weight.
+        self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        # Channel → what each agent released last, where some do not always send.
+        self._last: dict[str, Array] = {}
         self._state: Any = _within(node.domain, node.program.init(self._dataset))
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
@@ -93,10 +100,9 @@ class Host:
         with np.errstate(all="ignore"):
             try:
                 values = self._next_round() if self._own is None else self._reply(messages)
-                self._own = _projected(self._node.domain, self._releaser.release(self._index, values))
+                self._own, message = self._released(values)
             except USER_ERRORS as error:
                 raise failed(error, self._round + 1) from error
-            message = self._own.concatenated()
             # A sum that is finite has finite terms, and is quicker than a look at each.
             if self._divergence is None and not (np.isfinite(message.sum()) or np.isfinite(message).all()):
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
@@ -108,6 +114,26 @@ class Host:
             self._recent.append(dict(self._latest))
         self._index += 1
         return message
+
+    def _released(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
+        """What the agents have released with these values, and their message, zeros where an agent does not send."""
+        if self._senders is None:
+            own = _projected(self._node.domain, self._releaser.release(self._index, values))
+            return own, own.concatenated()
+        sends = self._everybody(self._index)[self._node.agents]
+        sent = _projected(self._node.domain, self._releaser.release(self._index, values, sends))
+        for channel, value in sent.items():
+            before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
+            self._last[channel] = np.where(sends[:, None], value, before)
+        return Bundle({channel: self._last[channel] for channel in sent}), np.where(
+            sends[:, None], sent.concatenated(), 0.0
+        )
+
+    def _everybody(self, index: int) -> NDArray[np.bool_]:
+        """(m,) which agents send at this index."""
+        if self._senders is None:
+            raise RuntimeError("everybody sends always")
+        return self._senders.at(index // self._node.program.releases_per_round)
 
     def _next_round(self) -> Mapping[str, Any]:
         """The values of the next exchange; after the last round, those of the final release."""
@@ -127,7 +153,10 @@ class Host:
             neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
             start += value.shape[1]
         try:
-            reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
+            if isinstance(self._open, Gossip) and self._open.each:
+                reply: Any = FullReply(released, Bundle(neighbour_sum), self._neighbours(stacked, released))
+            else:
+                reply = (Answer if isinstance(self._open, Ask) else Reply)(released, Bundle(neighbour_sum))
             exchange = running.send(reply)
         except StopIteration as done:
             # Prices and noise go by the index.
@@ -142,6 +171,18 @@ class Host:
         if made == self._node.program.releases_per_round:
             miscounted(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
         return self._opened(exchange)
+
+    def _neighbours(self, stacked: Array, released: Bundle) -> Neighbours:
+        """What every neighbour sent, in the order of the sums."""
+        weights = self._node.mixing
+        if self._heard is None:
+            rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
+            self._heard = rows, self._dataset.network.heard_by(self._node.agents)
+        rows, agents = self._heard
+        ends = np.cumsum([v.shape[1] for v in released.values()])
+        parts = np.split(stacked[weights.indices], ends[:-1], axis=1)
+        heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
+        return heard if self._senders is None else heard.some(self._everybody(self._index - 1)[agents])
 
     def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
         if isinstance(exchange, Ask) != self._node.program.central:
@@ -224,6 +265,8 @@ class Host:
             "divergence": self._divergence,
             "recorded": self._releaser.recorder.lines(before=first),
         }
+        if self._senders is not None:
+            state["last"] = dict(self._last)
         return state if self._states is None else {"states": self._states.keep(self._round, state)}
 
     def held(self) -> list[int]:
@@ -250,6 +293,7 @@ class Host:
         self._latest = dict(saved["latest"])
         self._recent.extend(saved["recent"])
         self._divergence = saved["divergence"]
+        self._last = dict(saved.get("last", {}))
         self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])
 
 

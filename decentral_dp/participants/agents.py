@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import (
@@ -43,6 +44,66 @@ _DRAWS = 2**16
 DrawBatch = Callable[[Split, int, int, np.random.Generator], Draw]
 
 
+class Network(NamedTuple):
+    """What everybody knows of the network: who hears whom, with which weight, and public coins.
+
+    Args:
+        mixing: W, (m, m), symmetric, its rows sum to one.
+        seed: of public coins: the scenario's, 0 where noise is secret.
+
+    Example:
+        >>> path = sp.csr_array(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]))
+        >>> network = Network(path, seed=1)
+        >>> network.n_agents, network.neighbours(1).tolist(), network.neighbours(2).tolist()
+        (3, [0, 2], [1])
+        >>> bool(network.public_rng(0).random() == network.public_rng(0).random())
+        True
+        >>> bool(network.public_rng(0, agent=0).random() == network.public_rng(0, agent=1).random())
+        False
+    """
+
+    mixing: sp.csr_array
+    seed: int = 0
+
+    @property
+    def n_agents(self) -> int:
+        return int(self.mixing.shape[0])
+
+    def neighbours(self, agent: int) -> NDArray[np.int64]:
+        """Return the numbers of an agent's neighbours, ascending.
+
+        Args:
+            agent: its number.
+        """
+        return self.heard_by(np.array([agent]))
+
+    def heard_by(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the neighbours of the first agent, ascending, then those of the second, and so on.
+
+        Args:
+            agents: their numbers.
+        """
+        rows = self.mixing[agents].tocoo()
+        real = (rows.data != 0.0) & (rows.col != agents[rows.row])
+        order = np.lexsort((rows.col[real], rows.row[real]))
+        return np.asarray(rows.col[real][order], dtype=np.int64)
+
+    def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
+        """Return public coins of round t: the same at every agent, in every block and on every engine.
+
+        They follow from the scenario's seed, which is public (0 where noise is secret), and everybody knows them: they
+        may decide who acts, which coordinates move or how a value is rounded, and hide nothing.
+
+        Args:
+            t: round.
+            agent: whose coins, where every agent throws its own, which everybody knows as well; by default all share
+                those of the round.
+        """
+        if agent is None:
+            return public_generator(self.seed, "algorithm", t)
+        return public_generator(self.seed, "algorithm of an agent", t, agent)
+
+
 class Directions(NamedTuple):
     """Means over the records seen, row-wise: q, q, p, q and p columns. The lower terms include the regulariser's."""
 
@@ -56,7 +117,8 @@ class Directions(NamedTuple):
 class LocalDataset:
     """A block of b agents: their records, and what is public about them.
 
-    agents: (b,) numbers. neighbour_weight: (b, 1) |w_ii|. counts: kind → (b,) public numbers of records.
+    agents: (b,) numbers. network: what is public of all agents. neighbour_weight: (b, 1) |w_ii|. counts: kind → (b,)
+    public numbers of records.
     box: bounds on the arguments of the oracle (x from above, y and z both ways), used where the state is private.
     """
 
@@ -71,9 +133,11 @@ class LocalDataset:
         batches: Streams,
         box: Mapping[str, float] | None = None,
         constants: LipschitzConstants | None = None,
-        seed: int = 0,
+        network: Network | None = None,
     ) -> None:
         self.agents = agents
+        # Of agents that stand alone: nobody is their neighbour.
+        self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
         self.p, self.q = problem.p, problem.q
         self.neighbour_weight = neighbour_weight[:, None]
         self.counts = {k: np.array([len(r[0]) for r in records[k]], dtype=np.int64) for k in SPLITS}
@@ -84,7 +148,6 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
-        self._seed = seed
         self._draw: DrawBatch = _drawn_afresh
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = stacked(problem)
@@ -98,13 +161,9 @@ class LocalDataset:
         self._spreads: dict[str, tuple[NDArray[np.int64], Sensitivity]] = {}
         self._all_of_pool = _frozen(np.ones(agents.size))
 
-    def public_rng(self, t: int) -> np.random.Generator:
-        """Public coins of round t: the same at every agent, in every block and on every engine.
-
-        They follow from the scenario's seed, which is public (0 where noise is secret), and everybody knows them: they
-        may decide who acts, which coordinates move or how a value is rounded, and hide nothing.
-        """
-        return public_generator(self._seed, "algorithm", t)
+    def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
+        """Public coins of round t: the same at every agent, in every block and on every engine; see `Network`."""
+        return self.network.public_rng(t, agent)
 
     def public(self, value: float, dimension: int) -> Array:
         """A constant start, (b, dimension)."""

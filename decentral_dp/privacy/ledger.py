@@ -30,7 +30,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,8 @@ class ChannelLedger:
         rounds: (R,) index of every release, ascending: its round, or with E exchanges a round, round t's
             t·E … (t+1)·E − 1. Index 0 is the data-independent start and is not listed.
         scale: (R, g) Laplace b or Gaussian standard deviation of every coordinate; for an exponential mechanism with
-            probabilities ∝ exp(−score/scale), that scale.
+            probabilities ∝ exp(−score/scale), that scale. +inf, with sensitivities of 0, where an agent sends nothing:
+            that is no release, and its table has no line of it.
         sensitivity: record kind → (R, g), l1 for Laplace and l2 for Gaussian, of an exponential mechanism the
             oscillation of the scores; +inf where nothing is proven.
         rate: record kind → (R, g) share of the pool drawn afresh each round; 1 without sampling. Releases of one round
@@ -92,12 +93,37 @@ class ChannelLedger:
 
     def rows(self, some: slice) -> ChannelLedger:
         """Keep some of the releases; the columns are views."""
+        return self._of(lambda part: part[some], rounds=self.rounds[some])
+
+    def columns(self, some: IntArray, group: IntArray) -> ChannelLedger:
+        """Keep some of the columns, for agents that are grouped anew.
+
+        Args:
+            some: numbers of columns.
+            group: (m,) column of each agent among these.
+        """
+        return self._of(lambda part: part[:, some], group=group)
+
+    def sent(self, mask: NDArray[np.bool_]) -> ChannelLedger:
+        """Leave out what agents do not send.
+
+        Args:
+            mask: (R, g) whether the agents of a column send the release.
+        """
         return replace(
             self,
-            rounds=self.rounds[some],
-            scale=self.scale[some],
-            sensitivity={k: s[some] for k, s in self.sensitivity.items()},
-            rate={k: r[some] for k, r in self.rate.items()},
+            scale=np.where(mask, self.scale, np.inf),
+            sensitivity={k: np.where(mask, s, 0.0) for k, s in self.sensitivity.items()},
+            rate={k: np.where(mask, r, 1.0) for k, r in self.rate.items()},
+        )
+
+    def _of(self, pick: Callable[[Array], Array], **changed: Any) -> ChannelLedger:
+        return replace(
+            self,
+            scale=pick(self.scale),
+            sensitivity={k: pick(s) for k, s in self.sensitivity.items()},
+            rate={k: pick(r) for k, r in self.rate.items()},
+            **changed,
         )
 
 
@@ -282,7 +308,7 @@ def _row(c: ChannelLedger) -> dict[str, object]:
         "releases": int(c.rounds.size),
         "dimension": c.dimension,
         "least scale": float(c.scale.min(initial=np.inf)) if charged else 0.0,
-        "largest scale": float(c.scale.max(initial=0.0)),
+        "largest scale": float(c.scale.max(initial=0.0, where=np.isfinite(c.scale))),
         "least sensitivity": float(min(moved)),
         "largest sensitivity": float(max(moved)),
     }
@@ -293,13 +319,8 @@ def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
         return replace(c, scale=c.scale * factor)
     pairs, group = np.unique(np.stack([c.group.astype(np.float64), factor]), axis=1, return_inverse=True)
     column = pairs[0].astype(np.int64)
-    return replace(
-        c,
-        group=group.reshape(-1),
-        scale=c.scale[:, column] * pairs[1],
-        sensitivity={k: s[:, column] for k, s in c.sensitivity.items()},
-        rate={k: r[:, column] for k, r in c.rate.items()},
-    )
+    wide = c.columns(column, group.reshape(-1))
+    return replace(wide, scale=wide.scale * pairs[1])
 
 
 def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
@@ -321,7 +342,8 @@ def _same_part(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: floa
     pairs = [(a.scale, b.scale)]
     for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
-        pairs.append((a.sensitivity.get(split, 0.0 * a.scale), b.sensitivity.get(split, 0.0 * b.scale)))
+        still = np.zeros_like(a.scale), np.zeros_like(b.scale)
+        pairs.append((a.sensitivity.get(split, still[0]), b.sensitivity.get(split, still[1])))
         if split in a.rate and split in b.rate:
             # What cannot move is not sampled either.
             mine_rate, their_rate = (np.where(c.sensitivity[split] > 0.0, c.rate[split], 1.0) for c in (a, b))
@@ -356,7 +378,7 @@ def _frame(
 
     group, n, rounds = c.group[agents], agents.size, c.rounds[releases]
     nothing = np.zeros_like(c.scale[releases])
-    columns = {
+    columns: dict[str, Any] = {
         "agent": np.repeat(agents, rounds.size),
         "channel": c.channel,
         "round": np.tile(-(-rounds // releases_per_round), n),
@@ -370,7 +392,10 @@ def _frame(
         "dimension": c.dimension,
         "reason": c.reason,
     }
-    return pd.DataFrame(columns).astype(dict.fromkeys(_NAMES, "category"))
+    frame = pd.DataFrame(columns).astype(dict.fromkeys(_NAMES, "category"))
+    sent = np.isfinite(columns["scale"])
+    # What an agent does not send is no release.
+    return frame if sent.all() else frame[sent].reset_index(drop=True)
 
 
 REASON = "released before an interruption, and once more after it with other noise"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import MIXED, Array, Bounded, Sensitivity, Split
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
@@ -73,6 +74,7 @@ class Recorder:
         scale: Array,
         value: Bounded,
         distortion: float = 0.0,
+        sends: NDArray[np.bool_] | None = None,
     ) -> None:
         """Record one release that costs something.
 
@@ -83,6 +85,7 @@ class Recorder:
             scale: of the noise, (b,) or (1,).
             value: what was released, with its sensitivity.
             distortion: of the law of the release; default 0.
+            sends: (b,) whose value leaves; by default everybody's. The others are listed as `ChannelLedger.sent` does.
 
         Raises:
             ValueError: the release cannot be listed as what it is.
@@ -106,7 +109,7 @@ class Recorder:
             column.sensitivity[split].repeat(0.0, len(column.gaps))
             column.rate[split].repeat(1.0, len(column.gaps))
         column.add(index)
-        column.scale.append(_compact(scale))
+        column.scale.append(_compact(_sent(scale, sends, np.inf)))
         column.distortion = max(column.distortion, distortion)
         if drawn := [s for s in value.sensitivities.values() if s.batch is not None]:
             column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
@@ -116,8 +119,10 @@ class Recorder:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None:
                 self._check_amplification(index, channel, split, sensitivity)
-            column.sensitivity[split].append(0.0 if sensitivity is None else _compact(sensitivity.sensitivity))
-            column.rate[split].append(1.0 if sensitivity is None else self._rate(channel, split, sensitivity.rate))
+            moved = 0.0 if sensitivity is None else _compact(_sent(sensitivity.sensitivity, sends, 0.0))
+            column.sensitivity[split].append(moved)
+            rate = 1.0 if sensitivity is None else self._rate(channel, split, _sent(sensitivity.rate, sends, 1.0))
+            column.rate[split].append(rate)
 
     def _rate(self, channel: str, split: Split, rate: Array) -> Array | float:
         if rate.flags.writeable:
@@ -227,6 +232,10 @@ def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Col
         sampling=set(c["sampling"]),
         distortion=c["distortion"],
     )
+
+
+def _sent(values: Array, sends: NDArray[np.bool_] | None, else_: float) -> Array:
+    return values if sends is None else np.where(sends, values, else_)
 
 
 def _compact(values: Array) -> Array | float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from decentral_dp.algorithms.sensitivity_rules import (
     released,
 )
 from decentral_dp.bounded import memory_slack
+from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.build import build
 
@@ -43,7 +45,8 @@ def public(clip: Clip | None = None, reads_records: Any = None) -> Public:
     counts: Any = {"train": TRAIN, "validation": VALIDATION}
     rates: Any = {"train": np.full((ROUNDS, 2), 0.25), "validation": np.full((ROUNDS, 2), 0.5)}
     clip = clip or Clip("l1", x=2.0, y=0.5, z=0.25)
-    return Public(ROUNDS, counts, rates, np.array([0.6, 0.4]), reads_records or READS_RECORDS, clip, None, P, Q)
+    known = (ROUNDS, counts, rates, np.array([0.6, 0.4]), reads_records or READS_RECORDS)
+    return Public(*known, clip, None, P, Q, np.arange(2), Network(sp.csr_array((2, 2))))
 
 
 def slack(n: float, width: int) -> float:

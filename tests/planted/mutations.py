@@ -22,6 +22,7 @@ _SALT = "tests/files/test_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
 _SECRET = "tests/simulation/test_secret_noise.py"
 _KEYSTREAMS = "tests/privacy/test_keystreams.py"
+_SENDS = "tests/algorithms/test_who_sends.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/test_kept_releases.py"
 
@@ -573,9 +574,37 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a kind of record that joins later, free for ever",
         "privacy/recorder.py",
-        "0.0 if sensitivity is None else _compact(sensitivity.sensitivity)",
-        "0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else _compact(sensitivity.sensitivity)",
+        "moved = 0.0 if sensitivity is None else",
+        "moved = 0.0 if sensitivity is None or 0.0 in column.sensitivity[split].dense() else",
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
+    ),
+    Mutation(
+        "a release that is planned a round late",
+        "simulation/jobs/gossip_plan.py",
+        "c.sent(sent[c.rounds // per_round])",
+        "c.sent(sent[c.rounds // per_round - 1])",
+        (f"{_SENDS}::test_the_price_is_as_derived_by_hand",),
+    ),
+    Mutation(
+        "what an agent does not send, among what it released",
+        "engines/host.py",
+        "self._last[channel] = np.where(sends[:, None], value, before)",
+        "self._last[channel] = values[channel].value if hasattr(values[channel], 'value') else value",
+        (f"{_SENDS}::test_what_is_not_sent_does_not_leave",),
+    ),
+    Mutation(
+        "what an agent does not send, in the message",
+        "privacy/mechanisms/scheduled_releaser.py",
+        "np.where(sends[:, None], v, 0.0)",
+        "v",
+        (f"{_SENDS}::test_a_releaser_gives_nothing_of_those_who_do_not_send",),
+    ),
+    Mutation(
+        "who sends is not held to the plan",
+        "privacy/mechanisms/held_to_plan.py",
+        "fits |= ~sends",
+        "fits |= sends",
+        (f"{_SENDS}::test_who_sends_more_than_planned_is_stopped",),
     ),
     Mutation(
         "runs that may release more than was planned",

@@ -9,12 +9,14 @@ from typing import Any, ClassVar
 from unittest import mock
 
 import numpy as np
+import scipy.sparse as sp
 
 import decentral_dp
 from decentral_dp.algorithms.protocol import Public
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
+from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.bilevel.quadratic import Quadratic
@@ -349,6 +351,8 @@ def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
         None,
         problem.p,
         problem.q,
+        np.arange(1),
+        Network(sp.csr_array((1, 1))),
     )
 
 

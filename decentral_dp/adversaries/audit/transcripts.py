@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.adversaries.audit.laws import Law, law_of_choice
 from decentral_dp.bounded import Array, Bounded, Split
@@ -194,8 +195,11 @@ class _Listening:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def release(self, index: int, values: Mapping[str, Any]) -> Any:
-        out = self._real.release(index, values)
+    def release(self, index: int, values: Mapping[str, Any], sends: NDArray[np.bool_] | None = None) -> Any:
+        out = self._real.release(index, values) if sends is None else self._real.release(index, values, sends)
+        heard = slice(None) if sends is None else sends
+        if sends is not None and not sends.any():
+            return out
         bundle = out.released if isinstance(out, Released) else out
         for channel, value in values.items():
             key = (index, channel)
@@ -211,7 +215,7 @@ class _Listening:
                 mechanism, scales = noised
                 self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
                 with np.errstate(all="ignore"):
-                    drawn = (bundle[channel] - value.value) / scales[:, None]
+                    drawn = ((bundle[channel] - value.value) / scales[:, None])[heard]
                 self.residuals.append((mechanism.name, drawn.ravel()))
         return out
 
@@ -242,7 +246,9 @@ class _Scripted:
         self.queries: dict[Key, Made] = {}
         self._transcript = transcript
 
-    def release(self, index: int, values: Mapping[str, Any]) -> Any:
+    def release(self, index: int, values: Mapping[str, Any], sends: NDArray[np.bool_] | None = None) -> Any:
+        if sends is not None and not sends.any():
+            return Bundle({c: np.zeros((1, v.shape[1])) for c, v in values.items()})
         for channel, value in values.items():
             made = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
             if made is not None:
@@ -256,7 +262,7 @@ class _Scripted:
 class _ScriptedCoordinator(_Scripted):
     """The same for a coordinator, whose program gets the scales as well."""
 
-    def release(self, index: int, values: Mapping[str, Any]) -> Released:
+    def release(self, index: int, values: Mapping[str, Any], sends: NDArray[np.bool_] | None = None) -> Released:
         noise = {
             c: self._transcript.noise[index, c] for c, value in values.items() if not isinstance(value, np.ndarray)
         }

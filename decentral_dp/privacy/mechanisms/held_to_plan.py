@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Bundle, Value
@@ -47,8 +48,8 @@ class HeldToPlan:
     def mechanism(self) -> Mechanism:
         return self._inner.mechanism
 
-    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
-        """Release as planned.
+    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
+        """Release as planned; arguments as of `ScheduledReleaser`.
 
         Raises:
             ReleaseRefusedError: a channel, an index or a sensitivity that was not priced.
@@ -56,10 +57,10 @@ class HeldToPlan:
         for channel, value in values.items():
             # The start, at index 0, depends on no record and is not listed.
             if index > 0 and isinstance(value, Bounded):
-                self._check(index, channel, value)
-        return self._inner.release(index, values)
+                self._check(index, channel, value, sends)
+        return self._inner.release(index, values, sends)
 
-    def _check(self, index: int, channel: str, value: Bounded) -> None:
+    def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
         line = self._lines.get(channel)
         at = -1 if line is None else int(np.searchsorted(line.rounds, index))
         if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
@@ -71,6 +72,8 @@ class HeldToPlan:
             planned = line.sensitivity[split][at, line.group] if split in line.sensitivity else np.zeros(1)
             # Written so that what is not a number fails, too.
             fits = moved.sensitivity <= planned * (1.0 + _ROUNDING)
+            if sends is not None:
+                fits |= ~sends
             if not fits.all():
                 row = int(np.argmin(fits))
                 raise ReleaseRefusedError(

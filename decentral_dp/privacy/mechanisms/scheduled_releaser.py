@@ -88,8 +88,14 @@ class ScheduledReleaser:
         # Channels and their widths → a round, and the noise of that one and of those that follow.
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
 
-    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
-        """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing."""
+    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
+        """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing.
+
+        Args:
+            index: of the release.
+            values: channel → (b, d).
+            sends: (b,) whose values leave; by default everybody's. In the rows of the others there are zeros.
+        """
         bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
         whole, scales = None, np.zeros((len(bounded), 1))
         if self.mechanism.adds_noise and bounded:
@@ -99,7 +105,7 @@ class ScheduledReleaser:
         else:
             released = {c: v.value for c, v in bounded.items()}
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
-            self.recorder.charge(index, channel, self.mechanism, scale, noised)
+            self.recorder.charge(index, channel, self.mechanism, scale, noised, sends=sends)
         out: dict[str, Array] = {}
         for channel, value in values.items():
             if isinstance(value, Bounded):
@@ -107,6 +113,8 @@ class ScheduledReleaser:
             else:
                 out[channel] = value
                 self.recorder.free(index, channel, value.shape[1], FREE)
+        if sends is not None:
+            return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
 
     def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:

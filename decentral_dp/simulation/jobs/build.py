@@ -28,6 +28,7 @@ from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
+from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.ledger import Ledger
@@ -207,9 +208,11 @@ def _gossip(c: Components) -> GossipJob:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
+    network = Network(topology.mixing, s.public_seed)
+
     def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
-        weight = topology.neighbour_weight
-        return plan(algorithm, problem, counts, stream, weight, clip, constants, rounds, mechanism, noise, final)
+        facts = (counts, stream, topology.neighbour_weight, clip, constants)
+        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network)
 
     rounds = s.algorithm.rounds
     charged = charged_channels(channels, problem)

@@ -5,11 +5,13 @@ The [privacy] table as clips and noise schedules: declared, or calibrated to a t
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Counts, Planned, Public
@@ -17,12 +19,16 @@ from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
+from decentral_dp.exchange import Senders, senders_of
+from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE, NoiseSchedule
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
+from decentral_dp.user_code import USER_ERRORS, blamed
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
@@ -44,10 +50,13 @@ def plan(
     mechanism: Mechanism,
     noise: Mapping[str, NoiseSchedule],
     final: bool = True,
+    network: Network | None = None,
 ) -> Ledger:
     """Plan all releases of so many rounds.
 
-    Agents with equal counts, self-weight and noise share a column.
+    Agents with equal counts, self-weight and noise share a column from the start, so that 10⁵ of them are planned as
+    one. Where the algorithm plans by agent, or says who sends, every agent is planned, and those with equal releases
+    share a column afterwards.
 
     Args:
         algorithm: the gossip program.
@@ -61,6 +70,7 @@ def plan(
         mechanism: of the charged releases.
         noise: channel → schedule of all agents; a channel that is charged must be in it unless `mechanism` adds none.
         final: whether the noise is what will be drawn, the default, or has yet to be calibrated.
+        network: what everybody knows of it; by default nobody has a neighbour.
 
     Returns:
         The ledger.
@@ -68,14 +78,21 @@ def plan(
     Raises:
         InputError: more releases than can be priced, or noise that cannot be added exactly in float64.
     """
-    facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
-    facts += [part for s in noise.values() for part in (s.scale, s.decay)]
-    _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    m = neighbour_weight.size
+    network = network or Network(sp.csr_array((m, m)))
+    senders = senders_of(algorithm, network)
+    by_agent = senders is not None or getattr(algorithm, "plans_by_agent", False)
+    representative = group = np.arange(m)
+    if not by_agent:
+        facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
+        facts += [part for s in noise.values() for part in (s.scale, s.decay)]
+        _, representative, group = np.unique(np.stack(facts), axis=1, return_index=True, return_inverse=True)
+        group = group.reshape(-1)
     if rounds * algorithm.releases_per_round * representative.size > LARGEST_PLAN:
+        why = "are planned one by one" if by_agent else "differ in records, weights or noise"
         raise InputError(
-            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that differ in records, weights or "
-            f"noise are more than the {LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
+            f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {why} are more than the "
+            f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
         )
     public = Public(
         rounds,
@@ -87,6 +104,8 @@ def plan(
         constants,
         problem.p,
         problem.q,
+        representative,
+        network,
     )
     # A sensitivity that overflows is infinite, and priced or refused as that.
     with np.errstate(over="ignore"):
@@ -96,7 +115,38 @@ def plan(
         _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final)
         for c in planned
     ]
-    return Ledger(neighbour_weight.size, _once(channels), per_round)
+    if senders is not None:
+        sent = _masks(senders, rounds, type(getattr(algorithm, "program", algorithm)))
+        channels = [c.sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
+    if by_agent:
+        channels = [_by_equal_releases(c) for c in channels]
+    return Ledger(m, _once(channels), per_round)
+
+
+def _masks(senders: Senders, rounds: int, author: type) -> NDArray[np.bool_]:
+    """(T + 1, m) who sends in each round. Raises InputError where the author's code does not say."""
+    try:
+        return np.stack([senders.at(t) for t in range(rounds + 1)])
+    except InputError:
+        raise
+    except USER_ERRORS as error:
+        why = blamed(error, place_in_class(author, "senders"))
+        raise InputError(f"algorithm.kind: senders of {author.__name__} fails with {why}. Mend it.") from error
+
+
+def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
+    """The same lines, in one column for all agents whose lines are the same."""
+    parts = [c.scale, *c.sensitivity.values(), *c.rate.values()]
+    digests = [_digest(np.concatenate([part[:, k] for part in parts])) for k in range(c.scale.shape[1])]
+    first = {digest: k for k, digest in reversed(list(enumerate(digests)))}
+    kept = sorted(first.values())
+    column = {digests[k]: place for place, k in enumerate(kept)}
+    group = np.array([column[digest] for digest in digests], dtype=np.int64)[c.group]
+    return c.columns(np.array(kept), group)
+
+
+def _digest(numbers: Array) -> bytes:
+    return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
 
 def _averaged(stream: Stream, rounds: int, counts: IntArray) -> Array:

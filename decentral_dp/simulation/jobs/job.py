@@ -30,7 +30,7 @@ from decentral_dp.engines.protocol import (
     server_blocks,
 )
 from decentral_dp.errors import InputError
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
@@ -218,6 +218,11 @@ class GossipJob(Job):
         """What is planned to be released from the first round to the last, every round once."""
         return self.ledger if self.planned_course is None else self.planned_course
 
+    @property
+    def public_network(self) -> Network:
+        """What everybody knows of the network."""
+        return Network(self.topology.mixing, self.scenario.public_seed)
+
     def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
         sizes = self.sizes() if sizes is None else list(sizes)
@@ -262,7 +267,7 @@ class GossipJob(Job):
             batches=Streams(self.root, "batch", agents),
             box=privacy.argument_box,
             constants=self.constants,
-            seed=self.scenario.public_seed,
+            network=self.public_network,
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)

@@ -421,8 +421,8 @@ class _Releaser:
     def mechanism(self) -> Any:
         return self._inner.mechanism
 
-    def release(self, index: int, values: Mapping[str, Any]) -> Any:
-        return self._log.left(Left("release", index, dict(values), self._inner.release(index, values)))
+    def release(self, index: int, values: Mapping[str, Any], *sends: Any) -> Any:
+        return self._log.left(Left("release", index, dict(values), self._inner.release(index, values, *sends)))
 
     def ledger(self, releases_per_round: int = 1) -> Any:
         return self._inner.ledger(releases_per_round)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.bounded import Bounded
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle
+from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import Shares, Told, halved, largest, with_fields_of
@@ -401,7 +403,8 @@ def test_rounding_of_what_is_remembered_is_priced(seed: int, records: int, round
     averaged: Any = dict.fromkeys(("train", "validation"), counts.astype(float))
     rate: Any = dict.fromkeys(averaged, np.ones((rounds, 1)))
     clip = Clip("l1", **CLIPS)
-    public = Public(rounds, averaged, rate, np.array([0.6]), Crossed(1).reads_records, clip, None, 1, 1)
+    alone = (np.arange(1), Network(sp.csr_array((1, 1))))
+    public = Public(rounds, averaged, rate, np.array([0.6]), Crossed(1).reads_records, clip, None, 1, 1, *alone)
     planned = algorithm.planned_releases(public)["x"].sensitivity["train"][:, 0]
     r = [0.0, 0.0]
     for t in range(rounds):
