@@ -31,7 +31,6 @@ from decentral_dp.cli.new_template import (
     require_classes,
     require_columns,
     require_features,
-    require_solved,
     scenario_text,
     with_settings_that_learn,
 )
@@ -44,7 +43,6 @@ from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.topology import GENERATORS
 
 DEFAULT_ALGORITHM, DEFAULT_DATA = "ldp_dsbo", "breast_cancer"
 # The scenario that an algorithm's new ones start from; else the one of its own name.
@@ -163,8 +161,6 @@ def features_of(columns: Sequence[str], label: str | None) -> list[str]:
 def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start."""
     kind = wishes.algorithm or DEFAULT_ALGORITHM
-    if kind not in ALGORITHMS:
-        raise InputError(f"--algorithm: no algorithm {quoted(kind)}; {nearest(kind, ALGORITHMS)}.")
     base_name = _BASES.get(kind, kind)
     base = read_toml(find(base_name)) if base_name in scenario_names() else {}
     notes: dict[str, str] = {}
@@ -204,18 +200,20 @@ def _put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:
 
 def _topology(wishes: Wishes, base: Mapping[str, Any]) -> dict[str, Any]:
     kind = wishes.topology or base.get("kind", "ring")
-    if kind not in GENERATORS:
-        raise InputError(f"--topology: no generator {quoted(kind)}; {nearest(kind, GENERATORS)}.")
     same = kind == base.get("kind")
-    kept = {key: value for key, value in base.items() if same or key == "weights"}
-    return {**kept, "kind": kind, "agents": wishes.agents if wishes.agents is not None else base.get("agents", 10)}
+    usual = {key: value for key, value in base.items() if same or key == "weights"}
+    return {**usual, "kind": kind, "agents": wishes.agents if wishes.agents is not None else base.get("agents", 10)}
 
 
 def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[str, str]) -> dict[str, Any]:
     kind = wishes.problem or str(base.get("kind", "logistic_hyperparameter"))
-    if kind not in PROBLEMS and kind not in MINIMAX:
-        raise InputError(f"--problem: no problem {quoted(kind)}; {nearest(kind, [*PROBLEMS, *MINIMAX])}.")
-    require_solved(wishes.algorithm or DEFAULT_ALGORITHM, kind)
+    entry = ALGORITHMS.get(wishes.algorithm or DEFAULT_ALGORITHM)
+    if entry is not None and kind in (PROBLEMS if entry.solves == "minimax" else MINIMAX):
+        # Before its keys are filled in, of which others could be refused.
+        raise InputError(
+            f"--problem: {entry.kind} is for {entry.solves} problems, and {quoted(kind)} is none. Take "
+            f"{', '.join(sorted(MINIMAX if entry.solves == 'minimax' else PROBLEMS))}."
+        )
     if wishes.csv is not None and wishes.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")
     if wishes.csv is None:
@@ -223,9 +221,7 @@ def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[
             raise InputError("--csv: missing. --label, --classes and the ranges are about a CSV file; name it.")
         data = wishes.data or str(base.get("data", DEFAULT_DATA))
         if data not in DATASETS:
-            raise InputError(
-                f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. A CSV file goes to --csv."
-            )
+            raise InputError(f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. Records go to --csv.")
         kept = dict(base) if wishes.problem in (None, base.get("kind")) and data == base.get("data") else _shared(base)
         scaled = {} if data.startswith("synthetic_") else {"scale": "public_ranges", "normalise": "l2"}
         # Of LibSVM's sets no ranges are known.

@@ -27,7 +27,6 @@ from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, Topolog
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.topology import GENERATORS
 
 # Problems that predict classes, and those that predict numbers in the same way; others predict classes only.
@@ -123,16 +122,6 @@ def problem_of_classes(kind: str, algorithm: str | None, classes: int, wanted: b
 def predicts_numbers(kind: str) -> bool:
     """Whether the labels of the problem are numbers, and no classes."""
     return kind in _REGRESSIONS.values()
-
-
-def require_solved(algorithm: str, kind: str) -> None:
-    """Raises InputError where the algorithm is for problems of the other kind, bilevel or minimax."""
-    solves = ALGORITHMS[algorithm].solves
-    if solves != ("minimax" if kind in MINIMAX else "bilevel"):
-        fit = ", ".join(sorted(MINIMAX if solves == "minimax" else PROBLEMS))
-        raise InputError(
-            f"--problem: {quoted(algorithm)} is for {solves} problems, and {quoted(kind)} is none. Take {fit}."
-        )
 
 
 # Columns that say who holds a record, and its part, by their names alone.

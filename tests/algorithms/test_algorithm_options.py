@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
@@ -15,19 +14,11 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.options import Bounds, constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.cli.reference import algorithm_pages
 from decentral_dp.config.algorithm_schema import AlgorithmTable, RegisteredAlgorithmTable
 from decentral_dp.config.loading import scenario_folder
 from decentral_dp.config.schema import Scenario
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 KEYS = [(name, o) for name, entry in ALGORITHMS.items() for o in entry.keys]
-
-
-@pytest.mark.parametrize("name", algorithm_pages())
-def test_the_reference_is_what_the_code_says(name: str) -> None:
-    """Write it again: python -m decentral_dp.cli.reference."""
-    assert (REFERENCE / name).read_text(encoding="utf-8") == algorithm_pages()[name]
 
 
 @pytest.mark.parametrize(("kind", "given"), KEYS, ids=[f"{name}-{o.key}" for name, o in KEYS])

@@ -432,7 +432,7 @@ MINIMAX = ["--algorithm", "dp_sgda"]
         ([*COMMON, "--algorithm", "scdro", "--epsilon", "1"], "adds no noise and has no ε"),
         (["--algorithm", "ldp_dsb"], "the nearest is 'ldp_dsbo'"),
         (["--problem", "quadratik"], "the nearest is 'quadratic'"),
-        (["--topology", "rign"], "the nearest is 'ring'"),
+        (["--topology", "rign"], 'did you mean "ring"'),
         (["--data", "wein"], "the nearest is 'wine'"),
         (["--label", "x"], "--csv: missing"),
         (["one.toml", "--out", "two.toml"], "Give one of the two"),
