@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.cli.progress import LiveBar
+from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.study import Findings
-from decentral_dp.studies.tables import FAILED, StudyTable, failures, study_table
+from decentral_dp.studies.tables import FAILED, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40
@@ -112,14 +113,14 @@ def _print_means(out: Console, found: Findings) -> None:
         left = left[most:]
 
 
-def _part(words: StudyTable, columns: Sequence[int]) -> StudyTable:
+def _part(words: TextTable, columns: Sequence[int]) -> TextTable:
     """Some columns of a table."""
     rows = [[row[k] for k in columns] for row in words.rows]
     numbers = [words.numbers[k] for k in columns]
     return words._replace(heads=[words.heads[k] for k in columns], numbers=numbers, rows=rows)
 
 
-def _taken(words: StudyTable) -> list[int]:
+def _taken(words: TextTable) -> list[int]:
     """Letters that each column takes at least, with the gap behind it: a number stands in one piece, words wrap."""
     columns = zip(*([name for name, _ in words.heads], *words.rows), strict=True)
     return [
@@ -128,7 +129,7 @@ def _taken(words: StudyTable) -> list[int]:
     ]
 
 
-def _drawn(words: StudyTable, width: int, noted: bool) -> Table:
+def _drawn(words: TextTable, width: int, noted: bool) -> Table:
     """A table for the terminal; noted: whether what means and intervals are is below it."""
     columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
     whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]

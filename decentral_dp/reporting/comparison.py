@@ -7,26 +7,42 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
 
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.facts import facts, sentence
-from decentral_dp.reporting.folder import broken, read_scenario
-from decentral_dp.reporting.page.markup import Html, breakable, document, figure, tag
-from decentral_dp.reporting.plots.comparison import PlottedRun, write_comparison_plot
-from decentral_dp.reporting.words import WORDS, score_text, topology_name
+from decentral_dp.reporting.folder import Curve, broken, curve, read_scenario
+from decentral_dp.reporting.page.markup import Html, document, figure, tag
+from decentral_dp.reporting.plots.style import (
+    SERIES_COLOURS,
+    Format,
+    flat_axis,
+    log_axis,
+    new_figure,
+    package_style,
+    save_figure,
+    value_axis,
+)
+from decentral_dp.reporting.tables import TextTable, html
+from decentral_dp.reporting.words import WORDS, described, score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ABSENT = "–"
 # What columns of the budgets of single channels begin with.
@@ -100,6 +116,15 @@ class ComparedRun:
             return None if status == "ok" else f"{self.name}: {status}: {reason}"
         seen = "nothing was measured yet" if self.measured_to is None else f"measured up to round {self.measured_to}"
         return f"{self.name} is not complete ({reason.removesuffix('.')}); {seen}."
+
+
+class PlottedRun(NamedTuple):
+    """A run beside others: its name among them, a label that says what it is, its numbers, and what it measured."""
+
+    name: str
+    label: str
+    result: RunResult
+    metrics: pd.DataFrame
 
 
 class ComparisonTable(NamedTuple):
@@ -495,23 +520,116 @@ def _sections(
     sections = [
         tag("header", tag("h1", title), tag("ul", *titles)),
         *(tag("p", remark, class_="note warn") for remark in page.remarks),
-        *(part for table in page.tables for part in _table_html(table, [run.name for run in page.runs])),
+        *(part for table in page.tables for part in _table(table, [run.name for run in page.runs])),
         *([tag("h2", "Curves"), *picture] if picture else []),
     ]
     return title, sections
 
 
-def _table_html(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
+def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
     if not table.rows:
         return [tag("h2", table.title), tag("p", table.nothing)]
-    look = "" if table.numbers else "word"
-    heads = [tag("th", ""), *(tag("th", breakable(name), class_=look) for name in runs)]
-    rows = [
-        tag("tr", tag("td", breakable(name)), *(tag("td", breakable(text), class_=look) for text in texts))
-        for name, texts in table.rows
-    ]
-    shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="wrapped")
-    shown = tag("div", shown, class_="wide")
+    rows = [(name, *texts) for name, texts in table.rows]
+    words = TextTable([(name, "") for name in ("", *runs)], [True, *(table.numbers for _ in runs)], rows)
+    shown = tag("div", html(words, "wrapped"), class_="wide")
     if table.folded:
         return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
     return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]
+
+
+# What is drawn where it was measured, in this order; at most so many panels.
+_DRAWN = (
+    *("upper_loss", "test_accuracy", "primal", "test_auc", "upper_loss_unreleased", "test_accuracy_unreleased"),
+    *("hypergradient_norm", "gradient_norm", "epsilon_spent", "consensus_y", "test_loss", "lower_loss"),
+)
+_MOST_PANELS = 6
+_DASHES = ("-", "--", ":", "-.")
+# Beyond this ratio of lengths the shorter run could not be seen.
+_FAR_APART = 20.0
+
+
+def write_comparison_plot(
+    runs: Sequence[PlottedRun], path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
+) -> list[Path]:
+    """Draw the curves of all runs; nothing where nothing was measured.
+
+    Args:
+        runs: that are compared.
+        path: of the picture without an ending.
+        formats: of the picture.
+        columns: of panels; one for a narrow screen.
+    """
+    from matplotlib.lines import Line2D
+
+    curves = {name: [curve(run.metrics, name) for run in runs] for name in _DRAWN}
+    names = [n for n, of in curves.items() if any(c is not None and np.any(c.mean > 0) for c in of)]
+    # An unreleased state beside what was released is for those who look at one run.
+    plain = [n for n in names if not n.endswith("_unreleased") or None in curves[n.removesuffix("_unreleased")]]
+    names = plain[:_MOST_PANELS]
+    if not names:
+        return []
+    down = math.ceil(len(names) / columns)
+    with package_style():
+        figure = new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / columns))
+        grid = figure.subplots(down, min(columns, len(names)), squeeze=False)
+        for ax, name in zip(grid.flat, names, strict=False):
+            _panel(ax, name, curves[name], runs)
+        for ax in grid.flat[len(names) :]:
+            ax.set_visible(False)
+        handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
+        figure.legend(
+            handles,
+            [_label_of(run) for run in runs],
+            loc="outside lower center",
+            ncols=columns,
+            title="run",
+        )
+        return save_figure(figure, path, formats)
+
+
+def _colour(which: int) -> str:
+    return SERIES_COLOURS[which % len(SERIES_COLOURS)]
+
+
+def _dash(which: int) -> Any:
+    return _DASHES[which // len(SERIES_COLOURS) % len(_DASHES)]
+
+
+def _label_of(run: PlottedRun) -> str:
+    name = run.label if len(run.label) <= 60 else f"…{run.label[-59:]}"
+    return name if run.result.status == "ok" else f"{name} ({run.result.status.replace('_', ' ')})"
+
+
+def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[PlottedRun]) -> None:
+    spent = name == "epsilon_spent"
+    # On a logarithmic axis there is no point for an ε of 0 or ∞.
+    drawn = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
+    for k, c in drawn:
+        marker = "o" if c.rounds.size <= 25 else None
+        ax.plot(c.rounds, c.mean, _dash(k), color=_colour(k), marker=marker)
+        if c.overflow is not None:
+            ax.axvline(c.overflow, color=_colour(k), linestyle=":", linewidth=1.2)
+    values = np.concatenate([c.mean for _, c in drawn]) if drawn else np.zeros(0)
+    if spent:
+        log_axis(ax, "y", values)
+    elif "accuracy" in name or "auc" in name:
+        flat_axis(ax, values)
+    else:
+        value_axis(ax, values)
+    ends = [float(c.rounds[-1]) for _, c in drawn if c.rounds[-1] > 0]
+    if ends and max(ends) > _FAR_APART * min(ends):
+        ax.set_xscale("symlog", linthresh=1.0)
+        ax.set_xlim(left=0.0)
+    ax.set_title(described(name), fontweight="normal")
+    ax.set_xlabel(textwrap.fill(f"round{_left_out(name, curves, runs)}", 60))
+
+
+def _left_out(name: str, curves: Sequence[Curve | None], runs: Sequence[PlottedRun]) -> str:
+    """Which runs have no curve here, and why."""
+    missing = [run.name for run, c in zip(runs, curves, strict=True) if c is None]
+    endless = [
+        run.name for run in runs if name == "epsilon_spent" and math.isinf(run.result.privacy.epsilon_max or 0.0)
+    ]
+    said = [f"not measured by {', '.join(missing)}"] if missing else []
+    said += [f"∞: {', '.join(endless)}"] if endless else []
+    return f" ({'; '.join(said)})" if said else ""

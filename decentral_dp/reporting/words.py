@@ -6,7 +6,7 @@ Every ε is rounded up.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -68,6 +68,24 @@ def topology_name(graph: Json) -> str:
     """ "ring of 10 agents"; "one agent"."""
     m = int(graph.get("agents") or 0)
     return "one agent" if m == 1 else f"{graph_noun(graph)} of {m} agents"
+
+
+def spans(names: Sequence[str], least: int = 2) -> list[str]:
+    """Draw names together that end in consecutive numbers, where they are at least so many.
+
+    Example:
+        >>> spans(["0", "1", "2", "7"]), spans(["h", "v1", "v2", "z"], least=3)
+        (['0–2', '7'], ['h', 'v1', 'v2', 'z'])
+    """
+    runs: list[list[str]] = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        number = name[len(stem) :]
+        if number and runs and runs[-1][-1] == f"{stem}{int(number) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [part for run in runs for part in ([f"{run[0]}–{run[-1]}"] if len(run) >= least else run)]
 
 
 def cut_text(shares: Mapping[str, float]) -> str:

@@ -32,7 +32,7 @@ from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.facts import privacy_facts, sentence
-from decentral_dp.reporting.words import WORDS, article, topology_name, words_of
+from decentral_dp.reporting.words import WORDS, article, spans, topology_name, words_of
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
@@ -316,13 +316,7 @@ def _limit_text(limit: float | None) -> str:
 
 def _spans(numbers: Sequence[int]) -> str:
     """0–4, 7: consecutive numbers drawn together."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    words = [str(a) if a == b else f"{a}–{b}" for a, b in runs]
+    words = spans([str(n) for n in numbers])
     return ", ".join(words) if len(words) <= 4 else f"{', '.join(words[:3])}, … ({len(numbers)} agents)"
 
 

@@ -12,6 +12,7 @@ from decentral_dp.errors import needing
 from decentral_dp.reporting.page.markup import Html, tag
 from decentral_dp.reporting.plots.style import SERIES_COLOURS
 from decentral_dp.studies.grid import Axis
+from decentral_dp.studies.plots import are_joined, values_of
 from decentral_dp.studies.schema import Plot, Study
 from decentral_dp.studies.verdicts import selected
 from decentral_dp.studies.words import axis_label, own_name
@@ -59,7 +60,7 @@ def _figures(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.
     rows = rows[rows["last"] != (plot.x == "round")]
     by_name = {axis.name: axis for axis in axes}
     found: list[Html] = []
-    for panel in _labels(by_name, plot.panels, rows)[:_MOST_PANELS]:
+    for panel in values_of(by_name, plot.panels, rows)[:_MOST_PANELS]:
         part = rows if plot.panels is None else selected(rows, {plot.panels: panel})
         traces = [trace for lines in _traces(plot, by_name, part) for trace in lines]
         if any(trace["y"] for trace in traces):
@@ -96,18 +97,11 @@ def _layout(plot: Plot, cells: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _labels(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) -> list[Any]:
-    if name is None:
-        return [""]
-    present = set(rows[name])
-    return [label for label in axes[name].labels if label in present]
-
-
 def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[list[dict[str, Any]]]:
     """For every line what was measured, and where all cells failed."""
     found = []
     for m, measure in enumerate(plot.measures):
-        for k, value in enumerate(_labels(axes, plot.lines, rows)):
+        for k, value in enumerate(values_of(axes, plot.lines, rows)):
             own = rows[rows["name"] == measure]
             own = own if plot.lines is None else selected(own, {plot.lines: value})
             parts = ([] if plot.lines is None else [str(value)]) + ([measure] if len(plot.measures) > 1 else [])
@@ -127,11 +121,10 @@ def _line(
         for row in good.to_dict("records")
     ]
     mean, low, high = (good[c].astype(float) for c in ("mean", "low", "high"))
-    joined = plot.x == "round" or (plot.x in axes and all(isinstance(v, int | float) for v in axes[plot.x].labels))
     measured: dict[str, Any] = {
         "type": "scatter",
         "name": name + (" (∞ where nothing is drawn)" if (mean.abs() == float("inf")).any() else ""),
-        "mode": "lines+markers" if joined else "markers",
+        "mode": "lines+markers" if are_joined(plot, axes) else "markers",
         "x": _across(plot, rows, good, axes),
         "y": _plain(mean),
         "text": said,

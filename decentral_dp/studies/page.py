@@ -7,7 +7,6 @@ means and two pictures.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,24 +14,27 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from decentral_dp.reporting.page.markup import Html, breakable, document, figure, picture, tag, unbroken
+from decentral_dp.reporting.page.markup import Html, document, figure, picture, tag, unbroken
+from decentral_dp.reporting.tables import TextTable, html
 from decentral_dp.studies.gains import write_gain_plots
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.plots import write_study_plots
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Study
-from decentral_dp.studies.tables import FAILED, StudyTable, failures, failures_text, study_table
+from decentral_dp.studies.tables import FAILED, failures, failures_text, study_table
 from decentral_dp.studies.verdicts import Verdict
 from decentral_dp.studies.words import GUARANTEES
 
+# What a cell without a mean looks like.
+_MARKS = MappingProxyType({FAILED: "bad"})
 # A picture so much wider than high has panels side by side, and the whole width of the page.
 _ACROSS = 1.6
 
 
 def study_page(
     study: Study,
-    table: StudyTable,
+    table: TextTable,
     cells: pd.DataFrame,
     verdicts: Sequence[Verdict],
     warnings: Sequence[str],
@@ -77,7 +79,7 @@ def study_page(
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
         *interactive,
         tag("h2", "Means at the end"),
-        tag("div", means_table(table), class_="wide"),
+        tag("div", html(table, "sortable", _MARKS), class_="wide"),
         tag("p", table.note, class_="small"),
         tag("h2", "Study"),
         tag("details", tag("summary", "The study, fully resolved"), tag("pre", resolved)),
@@ -153,30 +155,6 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
     return [tag("h2", "Claims"), tag("div", table, class_="wide")]
 
 
-def means_table(table: StudyTable) -> Html:
-    """The means at the end, with what each column is sorted by."""
-    heads = [
-        tag(
-            "th",
-            breakable(name),
-            *([Html("<br>"), tag("small", unbroken(below))] if below else []),
-            class_="" if number else "word",
-        )
-        for (name, below), number in zip(table.heads, table.numbers, strict=True)
-    ]
-    rows = []
-    for row, keys in zip(table.rows, table.sorted_by, strict=True):
-        found = []
-        for (name, below), text, key, number in zip(table.heads, row, keys, table.numbers, strict=True):
-            look = "bad" if text == FAILED else "" if number else "word"
-            by = {} if key is None else {"data-sort": "NaN" if math.isnan(key) else repr(key)}
-            # On a narrow screen a row is a list, whose entries have their heads beside them.
-            by["data-head"] = f"{name} ({below})" if below else name
-            found.append(tag("td", text, class_=look, **by))
-        rows.append(tag("tr", *found))
-    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="sortable")
-
-
 # More pictures are on the page of the study's folder.
 _MOST_PICTURES = 2
 
@@ -207,23 +185,14 @@ def study_view(
         *failures_note(cells),
         *(tag("p", warning) for warning in warnings),
         *claims_section(verdicts),
-        means_table(table),
+        html(table, "sortable", _MARKS),
         tag("p", tag("small", table.note)),
     ]
     few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES], "formats": ["png"]})
-    pictures = [figure(png, title, captioned=False) for title, png in _drawn(few, axes, summary, cells)]
+    titles = {plot.name: plot.title or plot.name for plot in few.plots}
+    drawn = _pictures(few, axes, summary, cells)
+    pictures = [figure(png, titles[name], captioned=False) for name, png in drawn.items()]
     return tag("div", *parts, *pictures).markup
-
-
-def _drawn(study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> list[tuple[str, bytes]]:
-    """Title and PNG of every picture that has numbers."""
-    # matplotlib is slow to import.
-    from decentral_dp.studies.plots import write_study_plots
-
-    titles = {plot.name: plot.title or plot.name for plot in study.plots}
-    with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
-        written = write_study_plots(Path(folder), study, axes, summary, cells)
-        return [(titles[path.stem], path.read_bytes()) for path in written]
 
 
 # Inches: on a screen of 390 points letters then have their own size.
@@ -250,7 +219,14 @@ def narrow_pictures(
     if study.width is not None and study.width <= _NARROW_ENOUGH:
         return {}
     narrow = study.model_copy(update={"width": _WIDTH, "height": None, "formats": ["png"]})
+    return _pictures(narrow, axes, summary, cells, gains)
+
+
+def _pictures(
+    study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, gains: pd.DataFrame | None = None
+) -> dict[str, bytes]:
+    """Name → PNG of every picture that has numbers, those of gains where these are given."""
     with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
-        written = write_study_plots(Path(folder), narrow, axes, summary, cells)
-        written += write_gain_plots(Path(folder), narrow, gains, cells)
+        written = write_study_plots(Path(folder), study, axes, summary, cells)
+        written += [] if gains is None else write_gain_plots(Path(folder), study, gains, cells)
         return {path.stem: path.read_bytes() for path in written}

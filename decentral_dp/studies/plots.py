@@ -375,8 +375,8 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
     if not rows["name"].isin(plot.measures).any() or (across_measured and plot.x not in set(rows["name"])):
         return None
     shown = _shown(rows, cells, list(by_name))
-    panels = _values(by_name, plot.panels, shown)
-    wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(_values(by_name, plot.x, shown)) > 6
+    panels = values_of(by_name, plot.panels, shown)
+    wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(values_of(by_name, plot.x, shown)) > 6
     across = 1 if wide else 2 if len(panels) == 4 else min(_PANEL_COLUMNS, len(panels))
     if study.width is not None:
         across = min(across, max(1, int(study.width / _LEAST_PANEL)))
@@ -398,7 +398,7 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
         part = selected(rows, here)
         unplaced += _panel(ax, plot, by_name, part, lines, rows, selected(cells, here))
         # Where lines stand side by side, or points are not joined, each is seen.
-        hidden = _joined(plot, by_name) and not (plot.x != "round" and _are_barred(plot, rows))
+        hidden = are_joined(plot, by_name) and not (plot.x != "round" and _are_barred(plot, rows))
         alike.append(_coinciding(plot, part, lines, cells) if hidden else [])
         if plot.panels is not None:
             ax.set_title(panel_title(plot.panels, panel), fontweight="normal")
@@ -423,7 +423,7 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
         more.append("Points of one place stand side by side")
     over_rounds = plot.x == "round"
     said = caption(drawn, cells, study.confidence, over_rounds=over_rounds, unplaced=unplaced, more=more)
-    legend(figure, plot, lines, cells, _joined(plot, by_name))
+    legend(figure, plot, lines, cells, are_joined(plot, by_name))
     high = study.height
     if high is None and study.width is not None:
         high = panel_height(study.width, across, down)
@@ -529,7 +529,7 @@ def _shown(rows: pd.DataFrame, cells: pd.DataFrame, axes: Sequence[str]) -> pd.D
     return pd.concat([rows[list(axes)], pd.DataFrame(lost, columns=list(axes), dtype=object)])
 
 
-def _values(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) -> list[Label]:
+def values_of(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) -> list[Label]:
     """The values of an axis that are among these rows, in the order of the study."""
     if name is None:
         return [""]
@@ -548,7 +548,7 @@ def _lines(
 
     Markers tell apart what is `told`, where it is more than one combination.
     """
-    values, coloured = _values(axes, plot.lines, rows), plot.lines is not None
+    values, coloured = values_of(axes, plot.lines, rows), plot.lines is not None
     found = []
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values):
@@ -566,7 +566,7 @@ def _lines(
     return found
 
 
-def _joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
+def are_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
     """Whether points are joined by lines: along rounds and numbers, but not across names or measured values."""
     return plot.x == "round" or (plot.x in axes and _is_number(axes[plot.x]))
 
@@ -591,7 +591,7 @@ def _panel(
     """Draw what one panel shows; returns the combinations that failed and have no place in it."""
     unplaced = []
     shown = _shown(rows, cells, list(axes))
-    categories = _values(axes, plot.x, shown) if plot.x in axes and not _is_number(axes[plot.x]) else None
+    categories = values_of(axes, plot.x, shown) if plot.x in axes and not _is_number(axes[plot.x]) else None
     span = np.ptp(shown[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
     # Points of numbers stay at theirs where no bars would hide each other.
     barred = _are_barred(plot, rows)
@@ -609,7 +609,7 @@ def _panel(
 
         found = _of(part, line)
         if len(found):
-            _draw_line(ax, line, found, placed(found), _joined(plot, axes), band=plot.x == "round")
+            _draw_line(ax, line, found, placed(found), are_joined(plot, axes), band=plot.x == "round")
         own = selected(cells, line.where)
         if plot.x == "round" and is_lost(own):
             mark_failed_line(ax, line.colour, k)
@@ -630,7 +630,7 @@ def _panel(
     at = np.concatenate([_positions(plot, axes, rows, _of(rows, line), None) for line in lines])
     if "x" in plot.log:
         log_axis(ax, "x", at if plot.x not in axes else shown[plot.x].to_numpy(dtype=np.float64))
-    if plot.x in axes and len(values := _values(axes, plot.x, shown)) <= _MOST_TICKS:
+    if plot.x in axes and len(values := values_of(axes, plot.x, shown)) <= _MOST_TICKS:
         ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
         ax.minorticks_off()
     if plot.points is not None:
@@ -687,7 +687,7 @@ def _inches(ax: Axes) -> float:
 def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> None:
     """Write the values of an axis above the picture, each joined to where its points are."""
     named: list[tuple[float, Label]] = []
-    for value in _values(axes, plot.points, rows):
+    for value in values_of(axes, plot.points, rows):
         part = rows[rows[plot.points] == value]
         shown = _positions(plot, axes, part, part[part["name"].isin(plot.measures)], None)
         named += [(float(x), value) for x in np.unique(shown[np.isfinite(shown)])]

@@ -34,6 +34,7 @@ from decentral_dp.files.portable_paths import portable_path
 from decentral_dp.files.salt import NAME as SALT
 from decentral_dp.files.salt import has_salt, salt_in
 from decentral_dp.reporting.notebook_progress import StudyBar, shown
+from decentral_dp.reporting.tables import TextTable, latex, markdown
 from decentral_dp.simulation.folder.layout import versions
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, gain_words
@@ -52,18 +53,7 @@ from decentral_dp.studies.measures import asks_for_network, check_names, unmeasu
 from decentral_dp.studies.page import study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, read, task_of
 from decentral_dp.studies.schema import Plot, Study, load_study
-from decentral_dp.studies.tables import (
-    StudyTable,
-    cell_table,
-    columns_of,
-    counted_rows,
-    latex,
-    markdown,
-    pivoted,
-    results,
-    study_table,
-    summary,
-)
+from decentral_dp.studies.tables import cell_table, columns_of, counted_rows, pivoted, results, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, planned_alike, verdict
 
 
@@ -131,7 +121,7 @@ class Findings:
         """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
         return latex(self._laid_out(worded=True))
 
-    def _laid_out(self, worded: bool) -> StudyTable:
+    def _laid_out(self, worded: bool) -> TextTable:
         layout = self.study.table
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.reporting.tables import TextTable, head_of
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import Axis, Cell
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
@@ -187,26 +188,6 @@ _USUAL = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsil
 FAILED = "failed"
 
 
-class StudyTable(NamedTuple):
-    """A table in words.
-
-    Args:
-        heads: name of each column, and what is said below it.
-        numbers: whether a column holds numbers.
-        rows: text of each cell.
-        sorted_by: what a column is sorted by, row by row; the text where that is None.
-        note: what the means and intervals are.
-        groups: words above several columns, and how many these are, from left to right; none by default.
-    """
-
-    heads: Sequence[tuple[str, str]]
-    numbers: Sequence[bool]
-    rows: Sequence[Sequence[str]]
-    sorted_by: Sequence[Sequence[float | None]]
-    note: str
-    groups: Sequence[tuple[str, int]] = ()
-
-
 def study_table(
     study: Study,
     axes: Sequence[Axis],
@@ -214,7 +195,7 @@ def study_table(
     cells: pd.DataFrame,
     columns: Sequence[str] | None = None,
     worded: bool = False,
-) -> StudyTable:
+) -> TextTable:
     """Put the means at the end in words, combination by combination.
 
     Args:
@@ -253,7 +234,7 @@ def study_table(
         keys.append([*by, *(None for _ in stated), *([ok] if lost else []), *means])
     words = len(names) + len(between)
     kinds = last.loc[last["name"].isin(columns), "interval"]
-    return StudyTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
+    return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
 
 
 def _named(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, worded: bool) -> list[tuple[str, str]]:
@@ -384,7 +365,7 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
     return f"{mean}{spread}{fewer}"
 
 
-def pivoted(table: StudyTable, axes: Sequence[Axis], axis: str, cells: pd.DataFrame) -> StudyTable:
+def pivoted(table: TextTable, axes: Sequence[Axis], axis: str, cells: pd.DataFrame) -> TextTable:
     """Set the values of an axis side by side, once for each measured name.
 
     Args:
@@ -408,106 +389,8 @@ def pivoted(table: StudyTable, axes: Sequence[Axis], axis: str, cells: pd.DataFr
         for k in range(words, len(row)):
             at[row[place], k] = row[k] if not share or row[k] == FAILED else f"{row[k]} ({share})"
     measured = range(words, len(table.heads))
-    groups = [("", len(left)), *((_head(*table.heads[k]), len(values)) for k in measured)]
+    groups = [("", len(left)), *((head_of(table.heads[k]), len(values)) for k in measured)]
     heads = [*(table.heads[k] for k in left), *((value, "") for _ in measured for value in values)]
     rows = [[*keys, *(at.get((value, k), "–") for k in measured for value in values)] for keys, at in found.items()]
     numbers = [*(False for _ in left), *(True for _ in heads[len(left) :])]
-    return StudyTable(heads, numbers, rows, [[None] * len(heads) for _ in rows], table.note, groups)
-
-
-def _head(name: str, below: str) -> str:
-    return " ".join(filter(None, (name, below and f"({below})")))
-
-
-def _above(table: StudyTable) -> list[str]:
-    """What stands above each column."""
-    return [words for words, wide in table.groups for _ in range(wide)] or [""] * len(table.heads)
-
-
-def markdown(table: StudyTable) -> str:
-    """Write a table in GitHub's Markdown, with its note below; it has one line of heads."""
-    heads = [
-        _plain_markdown(", ".join(filter(None, (above, _head(*head)))))
-        for above, head in zip(_above(table), table.heads, strict=True)
-    ]
-    rule = ["---:" if number else "---" for number in table.numbers]
-    rows = [[_plain_markdown(text) for text in row] for row in table.rows]
-    lines = [f"| {' | '.join(row)} |" for row in (heads, rule, *rows)]
-    return "\n".join([*lines, "", _plain_markdown(table.note), ""])
-
-
-def _plain_markdown(text: str) -> str:
-    """Text that Markdown takes for nothing else."""
-    return re.sub(r"([\\`*_<|~]|\](?=[(\[]))", r"\\\1", " ".join(text.split()))
-
-
-# What pdflatex has no letter for, and what it takes for a command.
-_LATEX = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": "$<$", ">": "$>$", "|": r"$|$", "±": r"$\pm$", "·": r"$\cdot$", "∞": r"$\infty$", "−": "$-$", "–": "--"},
-    **{"≤": r"$\le$", "≥": r"$\ge$", "→": r"$\to$", "×": r"$\times$", "‖": r"$\|$", "…": r"\dots{}", "∇": r"$\nabla$"},
-    **{
-        "ε": r"$\varepsilon$",
-        "δ": r"$\delta$",
-        "λ": r"$\lambda$",
-        "ρ": r"$\rho$",
-        "σ": r"$\sigma$",
-        "ς": r"$\varsigma$",
-    },
-    **{
-        "α": r"$\alpha$",
-        "β": r"$\beta$",
-        "γ": r"$\gamma$",
-        "μ": r"$\mu$",
-        "ν": r"$\nu$",
-        "ℓ": r"$\ell$",
-        "ς": r"$\varsigma$",
-    },
-}
-_POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-
-
-# Beyond so many rows a table breaks over pages.
-_MOST_ON_A_PAGE = 40
-
-
-def latex(table: StudyTable) -> str:
-    """Write a table with the rules of booktabs, with its note below as a comment: a paper has its caption.
-
-    One of many rows is a `longtable`, which breaks over pages and repeats its heads.
-    """
-    columns = "".join("r" if number else "l" for number in table.numbers)
-    heads = [_latex_row([_head(*head) for head in table.heads])]
-    if table.groups:
-        above: list[str] = []
-        rules, first = [], 1
-        for words, wide in table.groups:
-            above += [rf"\multicolumn{{{wide}}}{{c}}{{{plain_latex(words)}}}"] if words else [""] * wide
-            rules += [rf"\cmidrule(lr){{{first}-{first + wide - 1}}}"] if words else []
-            first += wide
-        heads = [" & ".join(above) + r" \\", " ".join(rules), *heads]
-    rows = [_latex_row(row) for row in table.rows]
-    long = len(rows) > _MOST_ON_A_PAGE
-    kind, packages = ("longtable", "booktabs, longtable") if long else ("tabular", "booktabs")
-    top = [rf"% \usepackage{{{packages}}}", rf"\begin{{{kind}}}{{{columns}}}", r"\toprule", *heads, r"\midrule"]
-    body = [*([r"\endhead", r"\bottomrule", r"\endfoot"] if long else []), *rows]
-    end = [*([] if long else [r"\bottomrule"]), rf"\end{{{kind}}}"]
-    return "\n".join([*top, *body, *end, "", f"% {' '.join(table.note.split())}", ""])
-
-
-def _latex_row(texts: Sequence[str]) -> str:
-    return " & ".join(map(plain_latex, texts)) + r" \\"
-
-
-def plain_latex(text: str) -> str:
-    r"""Text that LaTeX prints as it stands here.
-
-    Example:
-        >>> print(plain_latex("test_accuracy, 5 % at ε = 1.2·10⁻⁴"))
-        test\_accuracy, 5 \% at $\varepsilon$ = 1.2$\cdot$10$^{-4}$
-    """
-    # A bracket after the end of a row would be taken for its option.
-    escaped = "".join(_LATEX.get(c, c) for c in " ".join(text.split()))
-    escaped = f"{{[}}{escaped[1:]}" if escaped.startswith("[") else escaped
-    return re.sub(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: f"$^{{{power[0].translate(_POWERS)}}}$", escaped)
+    return TextTable(heads, numbers, rows, [[None] * len(heads) for _ in rows], table.note, groups)

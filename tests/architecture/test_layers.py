@@ -78,6 +78,7 @@ ONLY_IN = {
     "networkx": ["topology"],
     "matplotlib": [
         "reporting/plots",
+        "reporting/comparison.py",
         "adversaries/audit/plot.py",
         "adversaries/network/plots.py",
         "studies/plots.py",

@@ -33,6 +33,7 @@ from decentral_dp.engines.task_pool import in_processes
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
+from decentral_dp.reporting.tables import TextTable, latex, markdown
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import run
 from decentral_dp.studies import plots as study_plots
@@ -45,7 +46,7 @@ from decentral_dp.studies.plots import _lines
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Plot, Study, load_study
 from decentral_dp.studies.study import Findings, check_plot, conduct
-from decentral_dp.studies.tables import StudyTable, latex, markdown, pivoted, study_table, summary
+from decentral_dp.studies.tables import pivoted, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
 from decentral_dp.studies.words import axis_label, described
 
@@ -350,7 +351,7 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
 
 
 def test_tables_escape_what_their_language_reads() -> None:
-    table = StudyTable([("a_b|c", "δ = 1e-5")], [False], [["[x](y) & 5 % of {z} ≈ 2·10⁻⁴ *"]], [[None]], "")
+    table = TextTable([("a_b|c", "δ = 1e-5")], [False], [["[x](y) & 5 % of {z} ≈ 2·10⁻⁴ *"]], [[None]], "")
     assert markdown(table).splitlines() == [
         "| a\\_b\\|c (δ = 1e-5) |",
         "| --- |",
@@ -365,7 +366,7 @@ def test_tables_escape_what_their_language_reads() -> None:
     assert latex(table._replace(note="All 4\ncells.")).splitlines()[-1] == "% All 4 cells."
 
 
-def worded() -> tuple[StudyTable, list[Axis], pd.DataFrame]:
+def worded() -> tuple[TextTable, list[Axis], pd.DataFrame]:
     """Two graphs at two sizes, with an axis that has the name of a measure; one mean is over fewer cells."""
     study = load_study(
         {

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.page.markup import Html, Part, formula, join, table, tag, unbroken
 from decentral_dp.reporting.page.opening import fact_list
 from decentral_dp.reporting.page.outcome import figures
-from decentral_dp.reporting.words import Json, SettingWords, power_text, words_of
+from decentral_dp.reporting.words import Json, SettingWords, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statements.statement import AgentBudget, Claim, PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 # What only the simulator sees, whoever is trusted.
@@ -383,13 +383,12 @@ def _forever(privacy: PrivacyStatement) -> list[Html]:
     return [tag("h3", "If the run never ended (T → ∞)"), tag("dl", *rows, class_="facts")] if rows else []
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the budget table: its group, its name, and how to read it from an agent's entry and number."""
+class Column(NamedTuple):
+    """A column of the budget table: its group, its name, and each agent's number."""
 
     group: str
     name: str
-    read: Callable[[AgentBudget, int], float | None]
+    values: Sequence[float | None]
     claimed: bool = False
 
     @property
@@ -399,44 +398,32 @@ class Column:
 
 
 def _columns(privacy: PrivacyStatement) -> list[Column]:
-    agents, free, claimed = privacy.agents, privacy.free_channels, privacy.claimed
-    claims, at_delta = (claimed.agents, claimed.delta) if claimed else ((), None)
-    channels = [c for c in agents[0].channels if c not in free]
-    records = list(agents[0].records)
-
-    def of_channel(channel: str, pure: bool) -> Callable[[AgentBudget, int], float | None]:
-        def read(agent: AgentBudget, _: int) -> float | None:
-            cost = agent.channels.get(channel)
-            return None if cost is None else cost.epsilon_pure if pure else cost.epsilon
-
-        return read
-
-    def of_record(kind: str) -> Callable[[AgentBudget, int], float | None]:
-        return lambda agent, _: agent.records.get(kind)
-
-    def claim(_: AgentBudget, row: int) -> float | None:
-        return claims[row] if row < len(claims) else None
-
+    agents, claim = privacy.agents, privacy.claimed
     columns = [
-        Column("Whole run", f"ε at δ = {delta_text(privacy.delta)}", lambda agent, _: agent.epsilon),
-        Column("Whole run", "pure ε (δ = 0)", lambda agent, _: agent.epsilon_pure),
+        Column("Whole run", f"ε at δ = {delta_text(privacy.delta)}", [agent.epsilon for agent in agents]),
+        Column("Whole run", "pure ε (δ = 0)", [agent.epsilon_pure for agent in agents]),
     ]
-    if claims:
+    if claim and claim.agents:
         # Beside what it is to be compared with, where a narrow page still shows it.
         # A claim without a δ of its own is of pure ε.
-        name = f"ε at δ = {delta_text(at_delta)}" if at_delta else "pure ε"
-        columns.append(Column("Claimed, not certified", name, claim, claimed=True))
-    for channel in channels:
-        columns.append(Column(f"Channel {channel}", "ε", of_channel(channel, pure=False)))
-        pure = of_channel(channel, pure=True)
-        if not claims and any(math.isfinite(pure(a, 0) or 0.0) and pure(a, 0) is not None for a in agents):
+        name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"
+        known = [*claim.agents, *[None] * len(agents)][: len(agents)]
+        columns.append(Column("Claimed, not certified", name, known, claimed=True))
+    for channel in agents[0].channels:
+        if channel in privacy.free_channels:
+            continue
+        costs = [agent.channels.get(channel, Cost()) for agent in agents]
+        columns.append(Column(f"Channel {channel}", "ε", [cost.epsilon for cost in costs]))
+        pure = [cost.epsilon_pure for cost in costs]
+        if not (claim and claim.agents) and any(v is not None and math.isfinite(v) for v in pure):
             columns.append(Column(f"Channel {channel}", "pure ε", pure))
-    return columns + [Column("ε of one record", kind, of_record(kind)) for kind in records]
+    kinds = agents[0].records
+    return columns + [Column("ε of one record", kind, [a.records.get(kind) for a in agents]) for kind in kinds]
 
 
 def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column], known: Sequence[str]) -> Html:
     """One row per agent, equal rows merged; beyond LISTED_AGENTS rows the range and the most expensive agents."""
-    values = [[column.read(agent, row) for column in columns] for row, agent in enumerate(agents)]
+    values = list(zip(*(column.values for column in columns), strict=True))
     named = len(known) == len(agents)
     names = [known[agent.agent] if named else str(agent.agent) for agent in agents]
     merged: dict[tuple[str, ...], list[str]] = {}
@@ -476,11 +463,5 @@ def _agent_names(names: Sequence[str], total: int, named: bool) -> str:
     if named:
         text = ", ".join(names)
         return text if len(text) <= LONGEST_NAMES or len(names) == 1 else f"{len(names)} agents, {names[0]} among them"
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and runs[-1][-1].isdigit() and name.isdigit() and int(name) == int(runs[-1][-1]) + 1:
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    text = ", ".join(r[0] if len(r) == 1 else f"{r[0]}–{r[-1]}" for r in runs)
+    text = ", ".join(spans(names))
     return text if len(text) <= 24 else f"{len(names)} agents"

@@ -10,7 +10,7 @@ import numpy as np
 
 from decentral_dp.reporting.folder import OVERFLOW, Drawing
 from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
-from decentral_dp.reporting.words import power_text
+from decentral_dp.reporting.words import power_text, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -171,14 +171,7 @@ def _named(keys: Sequence[tuple[str, str]]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """ "h, v1–v5": numbered channels in a row drawn together."""
-    runs: list[list[str]] = []
-    for name in names:
-        stem, number = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
-        if number and runs and runs[-1][-1] == f"{stem}{int(number) - 1}":
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(r[0] if len(r) == 1 else f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(r) for r in runs)
+    return ", ".join(spans(names, least=3))
 
 
 def _coincide(longer: tuple[Any, Any, Any], shorter: tuple[Any, Any, Any]) -> bool:
