@@ -21,6 +21,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import LiveBar
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.facts import facts
+from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import words_of
 from decentral_dp.simulation.events import RunEvent
 from decentral_dp.simulation.plan import console, print_items, rounds_text
@@ -83,16 +84,13 @@ def _added(names: Iterable[str]) -> list[str]:
 
 
 def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, float]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(what)
-    for column in ("mean", ends):
-        table.add_column(column, justify="right", no_wrap=True)
+    rows = [(what, "mean", ends)]
     for name in names:
         low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
         # Of these, accuracy and R² are better where they are higher; of a problem's own scores nothing is known.
         first, last = (high, low) if name in _SCORES and name not in _HIGHER_IS_BETTER else (low, high)
-        table.add_row(name, _value(metrics[name]), f"{_value(first)}  {_value(last)}")
-    return table
+        rows.append((name, _value(metrics[name]), f"{_value(first)}  {_value(last)}"))
+    return terminal(list(zip(*rows, strict=True)))
 
 
 def _value(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Tables in words: on a page, as Markdown, and in LaTeX, from the same rows."""
+"""Tables in words: on a page, on a terminal, as Markdown, and in LaTeX."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
 
 from decentral_dp.reporting.page.markup import Html, breakable, tag, unbroken
 
@@ -29,6 +32,20 @@ class TextTable(NamedTuple):
     sorted_by: Sequence[Sequence[float | None]] = ()
     note: str = ""
     groups: Sequence[tuple[str, int]] = ()
+
+
+# Blanks between the columns of a table on a terminal.
+GAP = 2
+
+
+def terminal(columns: Sequence[Sequence[str]]) -> Table:
+    """Draw columns, each with its head first, of which all but the first are numbers; no cell is wrapped, or cut."""
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+    for k, (head, *_) in enumerate(columns):
+        table.add_column(head, justify="right" if k else "left", no_wrap=True)
+    for cells in list(zip(*columns, strict=True))[1:]:
+        table.add_row(*map(Text, cells))
+    return table
 
 
 def html(table: TextTable, kind: str, marks: Mapping[str, str] = MappingProxyType({})) -> Html:

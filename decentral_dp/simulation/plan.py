@@ -32,6 +32,7 @@ from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.reporting.facts import privacy_facts, sentence
+from decentral_dp.reporting.tables import GAP, terminal
 from decentral_dp.reporting.words import WORDS, article, spans, topology_name, words_of
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -160,8 +161,6 @@ def plan(
 
 
 _BLANK_ENDS = re.compile(r"[ ]+$", re.MULTILINE)
-# Blanks between the columns of a table.
-_GAP = 2
 # Above so many different lines a table lists only the dearest agents.
 _MOST_ROWS = 12
 # Facts that a plan tells elsewhere: among its notes, and sentence by sentence.
@@ -217,7 +216,7 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
         if privacy.prices:
             out.print()
             out.print("Price of each release, fixed beforehand; noise scale = sensitivity/price:")
-            out.print(_grid(_prices(privacy.prices)), soft_wrap=True)
+            out.print(terminal(list(zip(*_prices(privacy.prices), strict=True))), soft_wrap=True)
         out.print()
         print_items(out, _facts(privacy))
     if plan.settings is not None:
@@ -274,7 +273,7 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
     chosen = sorted(by_cost[:_MOST_ROWS], key=lambda line: line[1][0])
     first = ("agents", *(_named(members, names) if names else _spans(members) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
-    tables = [_table(first, part) for part in _fitting(first, columns, width)]
+    tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]
     if len(lines) > _MOST_ROWS:
         tables[-1].caption = f"The dearest {_MOST_ROWS} of {len(lines)} different budgets."
         tables[-1].caption_justify = "left"
@@ -295,18 +294,7 @@ def _fitting(first: Sequence[str], columns: Sequence[Sequence[str]], width: int)
 
 
 def _widest(column: Sequence[str]) -> int:
-    return max(cell_len(text) for text in column) + _GAP
-
-
-def _table(first: Sequence[str], columns: Sequence[Sequence[str]]) -> Table:
-    """A table of columns, each with its head first; a cell is never wrapped, and so never cut."""
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
-    table.add_column(first[0], no_wrap=True)
-    for head, *_ in columns:
-        table.add_column(head, justify="right", no_wrap=True)
-    for cells in list(zip(first, *columns, strict=True))[1:]:
-        table.add_row(*cells)
-    return table
+    return max(cell_len(text) for text in column) + GAP
 
 
 def _limit_text(limit: float | None) -> str:
@@ -452,15 +440,6 @@ def _prices(listed: Sequence[ReleasePrice]) -> list[tuple[str, ...]]:
         drawn = ["all" if share == 1.0 else f"{share:.3g}"] if sampled else []
         rows.append((entry.channel, str(entry.releases), str(entry.width), *cells, *drawn))
     return rows
-
-
-def _grid(rows: list[tuple[str, ...]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for k, head in enumerate(rows[0]):
-        table.add_column(head, justify="right" if k else "left", no_wrap=True)
-    for cells in rows[1:]:
-        table.add_row(*map(Text, cells))
-    return table
 
 
 def _settled_values(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
