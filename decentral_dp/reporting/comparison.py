@@ -531,7 +531,7 @@ def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
         return [tag("h2", table.title), tag("p", table.nothing)]
     rows = [(name, *texts) for name, texts in table.rows]
     words = TextTable([(name, "") for name in ("", *runs)], [True, *(table.numbers for _ in runs)], rows)
-    shown = tag("div", html(words, "wrapped"), class_="wide")
+    shown = tag("div", html(words, "wrapped", broken=True), class_="wide")
     if table.folded:
         return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
     return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]

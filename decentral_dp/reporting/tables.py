@@ -48,26 +48,27 @@ def terminal(columns: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def html(table: TextTable, kind: str, marks: Mapping[str, str] = MappingProxyType({})) -> Html:
+def html(table: TextTable, kind: str, marks: Mapping[str, str] = MappingProxyType({}), broken: bool = False) -> Html:
     """Write a table for a page, its heads beside every cell for narrow screens.
 
     Args:
         table: in words.
         kind: class of the table.
         marks: text of a cell → class that it has; others have the class "word" where they are no numbers.
+        broken: whether names within cells may be broken, where a column is narrow.
     """
-    looks = ["" if number else "word" for number in table.numbers]
+    classes = ["" if number else "word" for number in table.numbers]
     heads = [
         tag("th", breakable(name), *([Html("<br>"), tag("small", unbroken(below))] if below else []), class_=look)
-        for (name, below), look in zip(table.heads, looks, strict=True)
+        for (name, below), look in zip(table.heads, classes, strict=True)
     ]
     rows = []
-    for row, keys in zip(table.rows, table.sorted_by or [[None] * len(looks)] * len(table.rows), strict=True):
+    for row, keys in zip(table.rows, table.sorted_by or [[None] * len(classes)] * len(table.rows), strict=True):
         cells = []
-        for head, text, key, look in zip(table.heads, row, keys, looks, strict=True):
+        for head, text, key, look in zip(table.heads, row, keys, classes, strict=True):
             by = {} if key is None else {"data_sort": "NaN" if math.isnan(key) else repr(key)}
             by["data_head"] = head_of(head)
-            cells.append(tag("td", breakable(text), class_=marks.get(text, look), **by))
+            cells.append(tag("td", breakable(text) if broken else text, class_=marks.get(text, look), **by))
         rows.append(tag("tr", *cells))
     return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_=kind)
 

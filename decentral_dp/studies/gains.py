@@ -30,7 +30,7 @@ from decentral_dp.reporting.plots.style import (
 )
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import VARIANT, Axis, Cell
-from decentral_dp.studies.intervals import interval, spread_text
+from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
 from decentral_dp.studies.measures import names_of
 from decentral_dp.studies.plots import panel_height, set_foot
 from decentral_dp.studies.runs import GOOD
@@ -361,10 +361,8 @@ def _finish(figure: Figure, gain: Gain, rows: pd.DataFrame, study: Study) -> Non
 
 
 def _caption(gain: Gain, rows: pd.DataFrame, confidence: float) -> str:
-    low, high = int(rows["n"].min()), int(rows["n"].max())
-    n = f"{low}" if low == high else f"{low} to {high}"
-    said = [f"Means of n = {n} differences, seed by seed, at equal ε"]
-    intervals = f"{100 * confidence:g} % intervals: Student's t"
+    said = [f"Means of n = {counts_text(rows['n'])} differences, seed by seed, at equal ε"]
+    intervals = described_intervals(["student"], confidence)
     if gain.y is None:
         said.append(intervals)
     else:

@@ -176,6 +176,17 @@ def wilson(hits: int, trials: int, confidence: float) -> tuple[float, float, flo
     return share, low, 1.0 if hits == trials else min(1.0, middle + half)
 
 
+def counts_text(counts: Iterable[int]) -> str:
+    """Say how many cells means are over.
+
+    Example:
+        >>> counts_text([3, 3]), counts_text([3, 2])
+        ('3', '2 to 3')
+    """
+    there = sorted(set(counts))
+    return f"{there[0]}" if len(there) == 1 else f"{there[0]} to {there[-1]}"
+
+
 def described_intervals(kinds: Iterable[str], confidence: float) -> str:
     """Say which intervals there are, in words; "" where there is none.
 

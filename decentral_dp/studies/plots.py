@@ -30,7 +30,7 @@ from decentral_dp.reporting.plots.style import (
     write_figure,
 )
 from decentral_dp.studies.grid import VARIANT, Axis, Label
-from decentral_dp.studies.intervals import described_intervals
+from decentral_dp.studies.intervals import counts_text, described_intervals
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Plot, Study
 from decentral_dp.studies.tables import counts_of, failures_text
@@ -149,9 +149,8 @@ def caption(
         unplaced: combinations that failed and are not drawn.
         more: sentences on what is drawn otherwise than a reader would expect.
     """
-    low, high, total = int(rows["n"].min()), int(rows["n"].max()), int(rows["cells"].max())
-    n = f"{low}" if low == high else f"{low} to {high}"
-    of = "" if low == high == total else f" of {total}"
+    n, total = counts_text(rows["n"]), int(rows["cells"].max())
+    of = "" if (rows["n"] == total).all() else f" of {total}"
     noun = "cell" if n == "1" and not of else "cells"
     ended = ", those that ended ok" if of else ""
     said = [f"n = {n}{of} {noun} a {'line' if over_rounds else 'point'}{ended}"]
