@@ -6,8 +6,12 @@ from types import ModuleType
 
 from decentral_dp.algorithms.coordinator_bilevel import (
     dp_bilevel,
+    exponential_mechanism,
+    gradient_norm_exponential_mechanism,
+    grid_walk,
     pp_ift,
     regularisation_tuner,
+    regularised_exponential_mechanism,
     second_order_dp_bilevel,
     warm_start,
 )
@@ -25,12 +29,6 @@ from decentral_dp.algorithms.coordinator_minimax import (
 from decentral_dp.algorithms.entry import Entry, Options
 from decentral_dp.algorithms.gossip import bsa, dsbo_jhip, gbdsbo, ldp_dsbo, ma_dsbo, single_level, spdb, vrdsbo
 from decentral_dp.algorithms.printed import PRINTED
-from decentral_dp.algorithms.selection import (
-    exponential_mechanism,
-    gradient_norm_exponential_mechanism,
-    grid_walk,
-    regularised_exponential_mechanism,
-)
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 

@@ -50,7 +50,6 @@ FORBIDDEN = {
     "algorithms/coordinator_bilevel": ["decentral_dp.algorithms.printed"],
     "algorithms/coordinator_minimax": ["decentral_dp.algorithms.printed"],
     "algorithms/gossip": ["decentral_dp.algorithms.printed"],
-    "algorithms/selection": ["decentral_dp.algorithms.printed"],
     # Algorithms see values through messages and answers alone.
     "algorithms": ["decentral_dp.engines", "decentral_dp.data"],
     "adversaries/attack/scores.py": ["decentral_dp.simulation"],

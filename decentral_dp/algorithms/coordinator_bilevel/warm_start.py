@@ -29,11 +29,11 @@ from typing import Self
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import check_compact, no_score
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import count_option, option
 from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import check_compact, no_score
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Release, Request, Response

@@ -61,15 +61,17 @@ from typing import Self, final
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
+from decentral_dp.algorithms.coordinator_bilevel.exponential_mechanism import ExponentialMechanism
+from decentral_dp.algorithms.coordinator_bilevel.gradient_norm_exponential_mechanism import GradientNormMechanism
+from decentral_dp.algorithms.coordinator_bilevel.grid_walk import GridWalk
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS
+from decentral_dp.algorithms.coordinator_bilevel.regularised_exponential_mechanism import (
+    RegularisedExponentialMechanism,
+)
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import constants_of, no_score
 from decentral_dp.algorithms.coordinator_bilevel.warm_start import WarmStart
 from decentral_dp.algorithms.printed.protocol import Calibration, Noise, calibrated, one_draw, smaller_count
-from decentral_dp.algorithms.selection.exponential_mechanism import ExponentialMechanism
-from decentral_dp.algorithms.selection.gradient_norm_exponential_mechanism import GradientNormMechanism
-from decentral_dp.algorithms.selection.grid_walk import GridWalk
-from decentral_dp.algorithms.selection.regularised_exponential_mechanism import RegularisedExponentialMechanism
-from decentral_dp.algorithms.selection.single_draw import constants_of, no_score
 from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
 from decentral_dp.errors import InputError
 from decentral_dp.participants.coordinator_context import CoordinatorContext

@@ -31,11 +31,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import SingleDraw, State, charge, drawn, no_score
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Charge
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.algorithms.selection.single_draw import SingleDraw, State, charge, drawn, no_score
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext

@@ -23,9 +23,16 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
+    SingleDraw,
+    State,
+    charge,
+    drawn,
+    no_score,
+    pure_draw_entry,
+)
 from decentral_dp.algorithms.options import count_option
 from decentral_dp.algorithms.protocol import Charge
-from decentral_dp.algorithms.selection.single_draw import SingleDraw, State, charge, drawn, no_score, pure_draw_entry
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext

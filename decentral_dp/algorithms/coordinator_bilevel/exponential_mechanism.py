@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from decentral_dp.algorithms.selection.single_draw import ScoredDraw, State, drawn, pure_draw_entry
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, drawn, pure_draw_entry
 from decentral_dp.exchange import Pool, Request, Response
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.selection import Score

@@ -1,1 +1,0 @@
-"""Exponential mechanisms as algorithms: one draw of x."""
