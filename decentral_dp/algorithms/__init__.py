@@ -1,74 +1,37 @@
-"""Algorithms by name, from the entries at the end of their modules. A new one is a module and a line of `_MODULES`."""
+"""Algorithms by name: whatever a module in a folder of a setting states as its `ENTRY`, or its `ENTRIES`."""
 
 from __future__ import annotations
 
-from types import ModuleType
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from typing import get_args
 
-from decentral_dp.algorithms.coordinator_bilevel import (
-    dp_bilevel,
-    exponential_mechanism,
-    gradient_norm_exponential_mechanism,
-    grid_walk,
-    pp_ift,
-    regularisation_tuner,
-    regularised_exponential_mechanism,
-    second_order_dp_bilevel,
-    warm_start,
-)
-from decentral_dp.algorithms.coordinator_minimax import (
-    double_spider,
-    dp_sgd_dual,
-    dp_sgda,
-    dp_spider,
-    dptd,
-    privatediff,
-    privatediff_xy,
-    recursive_spider,
-    scdro,
-)
-from decentral_dp.algorithms.entry import Entry, Options
-from decentral_dp.algorithms.gossip import bsa, dsbo_jhip, gbdsbo, ldp_dsbo, ma_dsbo, single_level, spdb, vrdsbo
+from decentral_dp.algorithms.entry import Entry, Options, Setting
 from decentral_dp.algorithms.printed import PRINTED
 
 __all__ = ["ALGORITHMS", "Entry", "Options"]
 
-# In the order in which they are listed.
-_MODULES: tuple[ModuleType, ...] = (
-    ldp_dsbo,
-    ma_dsbo,
-    dsbo_jhip,
-    gbdsbo,
-    single_level,
-    vrdsbo,
-    spdb,
-    bsa,
-    regularisation_tuner,
-    pp_ift,
-    second_order_dp_bilevel,
-    dp_bilevel,
-    dp_sgda,
-    dptd,
-    privatediff,
-    privatediff_xy,
-    double_spider,
-    recursive_spider,
-    dp_spider,
-    dp_sgd_dual,
-    scdro,
-    exponential_mechanism,
-    regularised_exponential_mechanism,
-    gradient_norm_exponential_mechanism,
-    grid_walk,
-    warm_start,
+# Listed in this order, before all others, which follow by setting and file.
+_FIRST = (
+    *("ldp_dsbo", "ma_dsbo", "dsbo_jhip", "gbdsbo", "ldp_single_level", "dp_dsgd", "vrdsbo", "spdb", "bsa"),
+    *("regularisation_tuner", "pp_ift", "second_order_dp_bilevel", "dp_bilevel"),
+    *("dp_sgda", "dptd", "privatediff", "privatediff_xy", "double_spider", "recursive_spider"),
+    *("dp_spider", "dp_sgd_dual", "scdro"),
+    *("exponential_mechanism", "regularised_exponential_mechanism", "gradient_norm_exponential_mechanism"),
+    *("grid_walk", "warm_start"),
 )
 
 
-def _entries(module: ModuleType) -> tuple[Entry, ...]:
-    found: tuple[Entry, ...] = module.ENTRIES if hasattr(module, "ENTRIES") else (module.ENTRY,)
-    return found
+def _entries(setting: Setting) -> Iterator[Entry]:
+    """The entries of the modules in a setting's folder; a module without one is what others share."""
+    folder = import_module(f"{__name__}.{setting}")
+    for found in pkgutil.iter_modules(folder.__path__):
+        module = import_module(f"{folder.__name__}.{found.name}")
+        for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
+            # Certified modules may not import printed ones, so the two are paired here.
+            yield entry._replace(setting=setting).with_printed(*PRINTED.get(entry.kind, ()))
 
 
-# Certified modules may not import printed ones, so the two are paired here.
-ALGORITHMS: dict[str, Entry] = {
-    entry.kind: entry.with_printed(*PRINTED.get(entry.kind, ())) for module in _MODULES for entry in _entries(module)
-}
+_FOUND = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}
+ALGORITHMS: dict[str, Entry] = {kind: _FOUND[kind] for kind in _FIRST} | _FOUND

@@ -57,8 +57,9 @@ class Entry(NamedTuple):
     algorithm: type
     citations: tuple[Citation, ...]
     message: str = ""
-    # Who runs it, and on which kind of problem; and whether δ = 0 will do: it adds no Gaussian noise.
+    # Who runs it, and on which kind of problem: the name of the folder that it is in.
     setting: Setting = "gossip"
+    # Whether δ = 0 will do: it adds no Gaussian noise.
     pure: bool = False
     # Whether it needs a domain of x, which every coordinator's bilevel algorithm may be given, and no other.
     needs_domain: bool = False
@@ -76,10 +77,15 @@ class Entry(NamedTuple):
     # Where an algorithm from outside comes from, as a note says it; "" for ours. source: what the noise root hashes.
     origin: str = ""
     source: str = ""
-    # Makes the runnable program of a dataclass that leaves out what can be derived, and of its start.
-    complete: Callable[..., Any] | None = None
     # The object itself, where one was given in Python.
     instance: Any = None
+
+    @property
+    def complete(self) -> Callable[..., Algorithm | Coordinated] | None:
+        """Makes the runnable program of a dataclass whose plan is derived, and of its start; None of others."""
+        if hasattr(self.algorithm, "planned_releases"):
+            return None
+        return DeclaredCoordinator if self.trusted else DeclaredGossip
 
     @property
     def trusted(self) -> bool:
@@ -212,7 +218,6 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
         origin=origin,
         source=source,
         example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"} if setting == "coordinator_minimax" else {},
-        complete=None if plans else DeclaredCoordinator if trusted else DeclaredGossip,
     )
 
 

@@ -430,4 +430,4 @@ class DpBilevel(SolvesLower):
         return gaussian_charges(rounds, self.releases_per_round, parts)
 
 
-ENTRY = Entry("dp_bilevel", DpBilevel, (Citation("Algorithm", KORNOWSKI),), setting="coordinator_bilevel")
+ENTRY = Entry("dp_bilevel", DpBilevel, (Citation("Algorithm", KORNOWSKI),))

@@ -195,6 +195,5 @@ ENTRY = Entry(
     "pp_ift",
     PpIft,
     (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
-    setting="coordinator_bilevel",
     unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
 )

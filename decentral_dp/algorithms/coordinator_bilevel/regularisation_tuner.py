@@ -228,7 +228,6 @@ ENTRY = Entry(
     "regularisation_tuner",
     RegularisationTuner,
     (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
-    setting="coordinator_bilevel",
     unprinted=(
         'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
         '"certified".'

@@ -137,7 +137,6 @@ ENTRY = Entry(
     RegularisedExponentialMechanism.name,
     RegularisedExponentialMechanism,
     (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
-    setting="coordinator_bilevel",
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
     needs_domain=True,
     loss_range=("certified", "as_printed"),

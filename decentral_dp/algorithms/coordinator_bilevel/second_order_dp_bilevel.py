@@ -122,5 +122,4 @@ ENTRY = Entry(
     "second_order_dp_bilevel",
     SecondOrder,
     (Citation("Algorithm", LOWY_LIU),),
-    setting="coordinator_bilevel",
 )

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.entry import Entry, Setting
+from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import count_option, option
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.algorithms.references import LOWY_LIU, Citation
@@ -139,8 +139,7 @@ def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[st
     """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
     citations = (Citation(cited, LOWY_LIU),)
     example = {"rounds": "1", **example}
-    setting: Setting = "coordinator_bilevel"
-    return Entry(algorithm.name, algorithm, citations, setting=setting, pure=True, example=example, needs_domain=True)
+    return Entry(algorithm.name, algorithm, citations, pure=True, example=example, needs_domain=True)
 
 
 def drawn(selection: SelectionMechanism) -> Generator[Request, Response, State]:

@@ -112,7 +112,6 @@ ENTRY = Entry(
     "warm_start",
     WarmStart,
     (Citation("Algorithm 2", LOWY_LIU),),
-    setting="coordinator_bilevel",
     needs_domain=True,
     loss_range=("certified",),
 )

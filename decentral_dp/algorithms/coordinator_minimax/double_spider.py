@@ -158,6 +158,5 @@ ENTRY = Entry(
     "double_spider",
     DoubleSpider,
     (Citation("Algorithm 2, with per-record clips", DP_DRO),),
-    setting="coordinator_minimax",
     example=DRO | {"smoothness": "1.0"},
 )

@@ -30,7 +30,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider import check_one_clip, j
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option, sampling_rate
 from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
-from decentral_dp.algorithms.references import DP_DRO, DP_SGD, DRO, Citation
+from decentral_dp.algorithms.references import DP_DRO, DRO, Citation, Work
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
 
@@ -69,10 +69,17 @@ class DpSgdDual(Coordinated):
         )
 
 
+DP_SGD = Work(
+    "bassily2014private",
+    "Bassily, Raef and Smith, Adam and Thakurta, Abhradeep",
+    "Private Empirical Risk Minimization: Efficient Algorithms and Tight Error Bounds",
+    2014,
+    "FOCS 2014",
+    "IEEE 55th Annual Symposium on Foundations of Computer Science (FOCS)",
+)
 ENTRY = Entry(
     "dp_sgd_dual",
     DpSgdDual,
     (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
-    setting="coordinator_minimax",
     example=DRO,
 )

@@ -102,6 +102,5 @@ ENTRY = Entry(
     "dp_sgda",
     DpSgda,
     (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
-    setting="coordinator_minimax",
     example=AUC | ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

@@ -50,7 +50,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
 from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
-from decentral_dp.algorithms.references import ARORA, DP_DRO, DRO, Citation
+from decentral_dp.algorithms.references import DP_DRO, DRO, Citation, Work
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.exchange import Ask, Release, Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -117,6 +117,14 @@ class DpSpider(Coordinated):
         return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
 
 
+ARORA = Work(
+    "arora2023faster",
+    "Arora, Raman and Bassily, Raef and González, Tomás and Guzmán, Cristóbal A. and Menart, Michael and Ullah, Enayat",
+    "Faster Rates of Convergence to Stationary Points in Differentially Private Optimization",
+    2023,
+    "ICML 2023",
+    "Proceedings of the 40th International Conference on Machine Learning",
+)
 ENTRY = Entry(
     "dp_spider",
     DpSpider,
@@ -124,6 +132,5 @@ ENTRY = Entry(
         Citation("Algorithm, with per-record clips", ARORA),
         Citation("On (x, η) as one variable (Section 3)", DP_DRO),
     ),
-    setting="coordinator_minimax",
     example=DRO | {"smoothness": "1.0"},
 )

@@ -30,11 +30,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.declared import DeclaredCoordinator, release_gradients
+from decentral_dp.algorithms.declared import release_gradients
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option, sampling_rate
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import DPTD, TEMPORAL_DIFFERENCES, Citation
+from decentral_dp.algorithms.references import Citation, Work
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Request, Response
 from decentral_dp.participants.minimax_context import MinimaxContext
@@ -78,15 +78,27 @@ class Dptd:
         return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
 
+DPTD = Work(
+    "zhao2023differentially",
+    "Zhao, Canzhe and Ze, Yanjie and Dong, Jing and Wang, Baoxiang and Li, Shuai",
+    "Differentially Private Temporal Difference Learning with Stochastic Nonconvex-Strongly-Concave Optimization",
+    2023,
+    "WSDM 2023",
+    "Proceedings of the Sixteenth ACM International Conference on Web Search and Data Mining",
+)
+TEMPORAL_DIFFERENCES = {
+    "problem": '"mspbe"',
+    "data": '"cartpole"',
+    "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }\nsynthetic = { records = 20, steps = 50 }',
+    "clip": "clip.x = 3.0\nclip.y = 3.0",
+}
 ENTRY = Entry(
     "dptd",
     Dptd,
     (Citation("An algorithm of the kind of", DPTD),),
-    setting="coordinator_minimax",
     example=TEMPORAL_DIFFERENCES,
     unprinted=(
         'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
         '"certified", or "none".'
     ),
-    complete=DeclaredCoordinator,
 )

@@ -157,6 +157,5 @@ ENTRY = Entry(
     "privatediff",
     PrivateDiff,
     (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
-    setting="coordinator_minimax",
     example=AUC | ASCENT | {"smoothness": "1.0"},
 )

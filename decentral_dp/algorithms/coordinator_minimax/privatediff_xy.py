@@ -110,7 +110,6 @@ ENTRY = Entry(
     "privatediff_xy",
     PrivateDiffXY,
     (Citation("After Algorithm 3", PRIVATEDIFF),),
-    setting="coordinator_minimax",
     example=AUC | {"smoothness": "1.0"},
     unprinted=(
         'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '

@@ -144,6 +144,5 @@ ENTRY = Entry(
     "recursive_spider",
     RecursiveSpider,
     (Citation("Algorithm 3, corrected", DP_DRO),),
-    setting="coordinator_minimax",
     example=KL_DRO | {"smoothness": "1.0"},
 )

@@ -29,7 +29,7 @@ from decentral_dp.algorithms.coordinator_minimax.spider import composed
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option, sampling_rate
 from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
-from decentral_dp.algorithms.references import DP_DRO, KL_DRO, SCDRO, Citation
+from decentral_dp.algorithms.references import DP_DRO, KL_DRO, Citation, Work
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Ask, Release, Request, Response
@@ -99,11 +99,17 @@ def check_unprotected(guarantee: str) -> None:
         raise InputError(UNPROTECTED)
 
 
+SCDRO = Work(
+    "qi2022stochastic",
+    "Qi, Qi and Lyu, Jiameng and Chan, Kung-sik and Bai, Er-Wei and Yang, Tianbao",
+    "Stochastic Constrained DRO with a Complexity Independent of Sample Size",
+    2022,
+    "arXiv:2210.05740",
+)
 ENTRY = Entry(
     "scdro",
     Scdro,
     (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
-    setting="coordinator_minimax",
     example=KL_DRO | {"guarantee": '"none"', "clip": ""},
     check_guarantee=check_unprotected,
 )

@@ -36,7 +36,7 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
 from decentral_dp.algorithms.options import lower_steps, neumann_smoothness, neumann_terms, option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import BSA, Citation
+from decentral_dp.algorithms.references import Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Answer, Ask
@@ -122,4 +122,11 @@ class Bsa(Algorithm):
         }
 
 
+BSA = Work(
+    "ghadimi2018approximation",
+    "Ghadimi, Saeed and Wang, Mengdi",
+    "Approximation Methods for Bilevel Programming",
+    2018,
+    "arXiv:1802.02246",
+)
 ENTRY = Entry("bsa", Bsa, (Citation("Algorithm", BSA),))

@@ -64,7 +64,7 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
 from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize, check_message
-from decentral_dp.algorithms.references import DSBO_JHIP, NOISED, Citation
+from decentral_dp.algorithms.references import NOISED, Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released, tracked
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bounded_matrices import transposed, unproven
@@ -161,4 +161,11 @@ def transposed_times(z: Array, vectors: Array) -> Array:
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 
 
+DSBO_JHIP = Work(
+    "chen2022decentralized",
+    "Chen, Xuxing and Huang, Minhui and Ma, Shiqian",
+    "Decentralized Bilevel Optimization",
+    2022,
+    "arXiv:2206.05670",
+)
 ENTRY = Entry("dsbo_jhip", DsboJhip, (Citation("Algorithm", DSBO_JHIP), NOISED))

@@ -55,7 +55,7 @@ import numpy as np
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize, check_message
-from decentral_dp.algorithms.references import GBDSBO, NOISED, Citation
+from decentral_dp.algorithms.references import NOISED, Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import Array
 from decentral_dp.constants.bounded_matrices import unproven
@@ -171,4 +171,13 @@ def _times(matrices: Array, vectors: Array) -> Array:
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
+GBDSBO = Work(
+    "yang2022decentralized",
+    "Yang, Shuoguang and Zhang, Xuezhou and Wang, Mengdi",
+    "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication Networks",
+    2022,
+    "NeurIPS 2022",
+    "Advances in Neural Information Processing Systems",
+    {"volume": "35"},
+)
 ENTRY = Entry("gbdsbo", Gbdsbo, (Citation("Algorithm", GBDSBO), NOISED))

@@ -49,7 +49,7 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
 from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
 from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import MA_DSBO, NOISED, Citation
+from decentral_dp.algorithms.references import NOISED, Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released, tracked
 from decentral_dp.bounded import Array, memory_slack
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -151,4 +151,12 @@ class MaDsbo(NestedLoops):
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
 
 
+MA_DSBO = Work(
+    "chen2023decentralized",
+    "Chen, Xuxing and Huang, Minhui and Ma, Shiqian and Balasubramanian, Krishnakumar",
+    "Decentralized Stochastic Bilevel Optimization with Improved per-Iteration Complexity",
+    2023,
+    "ICML 2023",
+    "Proceedings of the 40th International Conference on Machine Learning",
+)
 ENTRY = Entry("ma_dsbo", MaDsbo, (Citation("Algorithm", MA_DSBO), NOISED))

@@ -29,7 +29,7 @@ import numpy as np
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, DSGD, ONE_STEP, Citation
+from decentral_dp.algorithms.references import CHEN_WANG, ONE_STEP, Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -81,6 +81,16 @@ class DpDsgd(OneLevel):
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
 
+DSGD = Work(
+    "lian2017can",
+    "Lian, Xiangru and others",
+    "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for Decentralized Parallel "
+    "Stochastic Gradient Descent",
+    2017,
+    "NeurIPS 2017",
+    "Advances in Neural Information Processing Systems",
+    {"volume": "30"},
+)
 ENTRIES = (
     Entry(
         "ldp_single_level",

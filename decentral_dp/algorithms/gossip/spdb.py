@@ -44,7 +44,7 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import SPDB, Citation
+from decentral_dp.algorithms.references import Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, grid, released
 from decentral_dp.exchange import Gossip, Reply, Value
 from decentral_dp.participants.agents import LocalDataset
@@ -118,4 +118,12 @@ class Spdb(Algorithm):
         }
 
 
+SPDB = Work(
+    "lu2022decentralized",
+    "Lu, Songtao and others",
+    "Decentralized Bilevel Optimization for Personalized Client Learning",
+    2022,
+    "ICASSP 2022",
+    "IEEE International Conference on Acoustics, Speech and Signal Processing (ICASSP)",
+)
 ENTRY = Entry("spdb", Spdb, (Citation("A primal-dual method after", SPDB),))

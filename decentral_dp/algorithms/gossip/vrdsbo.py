@@ -47,7 +47,7 @@ from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
 from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, VRDBO, Citation
+from decentral_dp.algorithms.references import CHEN_WANG, Citation, Work
 from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released
 from decentral_dp.bounded import Array, memory_slack
 from decentral_dp.exchange import Gossip, Reply, Value
@@ -198,6 +198,14 @@ def _less(factor: Array, size: Array) -> Array:
         return np.where(factor == 0.0, 0.0, factor * size)
 
 
+VRDBO = Work(
+    "gao2023convergence",
+    "Gao, Hongchang and Gu, Bin and Thai, My T.",
+    "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms over a Network",
+    2023,
+    "AISTATS 2023",
+    "Proceedings of the 26th International Conference on Artificial Intelligence and Statistics",
+)
 ENTRY = Entry(
     "vrdsbo", Vrdsbo, (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG))
 )
