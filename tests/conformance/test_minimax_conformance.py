@@ -30,8 +30,13 @@ STEP = {"scale": 0.1, "decay": 0.2}
 # What a key of an algorithm may be.
 KEYS: dict[str, Any] = {"x": STEP, "y": STEP, "averaging": STEP, "smoothness": 2.0, "period": 2, "inner": 2}
 # Programs that clip both gradients as one vector, to clip.x.
-ONE_CLIP = ("dp_spider", "dp_sgd_dual")
+ONE_CLIP = [name for name, entry in ALGORITHMS.items() if getattr(entry.algorithm, "queries", ()) == ("joint",)]
 PROGRAMS = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
+
+
+def guarantee_of(algorithm: str) -> str:
+    """What it is run with: "certified", or what its own example asks for."""
+    return ALGORITHMS[algorithm].example.get("guarantee", "certified").strip('"')
 
 
 def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
@@ -47,8 +52,6 @@ def content(algorithm: str, problem: str, **changes: Any) -> dict[str, Any]:
         "run": {"evaluate_every": 1},
     }
     optional = {"rate": 0.3, "y": STEP, "inner": 2, "smoothness": 2.0}
-    if algorithm == "dp_sgda":
-        optional.pop("inner")
     out["algorithm"] |= {key: value for key, value in optional.items() if key in entry.optional}
     for place, value in changes.items():
         table, _, key = place.partition("__")
@@ -86,7 +89,7 @@ def test_every_problem_has_its_entry() -> None:
 @pytest.mark.parametrize("problem", sorted(MINIMAX))
 @pytest.mark.parametrize("algorithm", PROGRAMS)
 def test_every_program_on_every_problem(algorithm: str, problem: str) -> None:
-    guarantee = "none" if algorithm == "scdro" else "certified"
+    guarantee = guarantee_of(algorithm)
     refusal = ""
     try:
         finish(content(algorithm, problem, privacy__guarantee=guarantee))
@@ -100,7 +103,7 @@ def test_most_pairs_fit() -> None:
     fits = dict.fromkeys(PROGRAMS, 0)
     for algorithm in PROGRAMS:
         for problem in MINIMAX:
-            guarantee = "none" if algorithm == "scdro" else "certified"
+            guarantee = guarantee_of(algorithm)
             try:
                 build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
             except InputError:
@@ -124,7 +127,7 @@ def test_without_noise_every_program_runs_and_as_printed_where_it_was(algorithm:
 @pytest.mark.parametrize("algorithm", PROGRAMS)
 def test_agents_in_blocks_answer_the_same(algorithm: str) -> None:
     problem = _first_fit(algorithm)
-    guarantee = "none" if algorithm == "scdro" else "certified"
+    guarantee = guarantee_of(algorithm)
     one, many = (
         finish(content(algorithm, problem, privacy__guarantee=guarantee, run__blocks=blocks)) for blocks in (1, 3)
     )
@@ -136,7 +139,7 @@ def test_agents_in_blocks_answer_the_same(algorithm: str) -> None:
 def _first_fit(algorithm: str) -> str:
     """The first problem that the program fits, plain classification before others."""
     for problem in sorted(MINIMAX, key=lambda p: (p != "auc_maximisation", p != "dro", p)):
-        guarantee = "none" if algorithm == "scdro" else "certified"
+        guarantee = guarantee_of(algorithm)
         try:
             build(load(content(algorithm, problem, privacy__guarantee=guarantee)))
         except InputError:
