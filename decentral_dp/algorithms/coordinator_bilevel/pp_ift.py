@@ -27,6 +27,9 @@ A step of x that is 0 keeps x at its start: then nothing is asked for a hypergra
 the lower-level points get the whole budget. That is noisy descent on the lower level alone, with public x.
 
 The output is the last x_t at which a lower-level point was released, with that point.
+
+Reference: after A. Lowy and D. Liu, "DP Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates", 2025,
+whose hypergradients are at the exact solution.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ certificate of that noise is its true price, which is less than half of what it 
 
 Limit cases: rate = 1 and no noise is gradient descent ascent. The output is the last iterate.
 
-Reference: Yang et al. 2022; "DP-SGDA" in the paper of PrivateDiff Minimax (Algorithm 1).
+Reference: Yang et al. 2022; "DP-SGDA" in Zhang et al. 2025 (PrivateDiff Minimax), Algorithm 1.
 """
 
 from __future__ import annotations
