@@ -156,7 +156,7 @@ def main(names: Sequence[str]) -> int:
         print(*lacks, sep="\n")
         return 1
     try:
-        print(f"priced: {decentral_dp.plan(name)}", flush=True)
+        print(decentral_dp.plan(name), flush=True)
         record_gain(name)
     except InputError as refusal:
         print(refusal)

@@ -1,0 +1,65 @@
+"""Algorithms are registered by being there, and nothing of a registered one is missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import decentral_dp.algorithms as algorithms
+from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.algorithms.entry import Setting
+from tests import new_algorithm
+
+FOLDER = Path(algorithms.__file__).parent
+FILE = '''"""Nothing yet."""
+
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+
+
+class Mine(LdpDsbo):
+    """Mine, all mine."""
+
+
+ENTRY = Entry("mine", Mine, ())
+'''
+
+
+@pytest.mark.parametrize("setting", get_args(Setting))
+def test_every_file_of_a_setting_that_states_an_entry_is_registered(setting: str) -> None:
+    stated = {
+        path.stem
+        for path in (FOLDER / setting).glob("*.py")
+        if any(line.startswith(("ENTRY = ", "ENTRIES = ")) for line in path.read_text(encoding="utf-8").splitlines())
+    }
+    registered = [entry for entry in ALGORITHMS.values() if entry.setting == setting]
+    assert {entry.home for entry in registered} == {f"decentral_dp.algorithms.{setting}.{stem}" for stem in stated}
+
+
+def test_a_file_that_is_put_there_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = import_module("decentral_dp.algorithms.gossip")
+    (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
+    monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
+    found = {entry.kind: entry for entry in algorithms._entries("gossip")}
+    assert set(found) == {"mine", *(name for name, entry in ALGORITHMS.items() if entry.setting == "gossip")}
+    monkeypatch.setitem(ALGORITHMS, "mine", found["mine"])
+    said = list(new_algorithm.missing("mine"))
+    assert [line.split(":")[0] for line in said] == [
+        "decentral_dp.algorithms.gossip.mine",
+        "ENTRY of mine cites nothing",
+        "scenarios/mine.toml is not there; start from `decentral-dp new --algorithm mine`.",
+    ]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_nothing_is_missing_of_what_is_shipped(name: str) -> None:
+    assert list(new_algorithm.missing(name)) == []
+
+
+def test_the_command_says_where_an_algorithm_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new_algorithm.main(["nothing"]) == 1
+    assert "decentral_dp/algorithms/gossip/" in capsys.readouterr().out
+    assert (new_algorithm.main([]), new_algorithm.main(["--help"])) == (2, 0)
