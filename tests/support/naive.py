@@ -142,7 +142,7 @@ def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
     left_out: Any = {"price": lambda *_: None, "needs_rehearsal": lambda _: False, "try_rows": lambda _: None}
     with nullcontext() if priced else mock.patch.multiple(job_builder, **left_out):
-        return build(scenario, problem)
+        return build(scenario, **({} if problem is None else {"problem": problem}))
 
 
 def finished(job: Job) -> Outcome:
