@@ -50,7 +50,7 @@ from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import Plan
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.run_numbers import SPENT, evaluated_rounds, priced, result_of, spent_after
+from decentral_dp.simulation.run import SPENT, evaluated_rounds, priced, result_of, spent_after
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.task_pool import Stream, in_parallel
 from decentral_dp.errors import InputError
-from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.package import package_digest
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.jobs.build import build

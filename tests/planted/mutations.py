@@ -615,7 +615,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a status that follows what is not released",
-        "simulation/run_numbers.py",
+        "simulation/run.py",
         '    elif job.scenario.privacy.guarantee != "certified" and not math.isfinite(',
         "    elif not math.isfinite(",
         ("tests/config/test_minimax_refusals.py::test_what_is_minimised_and_not_finite_is_no_ok_run",),

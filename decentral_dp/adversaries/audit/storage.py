@@ -18,7 +18,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
-from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.package import package_digest
 from decentral_dp.files.regular import regular
 from decentral_dp.files.salt import new_salt
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE

@@ -24,7 +24,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.task_pool import check_at_hand, in_parallel
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.begun_names import TABLE
-from decentral_dp.files.package_digest import package_digest
+from decentral_dp.files.package import package_digest
 from decentral_dp.files.regular import regular
 
 # Rounds of each, where an algorithm takes fewer than its scenario has.
