@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from decentral_dp.problems.bilevel.losses import from_losses
     from decentral_dp.reporting.comparison import Comparison, compare
     from decentral_dp.resumption.resume import resume
+    from decentral_dp.simulation.events import Progress
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.result import RunResult
-    from decentral_dp.simulation.runner import Run
+    from decentral_dp.simulation.run import Run
     from decentral_dp.studies.study import Findings
     from decentral_dp.tuner import Tuned, tune
 
@@ -39,6 +40,7 @@ __all__ = [
     "Job",
     "NetworkView",
     "Plan",
+    "Progress",
     "Run",
     "RunResult",
     "Scenario",
@@ -69,7 +71,8 @@ _HOMES = {
     "InputError": "errors",
     "Job": "api",
     "Plan": "simulation.plan",
-    "Run": "simulation.runner",
+    "Progress": "simulation.events",
+    "Run": "simulation.run",
     "RunResult": "simulation.result",
     "Scenario": "config.schema",
     "Tuned": "tuner",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.adversaries.check.check import CheckResult
     from decentral_dp.adversaries.network.view import NetworkView
+    from decentral_dp.simulation.events import ProgressCallback
     from decentral_dp.simulation.plan import Plan
-    from decentral_dp.simulation.runner import ProgressCallback, Run
+    from decentral_dp.simulation.run import Run
     from decentral_dp.studies.schema import Study
     from decentral_dp.studies.study import Findings
 
@@ -98,10 +100,17 @@ class Job:
         return plans.Plan.of(self._planned)
 
     def run(
-        self, out: str | Path | None = None, *, progress: ProgressCallback | None = None, keep_secret: bool = True
+        self, out: str | Path | None = None, *, progress: Callable[..., None] | None = None, keep_secret: bool = True
     ) -> Run:
         """Run it; as `run`."""
-        return runner.run_job(self._planned, out, progress, keep_secret)
+        with _shown(progress, "rounds") as callback:
+            done = runner.run_job(self._planned, out, callback, keep_secret)
+        if done.folder is not None:
+            # matplotlib is slow to import and only a folder has pictures.
+            from decentral_dp.reporting import page
+
+            page.draw_run(done.folder)
+        return done
 
     def audit(
         self,
@@ -111,7 +120,7 @@ class Job:
         confidence: float = 0.95,
         seed: int = 0,
         out: str | Path | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[..., None] | None = None,
         canaries: int | None = None,
         curve: bool = False,
         workers: int = 1,
@@ -120,16 +129,17 @@ class Job:
         """Show how much it really tells of one record; as `audit`."""
         from decentral_dp.adversaries.audit.audit import audit
 
-        return audit(
-            self._planned, runs, vantage, confidence, seed, (), out, progress, canaries, curve, workers, address
-        )
+        with _shown(progress, "runs") as callback:
+            return audit(
+                self._planned, runs, vantage, confidence, seed, (), out, callback, canaries, curve, workers, address
+            )
 
     def check(
         self,
         *,
         pairs: int | None = None,
         seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[..., None] | None = None,
         rounds: int | None = None,
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
@@ -140,18 +150,20 @@ class Job:
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
             )
-        return check(self._planned.scenario, PAIRS if pairs is None else pairs, seed, progress, rounds)
+        with _shown(progress, "pairs") as callback:
+            return check(self._planned.scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
 
     def network(
         self,
         coalitions: Sequence[Sequence[int | str]] | None = None,
         *,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[..., None] | None = None,
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
         from decentral_dp.adversaries.network.view import prepare
 
-        return prepare(self._planned, coalitions).view(progress)
+        with _shown(progress, "observers") as callback:
+            return prepare(self._planned, coalitions).view(callback)
 
 
 def build(
@@ -238,7 +250,7 @@ def run(
     scenario: Source | Job,
     *,
     out: str | Path | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Callable[..., None] | None = None,
     keep_secret: bool = True,
     **options: Unpack[Changes],
 ) -> Run:
@@ -247,8 +259,8 @@ def run(
     Args:
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         out: the folder to write, new or empty; by default nothing is written.
-        progress: called with rounds done, rounds in all, loss and ε at every evaluation; by default notebooks show a
-            bar.
+        progress: called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by default notebooks
+            show a bar.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
         **options: as in `build`; a job takes none.
 
@@ -269,16 +281,7 @@ def run(
     if isinstance(scenario, Job):
         _require_nothing("run", options)
         return scenario.run(out, progress=progress, keep_secret=keep_secret)
-    text, objects = _split(options)
-    return runner.run(
-        scenario,
-        out,
-        progress=progress,
-        keep_secret=keep_secret,
-        overrides=text,
-        unset=options.get("unset", ()),
-        **objects,
-    )
+    return build(scenario, **options).run(out, progress=progress, keep_secret=keep_secret)
 
 
 def audit(
@@ -289,7 +292,7 @@ def audit(
     confidence: float = 0.95,
     seed: int = 0,
     out: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[..., None] | None = None,
     canaries: int | None = None,
     curve: bool = False,
     workers: int = 1,
@@ -306,7 +309,7 @@ def audit(
         confidence: of the lower bound.
         seed: public seed of the audit.
         out: JSON file; one that holds this audit, interrupted, is continued.
-        progress: called with runs done, and runs in all.
+        progress: called with a `Progress` of runs; by default notebooks show a bar.
         canaries: records that are put in or left out by coins in one single run, in place of many runs.
         curve: whether the trade-off curve is measured as well.
         workers: processes on this machine.
@@ -340,9 +343,10 @@ def audit(
     if jobs is not None:
         _deprecated("jobs=", "workers=")
         workers = jobs
-    return played(
-        cast(Any, scenario), runs, vantage, confidence, seed, text, out, progress, canaries, curve, workers, address
-    )
+    with _shown(progress, "runs") as callback:
+        return played(
+            cast(Any, scenario), runs, vantage, confidence, seed, text, out, callback, canaries, curve, workers, address
+        )
 
 
 def check(what: Any, **options: Any) -> CheckResult:
@@ -352,8 +356,8 @@ def check(what: Any, **options: Any) -> CheckResult:
         what: a registered algorithm or problem, "file.py:Name", an entry point, a scenario (name, file, dict or loaded;
             then all that it names is checked), a job, or an algorithm or problem as a Python object.
         **options: pairs: how many neighbouring data sets the search may try; seed: public, of the search; rounds: how
-            many are tried, from the first on, by default as many as fit in a few seconds; progress: called with pairs
-            tried, and pairs in all.
+            many are tried, from the first on, by default as many as fit in a few seconds; progress: called with a
+            `Progress` of pairs; by default notebooks show a bar.
 
     Returns:
         One row for each check. That nothing was found is no proof: it is labelled "checked".
@@ -369,14 +373,17 @@ def check(what: Any, **options: Any) -> CheckResult:
     """
     from decentral_dp.adversaries.check.check import check as tried
 
-    return what.check(**options) if isinstance(what, Job) else tried(what, **options)
+    if isinstance(what, Job):
+        return what.check(**options)
+    with _shown(options.pop("progress", None), "pairs") as callback:
+        return tried(what, progress=callback, **options)
 
 
 def network_view(
     scenario: Source | Job,
     *,
     coalitions: Sequence[Sequence[int | str]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[..., None] | None = None,
     **options: Unpack[Changes],
 ) -> NetworkView:
     """Price what curious agents learn of the others' records from their neighbours' messages.
@@ -385,7 +392,7 @@ def network_view(
         scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, or a job.
         coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
             observes alone.
-        progress: called with how many observers are done, and of how many.
+        progress: called with a `Progress` of observers; by default notebooks show a bar.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -428,7 +435,7 @@ def study(
         workers: processes on this machine, by default one per core.
         jobs: deprecated, use `workers`.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
+        progress: called with a `Progress` of cells, with those that failed; by default notebooks show a bar.
 
     Returns:
         Tables, claims with their verdicts, and pictures.
@@ -548,6 +555,13 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
             f"{function}: got {', '.join(options)} beside a job, which is planned already. Give them to "
             "decentral_dp.build(scenario, …)."
         )
+
+
+def _shown(progress: Callable[..., None] | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
+    # rich is slow to import, and what runs nothing shows no bar.
+    from decentral_dp.reporting.notebook_progress import shown
+
+    return shown(progress, unit)
 
 
 def _deprecated(old: str, new: str) -> None:

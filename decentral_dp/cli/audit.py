@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.audit.audit import play
-from decentral_dp.adversaries.audit.manifest import Ends, finish
+from decentral_dp.adversaries.audit.audit import play, write_ends
 from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
-from decentral_dp.adversaries.audit.plan import AuditPlan, planned
+from decentral_dp.adversaries.audit.plan import AuditPlan, Ends, planned
 from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.runs import HERE, Workers, check_workers
-from decentral_dp.adversaries.audit.tables import audit_table, can_go_on, write_table
+from decentral_dp.adversaries.audit.runs import check_workers
+from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on
 from decentral_dp.bounded import Array
 from decentral_dp.cli.attack import require_new
 from decentral_dp.cli.progress import ProgressBar
@@ -27,6 +26,7 @@ from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.simulation.plan import console
 from decentral_dp.simulation.result import as_written, read_result
+from decentral_dp.tasks.parallel import HERE, Workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def audit_one(
     with ProgressBar("runs", told=True) as progress:
         found = play(asked, file, progress, workers=workers, ends=ends)
     print_audit(found)
-    for path in itertools.chain([] if file is None else [file], finish(found, ends)):
+    for path in itertools.chain([] if file is None else [file], write_ends(found, ends)):
         typer.echo(printable(str(path)))
     return found.status not in UNSOUND
 
@@ -110,9 +110,9 @@ def audit_every(
     if out is not None:
         require_free(out)
     with ProgressBar("audits") as bar:
-        table = audit_table(None, runs, vantage, confidence, seed, bar, out, *workers)
+        table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
     print_table(table)
-    for path in write_table(table, out) if out is not None else []:
+    for path in [out / name for name in FILES] if out is not None else []:
         typer.echo(printable(str(path)))
     return not bool(table["status"].isin(UNSOUND).any())
 

@@ -23,7 +23,7 @@ import typer
 from decentral_dp.errors import InputError, printable, readable
 
 if TYPE_CHECKING:
-    from decentral_dp.simulation.runner import Run
+    from decentral_dp.simulation.run import Run
 
 Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
 Set = Annotated[
@@ -69,12 +69,11 @@ def run(
     """
     import json
 
-    from decentral_dp.cli.progress import ON_STDERR, opened
+    from decentral_dp import api
+    from decentral_dp.cli.progress import ON_STDERR, ProgressBar, opened
     from decentral_dp.cli.run_names import run_name
-    from decentral_dp.cli.summary import Progress
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation import runner
-    from decentral_dp.simulation.events import Events
+    from decentral_dp.simulation.events import together
     from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
@@ -83,9 +82,9 @@ def run(
     with (
         layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder,
         opened(log) as logs,
-        Progress(quiet or log == ON_STDERR) as bar,
+        ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar,
     ):
-        finished = runner.run(loaded, out=folder, progress=Events([bar, *logs]), keep_secret=not forget_secret)
+        finished = api.run(loaded, out=folder, progress=together(bar, *logs), keep_secret=not forget_secret)
         for one in logs:
             one.ended(finished)
     _end(finished, quiet)
@@ -125,8 +124,7 @@ def resume(
     a run released after that state is released again with the same draws: the same values, and no second release.
     Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
     """
-    from decentral_dp.resumption.begun import Kind, begun_in
-    from decentral_dp.resumption.resume import refuse_for_others
+    from decentral_dp.resumption.resume import Kind, begun_in, refuse_for_others, resume_run
 
     begun = begun_in(folder)
     if begun.kind is not Kind.RUN:
@@ -138,15 +136,13 @@ def resume(
             raise typer.Exit(1)
         return
 
-    from decentral_dp.cli.progress import ON_STDERR, opened
-    from decentral_dp.cli.summary import Progress
+    from decentral_dp.cli.progress import ON_STDERR, ProgressBar, opened
     from decentral_dp.simulation import plan as plan_text
-    from decentral_dp.simulation import runner
-    from decentral_dp.simulation.events import Events
+    from decentral_dp.simulation.events import together
 
-    with opened(log) as logs, Progress(quiet or log == ON_STDERR) as bar:
-        progress = Events([bar, *logs])
-        finished = runner.resume(
+    with opened(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
+        progress = together(bar, *logs)
+        finished = resume_run(
             folder, progress=progress, rounds=rounds, priced=plan_text.print_plan, charge_again=charge_again
         )
         for one in logs:
@@ -359,7 +355,8 @@ def study(
     are computed anew.
     "python -m pydoc decentral_dp.studies" describes the file.
     """
-    from decentral_dp.cli.study import Progress, print_findings
+    from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.cli.study import print_findings
     from decentral_dp.studies.schema import load_study
     from decentral_dp.studies.study import conduct
 
@@ -367,7 +364,7 @@ def study(
         return _study_audits(out, jobs, address, override)
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
-    with Progress() as progress:
+    with ProgressBar("cells") as progress:
         found = conduct(loaded, folder, jobs, address, progress)
     print_findings(found)
     if len(found.failed) == len(found.cells):
@@ -376,9 +373,8 @@ def study(
 
 def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
     """The study of all audits, whose cells are no runs of one scenario."""
-    from decentral_dp.adversaries.audit.runs import Workers
     from decentral_dp.cli.audit import audit_every
-    from decentral_dp.engines.task_pool import cores
+    from decentral_dp.tasks.parallel import Workers, cores
 
     if override:
         raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
@@ -505,9 +501,8 @@ def audit(
     is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
     code 1 where more is shown than is certified, or where the audit itself is broken.
     """
-    from decentral_dp.adversaries.audit.runs import Workers
     from decentral_dp.cli import audit as inside
-    from decentral_dp.engines.task_pool import cores
+    from decentral_dp.tasks.parallel import Workers, cores
 
     if every == (scenario is not None):
         raise InputError("audit: give a scenario or a run folder, or --all without either.")

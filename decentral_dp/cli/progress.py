@@ -1,9 +1,4 @@
-"""Progress of commands: a bar, and lines of JSON (`--log`).
-
-A bar that counts, for commands that do one thing many times.
-
-`--log`: one JSON object a line for every event of a run, on stderr or in a file.
-"""
+"""Progress of commands: a bar, and lines of JSON (`--log`) for every evaluation of a run, on stderr or in a file."""
 
 from __future__ import annotations
 
@@ -18,20 +13,42 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Columns
 
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
-from decentral_dp.simulation.events import RunEvent
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.result import plain
-from decentral_dp.simulation.runner import Run
+from decentral_dp.simulation.run import Run
+
+# Seconds that are measured before the rest is told, and seconds below which nobody needs to be told.
+_MEASURED, _LONG = 1.0, 20.0
+# Seconds between two lines of progress where there is no terminal for a bar.
+_BETWEEN_LINES = 30.0
 
 
-class LiveBar:
-    """A bar that is on the terminal inside `with`."""
+class ProgressBar:
+    """A bar that is on the terminal inside `with`, and gone after it; nothing where there is no terminal.
 
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
+    Args:
+        unit: that is counted, as "runs".
+        told: whether the first ones are measured, and a line says how long the rest will take; default no.
+        lines: whether there is a line every 30 seconds where there is no terminal; default no.
+        quiet: whether nothing is shown at all; default no.
+    """
+
+    def __init__(self, unit: str, told: bool = False, lines: bool = False, quiet: bool = False) -> None:
+        console = Console(stderr=True)
+        self._unit, self._untold = unit, told
+        self._lines, self._last = lines and not quiet and not console.is_terminal, time.monotonic()
+        self._first: tuple[int, float] | None = None
+        words = TextColumn("{task.fields[words]}")
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        hidden = quiet or not console.is_terminal
+        columns = (TextColumn(unit), MofNCompleteColumn(), BarColumn(), words, *times)
+        self._bar = Columns(*columns, console=console, transient=True, disable=hidden)
+        self._task = self._bar.add_task(unit, total=None, words="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -44,41 +61,31 @@ class LiveBar:
         if not self._bar.disable:
             self._bar.stop()
 
-
-# Seconds that are measured before the rest is told, and seconds below which nobody needs to be told.
-_MEASURED, _LONG = 1.0, 20.0
-
-
-class ProgressBar(LiveBar):
-    """How many are done, on a terminal; nothing where there is none, and nothing stays behind.
-
-    Args:
-        what: is counted, as "runs".
-        told: whether the first ones are measured, and a line says how long the rest will take; default no.
-    """
-
-    def __init__(self, what: str, told: bool = False) -> None:
-        shown = Console(stderr=True)
-        self._what, self._untold = what, told
-        self._first: tuple[int, float] | None = None
-        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        quiet = not shown.is_terminal
-        bar = Progress(TextColumn(what), MofNCompleteColumn(), *columns, console=shown, transient=True, disable=quiet)
-        super().__init__(bar)
-        self._task = self._bar.add_task(what, total=None)
-
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if self._first is None:
-            self._first = done, now
-        counted, passed = done - self._first[0], now - self._first[1]
-        if self._untold and counted and passed >= _MEASURED:
-            self._untold = False
-            left = passed / counted * (total - done)
-            if left >= _LONG:
-                took = f"{passed / counted:.1f} s each by the first {done}"
-                self._bar.console.print(f"About {_duration(left)} for {total - done} more {self._what}: {took}.")
-        self._bar.update(self._task, completed=done, total=total)
+        if progress.note:
+            self._bar.console.print(progress.note, markup=False, highlight=False, soft_wrap=True)
+        if self._untold:
+            self._tell(progress, now)
+        self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.words)
+        if self._lines and now - self._last >= _BETWEEN_LINES:
+            self._last = now
+            left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
+            speed = f"{progress.per_second or 0.0:.3g} {self._unit}/s"
+            where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
+            print(f"{where}, {progress.words}, {speed}{left}", file=sys.stderr, flush=True)
+
+    def _tell(self, progress: Progress, now: float) -> None:
+        """Say once how long the rest will take."""
+        self._first = self._first or (progress.done, now)
+        counted, passed = progress.done - self._first[0], now - self._first[1]
+        if not counted or passed < _MEASURED:
+            return
+        self._untold, rest = False, progress.total - progress.done
+        left = passed / counted * rest
+        if left >= _LONG:
+            took = f"{passed / counted:.1f} s each by the first {progress.done}"
+            self._bar.console.print(f"About {_duration(left)} for {rest} more {self._unit}: {took}.")
 
 
 def _duration(seconds: float) -> str:
@@ -94,14 +101,16 @@ _SUFFIX = ".jsonl"
 
 
 class RunLog:
-    """Writes events as lines, each whole and at once: who reads along sees no half of one."""
+    """Writes a run as lines, each whole and at once: who reads along sees no half of one."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
 
-    def __call__(self, event: RunEvent) -> None:
+    def __call__(self, progress: Progress) -> None:
         """Write one evaluation."""
-        self._write("progress", event._asdict())
+        told = {"round": progress.done, "rounds": progress.total, "loss": progress.loss, "epsilon": progress.epsilon}
+        speed = {"rounds_per_second": progress.per_second, "seconds_left": progress.seconds_left}
+        self._write("progress", told | speed)
 
     def ended(self, run: Run) -> None:
         """Write how a run came to its end."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from decentral_dp.errors import printable
-from decentral_dp.resumption.begun import Kind, Resumable
+from decentral_dp.resumption.resume import Kind, Resumable
 
 
 def go_on(begun: Resumable, quiet: bool) -> bool:
@@ -30,20 +30,21 @@ def go_on(begun: Resumable, quiet: bool) -> bool:
 
 
 def _study(folder: Path, quiet: bool) -> bool:
-    from decentral_dp.cli.study import Progress, print_findings
+    from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.cli.study import print_findings
     from decentral_dp.studies.study import resume_study
 
     if quiet:
         found = resume_study(folder)
     else:
-        with Progress() as progress:
+        with ProgressBar("cells") as progress:
             found = resume_study(folder, progress)
         print_findings(found)
     return len(found.failed) < len(found.cells)
 
 
 def _table(folder: Path, quiet: bool) -> bool:
-    from decentral_dp.adversaries.resumed import resume_table
+    from decentral_dp.adversaries.audit.tables import resume_table
     from decentral_dp.cli.audit import UNSOUND, print_table
     from decentral_dp.cli.progress import ProgressBar
 
@@ -59,10 +60,10 @@ def _table(folder: Path, quiet: bool) -> bool:
 
 def _file(out: Path, quiet: bool) -> bool:
     from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.resumed import resume_file
     from decentral_dp.cli.attack import print_inference
     from decentral_dp.cli.audit import UNSOUND, print_audit
     from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.resumption.resume import resume_file
 
     if quiet:
         found = resume_file(out)

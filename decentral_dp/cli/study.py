@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.cli.progress import LiveBar
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.study import Findings
@@ -21,33 +18,6 @@ from decentral_dp.studies.tables import FAILED, failures, study_table
 _MOST_ROWS = 40
 _GAP = 2
 _MOST_REASONS = 8
-
-
-class Progress(LiveBar):
-    """A bar on a terminal: cells done, failed ones, time left."""
-
-    def __init__(self) -> None:
-        shown = Console(stderr=True)
-        bar = Bar(
-            TextColumn("cell"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[failed]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=shown,
-            disable=not shown.is_terminal,
-        )
-        super().__init__(bar)
-        self._task = self._bar.add_task("study", total=None, failed="")
-
-    def __call__(self, done: int, total: int, failed: int) -> None:
-        self._bar.update(self._task, completed=done, total=total, failed=f"{failed} failed" if failed else "")
-
-    def say(self, sentence: str) -> None:
-        """Print above the bar, also where there is no terminal and therefore no bar."""
-        self._bar.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_findings(found: Findings) -> None:

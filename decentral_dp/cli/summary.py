@@ -6,27 +6,20 @@ The scores at the end of a run: of many agents, or of the one value that a trust
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import Array
-from decentral_dp.cli.progress import LiveBar
-from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import words_of
-from decentral_dp.simulation.events import RunEvent
 from decentral_dp.simulation.plan import console, print_items, rounds_text
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.runner import Run
+from decentral_dp.simulation.run import Run
 
 UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
@@ -106,40 +99,6 @@ def _value(value: float) -> str:
 
 # Beyond so many coordinates x is not printed.
 _MOST_COORDINATES = 4
-# Seconds between two lines of progress where there is no terminal for a bar.
-_BETWEEN_LINES = 30.0
-
-
-class Progress(LiveBar):
-    """A bar with round, loss and ε spent on a terminal; where there is none a line every 30 seconds, as in a log."""
-
-    def __init__(self, quiet: bool) -> None:
-        console = Console(stderr=True)
-        self._lines = not quiet and not console.is_terminal
-        self._last = time.monotonic()
-        bar = Bar(
-            TextColumn("round"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("loss {task.fields[loss]}"),
-            TextColumn("ε spent {task.fields[epsilon]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=quiet or not console.is_terminal,
-        )
-        super().__init__(bar)
-        self._task = self._bar.add_task("run", total=None, loss="…", epsilon="0")
-
-    def __call__(self, event: RunEvent) -> None:
-        loss, spent = f"{event.loss:.4f}", epsilon_text(event.epsilon)
-        self._bar.update(self._task, completed=event.round, total=event.rounds, loss=loss, epsilon=spent)
-        now = time.monotonic()
-        if self._lines and now - self._last >= _BETWEEN_LINES:
-            self._last = now
-            speed = f"{event.rounds_per_second or 0.0:.3g} rounds/s"
-            left = "" if event.seconds_left is None else f", {event.seconds_left:.0f} s left"
-            line = f"round {event.round} of {event.rounds}, loss {loss}, ε spent {spent}, {speed}{left}"
-            print(line, file=sys.stderr, flush=True)
 
 
 def print_run(run: Run) -> None:

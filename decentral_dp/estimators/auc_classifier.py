@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load_with_records
 from decentral_dp.errors import InputError
 from decentral_dp.estimators.two_classes import Fitted, TwoClasses
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.simulation.runner import run
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.runner import run_job
 
 # Scores of the two classes on the scale of probabilities, so that their middle has a logit.
 _LEAST = 0.01
@@ -106,7 +108,8 @@ class PrivateAUCClassifier(TwoClasses):
             "privacy": {"epsilon": self.epsilon, "delta": self.delta, "clip": {"x": self.clip}},
             "run": {"evaluate_every": self.rounds},
         }
-        done = run(scenario, data={"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]})
+        data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
+        done = run_job(build(load_with_records(scenario, (), data, None), data=data))
         if done.result.has_diverged:
             raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.

@@ -1,9 +1,10 @@
-"""A digest of what computes the numbers, so that those of another state of this package are not taken for its own."""
+"""This package and what it computes with: versions, and a digest that no other state of its sources has."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import platform
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,3 +24,19 @@ def package_digest() -> str:
         if name.parts[0] not in _UNREAD:
             digest.update(str(name).encode() + b"\0" + regular(path, "scenario").read_bytes())
     return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package and of what computes its numbers, as far as it is installed."""
+    names = ("decentral_dp", "numpy", "scipy", "scikit-learn", "torch", "ray")
+    found = {n: version for n in names if (version := _version(n)) is not None}
+    return {"python": platform.python_version(), **found}
+
+
+@functools.cache
+def _version(name: str) -> str | None:
+    """Of a package, or None where it is not installed; its metadata are read once."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

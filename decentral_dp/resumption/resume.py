@@ -3,36 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError
-from decentral_dp.resumption.begun import Kind, begun_in
 from decentral_dp.simulation import runner
+from decentral_dp.simulation.result import IN_PROGRESS
+from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from decentral_dp.adversaries.attack.attack import Inference
     from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.problems.protocol import Problem
+    from decentral_dp.config.components import Objects
+    from decentral_dp.simulation.events import ProgressCallback
     from decentral_dp.simulation.plan import Plan
-    from decentral_dp.simulation.runner import Run
+    from decentral_dp.simulation.run import Run
     from decentral_dp.studies.study import Findings
+
+
+class Kind(Enum):
+    """What goes on; the value is how sentences call it."""
+
+    RUN = "a run"
+    STUDY = "a study"
+    AUDITS = "a table of audits"
+    FILE = "an audit or an attack"
+
+
+class Resumable(NamedTuple):
+    """What goes on, and where: for an audit of a run its file in the run's folder."""
+
+    kind: Kind
+    place: Path
+
+
+def begun_in(path: Path) -> Resumable:
+    """Say what was begun in a folder or a file.
+
+    Args:
+        path: a folder that a run, a study or a table of audits made; or the file of an audit or an attack.
+
+    Returns:
+        Its kind and place. Whether it is complete is found by what goes on.
+
+    Raises:
+        InputError: it is of none of these.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     (Path(folder) / "cells").mkdir()
+        ...     begun_in(Path(folder)).kind.value
+        'a study'
+    """
+    if not path.exists():
+        raise InputError(
+            f"resume: there is no {path}. What was interrupted before its first round, cell or run leaves nothing "
+            "behind; start it again."
+        )
+    if not path.is_dir():
+        if path.parent.name == CELLS and _is_study(path.parent.parent):
+            raise _cell(path)
+        return Resumable(Kind.FILE, path)
+    if (path / IN_PROGRESS).is_dir():
+        return Resumable(Kind.RUN, path)
+    if (path / "result.json").is_file():
+        audit = path / "audit.json"
+        return Resumable(Kind.FILE, audit) if _is_interrupted(audit) else Resumable(Kind.RUN, path)
+    if _is_study(path):
+        return Resumable(Kind.STUDY, path)
+    if (path / TABLE).is_file():
+        return Resumable(Kind.AUDITS, path)
+    if path.name == CELLS and _is_study(path.parent):
+        raise _cell(path)
+    raise InputError(
+        f"resume: {path} is no run folder, and none of a study or of audits; give the folder of one that was "
+        "interrupted, or the file of an audit or an attack."
+    )
+
+
+def _is_study(folder: Path) -> bool:
+    return (folder / STUDY).is_file() or (folder / CELLS).is_dir()
+
+
+def _cell(path: Path) -> InputError:
+    folder = path.parent if path.is_dir() else path.parent.parent
+    return InputError(
+        f"resume: {path} has finished cells of a study, and one that is not finished is computed from its start; give "
+        f"the folder of the study, {folder}."
+    )
+
+
+def _is_interrupted(audit: Path) -> bool:
+    return bool(read_json(audit, "resume").get("status") == INTERRUPTED)
 
 
 def resume(
     folder: str | Path,
-    problem: Problem | None = None,
+    *,
     progress: Callable[..., None] | None = None,
-    algorithm: Any = None,
-    mechanism: Any = None,
-    topology: Any = None,
-    data: Any = None,
-    partition: Any = None,
     rounds: int | None = None,
     priced: Callable[[Plan], None] | None = None,
     charge_again: bool = False,
+    **objects: Unpack[Objects],
 ) -> Run | Findings | AuditResult | Inference | pd.DataFrame:
     """Go on with a run, a study, an audit or an attack that was cut off: to the bit as without the interruption.
 
@@ -48,13 +124,13 @@ def resume(
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
             of an audit or an attack.
-        progress: told of progress; of a run as by `run`, of a study as by `study`, else runs done and runs in all.
-        problem, algorithm, mechanism, topology, data, partition: the objects that `run` was given, if any.
+        progress: called with a `Progress`; by default notebooks show a bar.
         rounds: of a run, in all, more than planned; by default as planned.
         priced: of a run, told of the plan of what is run, where it costs more than planned first, before any of it is
             run.
         charge_again: of a run, whether you agree to pay once more for what was in flight where secret noise was not
             kept; default False.
+        **objects: of a run, those that it was given in place of what its scenario names, if any.
 
     Returns:
         The finished run; of a study its findings, of an audit or an attack what it shows, of several audits their
@@ -78,28 +154,86 @@ def resume(
         resume: scenarios is no run folder
     """
     kind, place = begun_in(Path(folder))
-    objects = {
-        "problem": problem,
-        "algorithm": algorithm,
-        "mechanism": mechanism,
-        "topology": topology,
-        "data": data,
-        "partition": partition,
-    }
     if kind is Kind.RUN:
-        return runner.resume(
-            place, **objects, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again
-        )
-    given = objects | {"rounds": rounds, "priced": priced, "charge_again": charge_again or None}
+        return resume_run(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
+    given = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
     refuse_for_others(kind, place, [name for name, value in given.items() if value is not None])
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
     if kind is Kind.STUDY:
         from decentral_dp.studies.study import resume_study
 
         return resume_study(place, progress)
-    from decentral_dp.adversaries.resumed import resume_file, resume_table
+    from decentral_dp.adversaries.audit.tables import resume_table
+    from decentral_dp.reporting.notebook_progress import shown
 
-    return resume_table(place, progress) if kind is Kind.AUDITS else resume_file(place, progress)
+    with shown(progress, "audits" if kind is Kind.AUDITS else "runs") as callback:
+        return resume_table(place, callback) if kind is Kind.AUDITS else resume_file(place, callback)
+
+
+def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditResult | Inference:
+    """Go on with an audit or an attack that was cut off. All that it writes is written.
+
+    Args:
+        out: its JSON file.
+        progress: called with a `Progress` of "runs".
+
+    Returns:
+        As without the interruption.
+
+    Raises:
+        InputError: the file is of none, or of one that is complete; or what it is of has changed since.
+        Stopped: interrupted again.
+    """
+    from decentral_dp.adversaries.attack.attack import resume_attack
+    from decentral_dp.adversaries.audit.audit import resume_audit
+
+    content = read_json(out, "resume")
+    if what := "attack" if "attacks" in content else "audit" if "shown" in content else "":
+        raise InputError(f"resume: the {what} in {out} is complete; give the file of one that was interrupted.")
+    if content.get("status") != INTERRUPTED:
+        raise InputError(
+            f"resume: {out} is not the file of an audit or an attack that was interrupted. Give the file that it was "
+            f"told to write with --out, or the folder of a run or of a study."
+        )
+    request = content.get("asked")
+    return (
+        resume_attack(out, request, progress)
+        if content.get("what") == "attack"
+        else resume_audit(out, request, progress)
+    )
+
+
+def resume_run(
+    folder: Path,
+    *,
+    progress: Callable[..., None] | None = None,
+    rounds: int | None = None,
+    priced: Callable[[Plan], None] | None = None,
+    charge_again: bool = False,
+    **objects: Unpack[Objects],
+) -> Run:
+    """Go on with a run that was cut off, and draw its pictures and its page.
+
+    Args:
+        folder: of the run.
+        progress, rounds, priced, charge_again, **objects: as of `resume`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        InputError: as of `resume`.
+        Stopped: interrupted again.
+    """
+    from decentral_dp.reporting import page
+    from decentral_dp.reporting.notebook_progress import shown
+
+    with shown(progress, "rounds") as callback:
+        done = runner.resume(
+            folder, progress=callback, rounds=rounds, priced=priced, charge_again=charge_again, **objects
+        )
+    page.draw_run(folder)
+    return done
 
 
 def refuse_for_others(kind: Kind, place: Path, given: list[str]) -> None:

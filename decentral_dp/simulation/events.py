@@ -1,17 +1,17 @@
-"""`run.log`: what a run tells of itself, for TensorBoard and MLflow. Both are fed from the events of `--log`.
+"""How far something long is: one form of progress, for a callback, a bar, lines of text, or a log.
 
-Of every evaluation the loss, ε spent so far and the rounds a second, by round. TensorBoard's files are in the folder
-`tensorboard` of the run; MLflow gets a run of its own, wherever MLFLOW_TRACKING_URI says. The loss reads records, and
-no budget covers it: such a log is to be kept as the records are.
-
-What a run tells of itself while it goes: one stream of events, for a bar, lines of text, or a log.
+`run.log`: the progress of a run for TensorBoard and MLflow, by round: loss, ε spent so far, rounds a second.
+TensorBoard's files are in the folder `tensorboard` of the run; MLflow gets a run of its own, wherever
+MLFLOW_TRACKING_URI says. The loss reads records, and no budget covers it: such a log is to be kept as the records are.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,83 +19,163 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation.folder.in_progress import TENSORBOARD
+from decentral_dp.formatting import epsilon_text
 
 
-class RunEvent(NamedTuple):
-    """A run at one of its evaluations.
+class Progress(NamedTuple):
+    """How far something long is, as `progress=` of every function is told.
 
     Args:
-        round: that is done.
-        rounds: in all.
-        loss: upper loss, or the lower one where x is not tuned; it reads records. NaN where it was not measured.
-        epsilon: spent by the worst agent so far.
-        rounds_per_second: since the first event; None at it.
-        seconds_left: at that speed; None at the first event.
+        done: so many, of the unit.
+        total: in all.
+        unit: "rounds" of a run, "cells" of a study, "runs" of an audit or an attack, "audits" of a table of them,
+            "pairs" of a check, "observers" of a network's view, "steps" of a tuner.
+        loss: of a run, at an evaluation: the upper loss, or the lower one where x is not tuned. It reads records. NaN
+            where it was not measured.
+        epsilon: of a run, spent by the worst agent so far.
+        failed: of a study, cells that failed.
+        per_second: done since the first call; None at it.
+        seconds_left: at that speed; None at the first call.
+        note: a sentence that is to be said once; mostly "".
+
+    Example:
+        >>> import decentral_dp
+        >>> seen = []
+        >>> done = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}, progress=seen.append)
+        >>> isinstance(seen[-1], decentral_dp.Progress), seen[-1].done, seen[-1].total, seen[-1].unit
+        (True, 2, 2, 'rounds')
     """
 
-    round: int
-    rounds: int
-    loss: float
-    epsilon: float
-    rounds_per_second: float | None
-    seconds_left: float | None
+    done: int
+    total: int
+    unit: str
+    loss: float = math.nan
+    epsilon: float = math.nan
+    failed: int = 0
+    per_second: float | None = None
+    seconds_left: float | None = None
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """What a bar says beside its numbers."""
+        words = [f"loss {self.loss:.4f}"] if self.unit == "rounds" else []
+        words += [] if math.isnan(self.epsilon) else [f"ε spent {epsilon_text(self.epsilon)}"]
+        return ", ".join([*words, *([f"{self.failed} failed"] if self.failed else [])])
 
 
-class EventSink(Protocol):
-    """Told of every event."""
+class ProgressCallback(Protocol):
+    """Called with every progress."""
 
-    def __call__(self, event: RunEvent) -> None: ...
+    def __call__(self, progress: Progress, /) -> None: ...
 
 
-class Events:
-    """A progress callback that turns what it is told into events, the same for every sink.
+class Reporter:
+    """Says how far something is, with its speed.
 
     Args:
-        sinks: that are told.
+        callback: that is called, or None.
+        unit: as of `Progress`.
         clock: seconds; by default those of this machine, which no change of its time moves.
 
     Example:
         >>> seconds, seen = iter([0.0, 2.0]), []
-        >>> events = Events([seen.append], clock=lambda: next(seconds))
-        >>> events(10, 40, 0.7, 0.5); events(20, 40, 0.6, 1.0)
-        >>> seen[1].rounds_per_second, seen[1].seconds_left
+        >>> report = Reporter(seen.append, "rounds", clock=lambda: next(seconds))
+        >>> report(10, 40, loss=0.7, epsilon=0.5); report(20, 40, loss=0.6, epsilon=1.0)
+        >>> seen[1].per_second, seen[1].seconds_left
         (5.0, 4.0)
     """
 
-    def __init__(self, sinks: Sequence[EventSink], clock: Callable[[], float] = time.monotonic) -> None:
-        self._sinks, self._clock = sinks, clock
+    def __init__(
+        self, callback: ProgressCallback | None, unit: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._callback, self._unit, self._clock = callback, unit, clock
         self._first: tuple[int, float] | None = None
-        self._spent = 0.0
+        self._spent = math.nan
 
-    def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None:
-        """Tell all sinks; as `ProgressCallback`."""
+    def __call__(
+        self,
+        done: int,
+        total: int,
+        *,
+        loss: float = math.nan,
+        epsilon: float = math.nan,
+        failed: int = 0,
+        note: str = "",
+    ) -> None:
+        """Call the callback; arguments as of `Progress`."""
+        if self._callback is None:
+            return
         now = self._clock()
         # A run that goes on does not begin at round 0.
         first, at = self._first = self._first or (done, now)
         # ε is not priced at every round; the last known one stays.
         self._spent = self._spent if math.isnan(epsilon) else epsilon
         speed = (done - first) / (now - at) if now > at and done > first else None
-        left = None if speed is None else (rounds - done) / speed
-        for sink in self._sinks:
-            sink(RunEvent(done, rounds, loss, self._spent, speed, left))
+        left = None if speed is None else (total - done) / speed
+        self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left, note))
 
 
+# Unit → what a callback of several arguments was called with before there was one form of progress.
+_EARLIER: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"rounds": ("done", "total", "loss", "epsilon"), "cells": ("done", "total", "failed")}
+)
+
+
+def accepted(callback: Callable[..., None] | None, unit: str) -> ProgressCallback | None:
+    """A callback as all functions call it: one of several arguments is called as in earlier versions, with a warning.
+
+    Args:
+        callback: that somebody gave.
+        unit: of what it is called with.
+
+    Example:
+        >>> accepted(None, "runs") is None
+        True
+    """
+    if callback is None or not _takes_several(callback):
+        return callback
+    names = _EARLIER.get(unit, ("done", "total"))
+    warnings.warn(
+        f"progress: a callback of {len(names)} arguments is deprecated, and goes with the next release; take one, "
+        f"whose fields are {', '.join(names)} and more.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return lambda progress: callback(*(getattr(progress, name) for name in names))
+
+
+def _takes_several(callback: Callable[..., None]) -> bool:
+    try:
+        parameters = inspect.signature(callback).parameters.values()
+    except (TypeError, ValueError):
+        # Not written in Python, and says nothing of itself.
+        return False
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return len(placed) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def together(*callbacks: ProgressCallback) -> ProgressCallback:
+    """One callback that calls all of these, in their order."""
+
+    def all_of_them(progress: Progress) -> None:
+        for callback in callbacks:
+            callback(progress)
+
+    return all_of_them
+
+
+# What TensorBoard reads, in the folder of the run.
+TENSORBOARD = "tensorboard"
 _EXPERIMENT = "decentral_dp"
 # Name → module, and the extra that installs it.
 _MODULES = {"tensorboard": ("tensorboardX", "tensorboard"), "mlflow": ("mlflow", "mlflow")}
 
 
-class Told(Protocol):
-    """Told of progress."""
-
-    def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None: ...
-
-
 class EventWriter(Protocol):
-    """Writes events to where somebody looks at them."""
+    """Writes the progress of a run to where somebody looks at it."""
 
-    def __call__(self, event: RunEvent) -> None: ...
+    def __call__(self, progress: Progress) -> None: ...
 
     def close(self, status: str) -> None:
         """End. status: "FINISHED", "KILLED" or "FAILED"."""
@@ -108,10 +188,10 @@ class TensorBoardWriter:
     def __init__(self, folder: Path, title: str) -> None:
         self._writer: Any = importlib.import_module("tensorboardX").SummaryWriter(str(folder / TENSORBOARD))
 
-    def __call__(self, event: RunEvent) -> None:
+    def __call__(self, progress: Progress) -> None:
         """Write one evaluation."""
-        for name, value in _scalars(event).items():
-            self._writer.add_scalar(name, value, event.round)
+        for name, value in _scalars(progress).items():
+            self._writer.add_scalar(name, value, progress.done)
         self._writer.flush()
 
     def close(self, status: str) -> None:
@@ -129,10 +209,10 @@ class MlflowWriter:
         tags = {"folder": str(folder), "title": title}
         self._run = self._client.create_run(number, run_name=folder.name, tags=tags).info.run_id
 
-    def __call__(self, event: RunEvent) -> None:
+    def __call__(self, progress: Progress) -> None:
         """Write one evaluation."""
-        for name, value in _scalars(event).items():
-            self._client.log_metric(self._run, name, value, step=event.round)
+        for name, value in _scalars(progress).items():
+            self._client.log_metric(self._run, name, value, step=progress.done)
 
     def close(self, status: str) -> None:
         """End the run. status: as MLflow calls it."""
@@ -160,32 +240,27 @@ def check_installed(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def logged(names: Sequence[str], folder: Path, title: str, told: Told | None) -> Iterator[Told | None]:
+def logged(
+    names: Sequence[str], folder: Path, title: str, callback: ProgressCallback | None
+) -> Iterator[ProgressCallback | None]:
     """Write the progress of a run inside `with`, besides whoever is told of it.
 
     Args:
         names: of writers.
         folder: of the run.
         title: of the run.
-        told: of progress, or None.
+        callback: that is called, or None.
 
     Yields:
-        Who is told.
+        What is to be called.
     """
     if not names:
-        yield told
+        yield callback
         return
     writers = [WRITERS[name](folder, title) for name in names]
-    events = Events(writers)
-
-    def both(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        events(done, rounds, loss, epsilon)
-        if told is not None:
-            told(done, rounds, loss, epsilon)
-
     status = "FAILED"
     try:
-        yield both
+        yield together(*writers, *([] if callback is None else [callback]))
         status = "FINISHED"
     except (KeyboardInterrupt, Stopped):
         status = "KILLED"
@@ -195,7 +270,7 @@ def logged(names: Sequence[str], folder: Path, title: str, told: Told | None) ->
             writer.close(status)
 
 
-def _scalars(event: RunEvent) -> dict[str, float]:
-    """What is finite of an event."""
-    named = {"loss": event.loss, "epsilon": event.epsilon, "rounds_per_second": event.rounds_per_second}
+def _scalars(progress: Progress) -> dict[str, float]:
+    """What is finite of a progress."""
+    named = {"loss": progress.loss, "epsilon": progress.epsilon, "rounds_per_second": progress.per_second}
     return {name: value for name, value in named.items() if value is not None and math.isfinite(value)}

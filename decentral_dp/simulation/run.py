@@ -1,6 +1,6 @@
-"""The numbers of a run that has ended, as `result.json` has them.
+"""A finished run: what it holds, and its numbers as `result.json` has them.
 
-Which rounds are evaluated, and the ε that is spent by then.
+Also which rounds are evaluated, and the ε that is spent by then.
 """
 
 from __future__ import annotations
@@ -8,14 +8,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decentral_dp.config.schema import by_channel
+from decentral_dp.bounded import Array
+from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.engines.protocol import Outcome
+from decentral_dp.files.package import versions
+from decentral_dp.formatting import agent_names, epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
-from decentral_dp.privacy.ledger import IntArray, released_again
+from decentral_dp.privacy.ledger import IntArray, Ledger, released_again
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import (
     cause_sentence,
@@ -27,7 +33,6 @@ from decentral_dp.simulation.advice import (
     score_sentence,
     x_sentence,
 )
-from decentral_dp.simulation.folder.layout import versions
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
@@ -38,9 +43,75 @@ from decentral_dp.user_code import USER_ERRORS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from decentral_dp.reporting.plots import RunPlots
+
 # At most so many points of the spent-epsilon curve: each is a full pricing.
 _CURVE_POINTS = 25
 SPENT = "epsilon_spent"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    `released`, `published`, the ledger and the scenario are what the budget covers; metrics, state and plots read
+    private data. Neither state, nor records, nor the root of the noise are in a pickle or a copy of a run.
+
+    Args:
+        simulation: `run.simulation()` is the job, with all records and the root of the noise: the simulator's view.
+        metrics: rows (round, agent, name, value), and agent_name where agents have other names than their numbers.
+        records: what was released; `ledger` is the same as a table.
+        released: channel → (m, ·) last released values.
+        published: the average of the last ones (`run.average`).
+        unnoised: `state` is what it holds.
+        result: the numbers of `result.json`.
+        folder: that was written, or None.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> list(run.metrics.columns), list(run.published)
+        (['round', 'agent', 'name', 'value'], ['x', 'y', 'z'])
+    """
+
+    scenario: Scenario
+    simulation: Secret[Job]
+    metrics: pd.DataFrame
+    records: Ledger
+    released: Mapping[str, Array]
+    published: Mapping[str, Array]
+    unnoised: Secret[Mapping[str, Array]]
+    result: RunResult
+    folder: Path | None
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """What agents keep to themselves, by its name: private values without noise."""
+        return self.unnoised()
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        return self.records.to_frame(agent_names(self.result.topology.get("labels")))
+
+    @property
+    def plot(self) -> RunPlots:
+        """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
+        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
+        from decentral_dp.reporting.plots import RunPlots
+
+        ledger = self.ledger
+        kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
+        scenario = self.scenario.model_dump()
+        return RunPlots(drawing_of(self.result, scenario, self.metrics, kept, self.published.get("x")))
+
+    def _repr_html_(self) -> str:
+        from decentral_dp.reporting.page import run_view
+
+        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
+
+    def __repr__(self) -> str:
+        result, spent = self.result, epsilon_text(self.result.privacy.epsilon_max)
+        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, ε = {spent}>"
 
 
 def evaluated_rounds(rounds: int, every: int) -> list[int]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import Unpack
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.bounded import Array
-from decentral_dp.config.components import Objects, components_of
-from decentral_dp.config.loading import Source, load, read_toml
+from decentral_dp.config.components import Objects
+from decentral_dp.config.loading import load, read_toml
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
@@ -29,9 +28,8 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.reporting.notebook_progress import RunBar, shown
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.events import check_installed, logged
+from decentral_dp.simulation.events import ProgressCallback, Reporter, check_installed, logged
 from decentral_dp.simulation.folder.journal import (
     Found,
     RunInProgress,
@@ -50,129 +48,28 @@ from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import Plan
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.run import SPENT, evaluated_rounds, priced, result_of, spent_after
+from decentral_dp.simulation.run import SPENT, Run, evaluated_rounds, priced, result_of, spent_after
 from decentral_dp.user_code import USER_ERRORS, UserCodeError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from decentral_dp.reporting.plots import RunPlots
-
-
-class ProgressCallback(Protocol):
-    """Told of progress: round, rounds in all, upper loss, epsilon spent by the worst agent.
-
-    Where x is not tuned, the loss is the lower one.
-    """
-
-    def __call__(self, done: int, rounds: int, loss: float, epsilon: float) -> None: ...
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run.
-
-    `released`, `published`, the ledger and the scenario are what the budget covers; metrics, state and plots read
-    private data. Neither state, nor records, nor the root of the noise are in a pickle or a copy of a run.
-
-    Args:
-        simulation: `run.simulation()` is the job, with all records and the root of the noise: the simulator's view.
-        metrics: rows (round, agent, name, value), and agent_name where agents have other names than their numbers.
-        records: what was released; `ledger` is the same as a table.
-        released: channel → (m, ·) last released values.
-        published: the average of the last ones (`run.average`).
-        unnoised: `state` is what it holds.
-        result: the numbers of `result.json`.
-        folder: that was written, or None.
-
-    Example:
-        >>> import decentral_dp
-        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
-        >>> list(run.metrics.columns), list(run.published)
-        (['round', 'agent', 'name', 'value'], ['x', 'y', 'z'])
-    """
-
-    scenario: Scenario
-    simulation: Secret[Job]
-    metrics: pd.DataFrame
-    records: Ledger
-    released: Mapping[str, Array]
-    published: Mapping[str, Array]
-    unnoised: Secret[Mapping[str, Array]]
-    result: RunResult
-    folder: Path | None
-
-    @property
-    def state(self) -> Mapping[str, Array]:
-        """What agents keep to themselves, by its name: private values without noise."""
-        return self.unnoised()
-
-    @property
-    def ledger(self) -> pd.DataFrame:
-        return self.records.to_frame(agent_names(self.result.topology.get("labels")))
-
-    @property
-    def plot(self) -> RunPlots:
-        """The figures of this run, as in `run.plot.accuracy()`: notebooks show them, `save` writes them."""
-        from decentral_dp.reporting.folder import drawing_of, drawn_rounds
-        from decentral_dp.reporting.plots import RunPlots
-
-        ledger = self.ledger
-        kept = ledger[ledger["round"].isin(drawn_rounds(self.result))] if "round" in ledger else ledger
-        scenario = self.scenario.model_dump()
-        return RunPlots(drawing_of(self.result, scenario, self.metrics, kept, self.published.get("x")))
-
-    def _repr_html_(self) -> str:
-        from decentral_dp.reporting.page import run_view
-
-        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
-
-    def __repr__(self) -> str:
-        result, spent = self.result, epsilon_text(self.result.privacy.epsilon_max)
-        return f"<Run {result.title!r}: {result.status}, {result.rounds} rounds, ε = {spent}>"
-
-
-def run(
-    scenario: Source,
-    out: str | Path | None = None,
-    *,
-    progress: ProgressCallback | None = None,
-    keep_secret: bool = True,
-    overrides: Sequence[str] = (),
-    unset: Sequence[str] = (),
-    **objects: Unpack[Objects],
-) -> Run:
-    """Run a scenario, and write a run folder where one is asked for.
-
-    Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        out: the folder to write, new or empty; by default nothing is written.
-        progress: told of progress at every evaluation; by default notebooks show a bar.
-        keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
-        overrides: "table.key=value" with a TOML value, as in `plan`.
-        unset: "table.key" of what is taken out of the scenario before overrides are set.
-        **objects: in place of what is named; as in `build`.
-
-    Returns:
-        The run: its result, metrics, ledger, and released values. One that diverges has the status "diverged", which
-        under "certified" is told from released values alone; metrics may be infinite or missing whatever the status.
-
-    Raises:
-        InputError: one sentence about whatever is wrong.
-        Stopped: interrupted; what was released is on record in the folder.
-
-    Example:
-        >>> done = run("quadratic", overrides=["algorithm.rounds=2"])
-        >>> done.result.status, done.result.rounds, done.released["x"].shape
-        ('ok', 2, (8, 5))
-    """
-    return run_job(build(components_of(scenario, overrides, unset, **objects)), out, progress, keep_secret)
 
 
 def run_job(
     planned: Job, out: str | Path | None = None, progress: ProgressCallback | None = None, keep_secret: bool = True
 ) -> Run:
-    """Run a planned job; as `run`."""
+    """Run a planned job, and write its folder where one is asked for; nothing is drawn.
+
+    Args:
+        planned: as `build` makes it.
+        out: the folder to write, new or empty; by default nothing is written.
+        progress: told of progress at every evaluation.
+        keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
+
+    Returns:
+        The run. Its folder is complete but for its pictures and its page.
+
+    Raises:
+        InputError: the folder holds something, or cannot be written.
+        Stopped: interrupted; what was released is on record in the folder.
+    """
     job = hosted(planned)
     if out is None:
         return _finished(job, progress)
@@ -191,40 +88,18 @@ def resume(
     charge_again: bool = False,
     **objects: Unpack[Objects],
 ) -> Run:
-    """Go on with a run that was cut off, from the last state in its folder.
-
-    What was released after that state is released again with the same draws: to the bit the same values, and no second
-    release. The run is then what it would have been without the interruption. With more rounds it is, to the bit, a run
-    of so many rounds with the noise of this one: its schedule stays, and a budget that was a target is passed.
-
-    Where secret noise was not kept (`run(keep_secret=False)`), what was in flight is released with other noise, and is
-    charged once more: the ledger and the budget have both passes.
+    """Go on with a run that was cut off, from the last state in its folder; nothing is drawn.
 
     Args:
         folder: of the run, whose status is "running", "interrupted" or "failed".
-        progress: told of progress at every evaluation.
-        rounds: in all, more than planned; by default as planned.
-        priced: told of the plan of what is run, where it costs more than planned first, before any of it is run.
-        charge_again: whether you agree to pay once more for what was in flight where secret noise was not kept;
-            default False.
-        **objects: those that `run` was given, if any.
+        progress, rounds, priced, charge_again, **objects: as of `resume`.
 
     Returns:
         The finished run.
 
     Raises:
-        InputError: there is nothing to go on with, the run is under way, the records or the versions are others than
-            those of the beginning, its secret noise was not kept and nobody agreed to pay again, or it would pass a
-            cap or have other noise.
+        InputError: as of `resume`.
         Stopped: interrupted again.
-
-    Example:
-        >>> import decentral_dp
-        >>> try:
-        ...     decentral_dp.resume("scenarios")
-        ... except decentral_dp.InputError as error:
-        ...     print(str(error).partition(",")[0])
-        resume: scenarios is no run folder
     """
     folder = Path(folder)
     found, lock = find(folder)
@@ -262,8 +137,8 @@ def _finished(
 ) -> Run:
     started = time.perf_counter()
     names, place = ((), Path()) if kept is None else (job.scenario.run.log or (), kept.folder)
-    with shown(progress, RunBar) as bar, logged(names, place, job.scenario.title, bar) as told:
-        rows, outcome = _perform(job, told, kept, found)
+    with logged(names, place, job.scenario.title, progress) as callback:
+        rows, outcome = _perform(job, callback, kept, found)
     ledger = all_released(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.named(measuring.frame(rows), agent_names(job.topology.labels))
@@ -316,29 +191,13 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
             raise not_begun(folder, error) from error
         raise
     kept.complete()
-    _draw(folder)
     return done
-
-
-def _draw(folder: Path) -> None:
-    """Draw the plots and the page of a complete folder; what cannot be drawn now can be drawn later."""
-    from decentral_dp.reporting.page import write_report
-    from decentral_dp.reporting.plots import write_plots
-
-    later = f'The run is complete and in {folder}; "decentral-dp report {folder}" draws its plots and its page.'
-    try:
-        write_plots(folder)
-        write_report(folder)
-    except KeyboardInterrupt:
-        raise Stopped(f"Interrupted. {later}") from None
-    except OSError as error:
-        raise OSError(f"{error}. {later}") from error
 
 
 def _perform(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> tuple[list[Row], Outcome]:
-    evaluator = job.evaluator()
+    evaluator, report = job.evaluator(), Reporter(progress, "rounds")
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = spent_after(job, evaluation_rounds)
     saved = None if found is None else found.state(job)
@@ -375,7 +234,7 @@ def _perform(
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
             # Between two priced rounds the later one: never less than what is spent.
-            progress(s.round, job.rounds, loss, next(e for t, e in spent.items() if t >= s.round))
+            report(s.round, job.rounds, loss=loss, epsilon=next(e for t, e in spent.items() if t >= s.round))
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()))

@@ -1,19 +1,13 @@
 """Cells of a study: each is a run or a plan, computed alone or in parallel.
 
-Cells in parallel, each kept in its file when it is done.
-
-One cell: its key, what is computed for it, and the file that keeps it.
-
-A file is written whole or not at all, and carries the digest of its content: what was interrupted or damaged is
-computed again. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files differ in the last two where
-the files that its scenario names, or this package, changed in between. That of the files is keyed by the folder's salt.
+A cell is kept in a file when it is done. Its name is SETTINGS-INPUTS-PACKAGE.json, three digests: one cell's files
+differ in the last two where the files that its scenario names, or this package, changed in between. That of the files
+is keyed by the folder's salt.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,17 +22,17 @@ from decentral_dp.adversaries.network.view import prepare
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.engines.task_pool import Stream, in_parallel
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
-from decentral_dp.files.regular import regular
 from decentral_dp.privacy.accounting.accountants import spending
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
-from decentral_dp.simulation.runner import run
+from decentral_dp.simulation.runner import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
 from decentral_dp.studies.grid import Cell
+from decentral_dp.tasks.outcomes import write
+from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
 
 # What a cell may raise; it is recorded with its sentence, and the other cells go on.
 ERRORS = (
@@ -120,16 +114,11 @@ def compute(task: Task) -> Record:
 
 
 def compute_and_keep(folder: Path, task: Task) -> Record:
-    """Compute one cell, which is on the disk before it is reported."""
+    """Compute one cell, which is on the disk before it is reported, if it would come out the same again."""
     record = compute(task)
-    keep(folder, task, record)
-    return record
-
-
-def keep(folder: Path, task: Task, record: Record) -> None:
-    """Write a cell, if it would come out the same again."""
     if kept(record["status"]):
         write(folder, task.key, record)
+    return record
 
 
 def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
@@ -156,9 +145,10 @@ def lost(reason: str) -> Record:
 
 def _run(scenario: Scenario, network: bool) -> Record:
     # Before it is run: what cannot be priced is refused.
-    pairs = _pairs(build(scenario)) if network else {}
-    done = run(scenario)
-    result, job = done.result, done.simulation()
+    job = build(scenario)
+    pairs = _pairs(job) if network else {}
+    done = run_job(job)
+    result = done.result
     diverged = result.has_diverged
     record = _record(cast(Status, result.status), result.reason, result.rounds)
     means = done.metrics[done.metrics["agent"].to_numpy() == "mean"]
@@ -266,65 +256,21 @@ def kept(status: Status) -> bool:
     return status != "failed"
 
 
-def write(folder: Path, key: str, record: Record) -> None:
-    """Write a finished cell: first beside its place, then there in one step."""
-    text = json.dumps(record, allow_nan=False)
-    path = folder / f"{key}.json"
-    partial = folder / f"{key}.{os.getpid()}.partial"
-    partial.write_text(f"{_digest(text)}\n{text}\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def read(folder: Path, key: str) -> Record | None:
-    """Read the record that was kept under the key; None where there is none that is whole.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     write(Path(folder), "key", lost("The process was killed."))
-        ...     read(Path(folder), "key")["reason"], read(Path(folder), "another")
-        ('The process was killed.', None)
-    """
-    try:
-        head, _, rest = regular(folder / f"{key}.json", "study").read_text(encoding="utf-8").partition("\n")
-    except (OSError, ValueError):
-        return None
-    text = rest.removesuffix("\n")
-    if head != _digest(text):
-        return None
-    record: Record = json.loads(text)
-    return record
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def value_of(stored: Any) -> float:
-    """Return a number as it was kept: infinities are words, what is missing is NaN.
-
-    Example:
-        >>> value_of("Infinity"), value_of(None)
-        (inf, nan)
-    """
-    return math.nan if stored is None else float(stored)
-
-
-def perform(tasks: Sequence[Task], folder: Path, jobs: int, address: str | None) -> Stream[Task, Record]:
-    """Compute each task as it is done: on Ray with an address, else in so many processes.
+def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Task, Record]:
+    """Compute the cells.
 
     Args:
         tasks: one for each cell.
         folder: where cells are kept, by the process that computed them; from Ray, when they come back.
-        jobs: processes of this machine; 1 computes in this process. Not read with an address.
-        address: of a Ray cluster, or None.
+        workers: who computes them.
 
     Returns:
         Tasks with their records, in the order in which they are done.
     """
-    if address is None:
-        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, jobs, named=str(folder))
-    else:
-        for task, record in in_parallel(compute, tasks, lost, jobs, address):
-            keep(folder, task, record)
-            yield task, record
+    if workers.address is None:
+        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
+        return
+    for task, record in in_parallel(compute, tasks, lost, workers):
+        if kept(record["status"]):
+            write(folder, task.key, record)
+        yield task, record

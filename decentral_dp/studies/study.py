@@ -1,16 +1,12 @@
 """Studies: grids of runs, their findings, and how an interrupted one goes on.
 
-Going on with a study by its folder.
+What is done already is read, the rest is computed, and tables, pictures and verdicts are written. A study that is not
+complete has on record what it was asked: the study as it was read, with what was overridden, and a digest of all
+cells. So it goes on by its folder alone, and one whose scenario has changed is refused.
 
-What a study comes to: tables of all cells and of means, verdicts, and gains.
-
-Kept cells of an earlier state of the package, or of the files that the scenarios name.
-
-They are known by their names (see `cells`): the settings are those of a cell of the study, the rest is not. Such a file
-is removed once the cell that takes its place is kept. Cells of other settings stay: a study that is changed back finds
-them again.
-
-Performing a study: what is done already is read, the rest is computed, and tables, pictures and verdicts written.
+Kept cells of an earlier state of the package, or of the files that the scenarios name, are known by their names (see
+`runs`): the settings are those of a cell of the study, the rest is not. Such a file is removed once the cell that takes
+its place is kept. Cells of other settings stay: a study that is changed back finds them again.
 """
 
 from __future__ import annotations
@@ -18,43 +14,35 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import pandas as pd
 import tomli_w
+from pydantic import ValidationError
 
-from decentral_dp.engines.task_pool import check_at_hand, cores
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.begun_names import CELLS
+from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
+from decentral_dp.files.package import versions
 from decentral_dp.files.portable_paths import portable_path
-from decentral_dp.files.salt import NAME as SALT
-from decentral_dp.files.salt import has_salt, salt_in
-from decentral_dp.reporting.notebook_progress import StudyBar, shown
+from decentral_dp.reporting.notebook_progress import shown
 from decentral_dp.reporting.tables import TextTable, latex, markdown
-from decentral_dp.simulation.folder.layout import versions
+from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, gain_words
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.interactive import interactive_figures, require_plotly
-from decentral_dp.studies.manifest import (
-    Begun,
-    alone,
-    digest_of_cells,
-    ended,
-    read_begun,
-    require_unchanged,
-    write_begun,
-)
 from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
 from decentral_dp.studies.page import study_page
-from decentral_dp.studies.runs import GOOD, Record, Task, perform, read, task_of
+from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Plot, Study, load_study
 from decentral_dp.studies.tables import cell_table, columns_of, counted_rows, pivoted, results, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, planned_alike, verdict
+from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
+from decentral_dp.tasks.parallel import Workers, cores
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,15 +177,110 @@ def discard(folder: Path, stale: Stale) -> None:
                 path.unlink(missing_ok=True)
 
 
-ProgressCallback = Callable[[int, int, int], None]
-"""Told of progress: cells done, cells in all, cells that failed."""
+class Begun(NamedTuple):
+    """A study that was begun in a folder.
+
+    Args:
+        study: as it was loaded.
+        cells: digest of its cells.
+        jobs: processes that were asked for; None for one per core.
+        address: of the Ray cluster that was asked for, or None.
+    """
+
+    study: Study
+    cells: str
+    jobs: int | None
+    address: str | None
 
 
-@runtime_checkable
-class ProgressReporter(Protocol):
-    """A progress callback that can say something before the first cell is done."""
+def digest_of_cells(keys: Sequence[str]) -> str:
+    """Hash the cells of a study.
 
-    def say(self, sentence: str) -> None: ...
+    Args:
+        keys: of its cells, in order; empty for one whose scenario is refused. What each says of the package plays no
+            part: cells of another state of it are computed anew.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Example:
+        >>> digest_of_cells(["settings-inputs-package"]) == digest_of_cells(["settings-inputs-another"])
+        True
+    """
+    return digest(json.dumps([key.rpartition("-")[0] for key in keys]).encode())
+
+
+def write_begun(out: Path, begun: Begun) -> None:
+    """Put on record what is asked, before any cell is computed.
+
+    Args:
+        out: the folder of the study.
+        begun: what is asked.
+    """
+    study = begun.study.model_dump(mode="json", exclude_none=True, by_alias=True)
+    for table in (study, *study["variants"]):
+        name = table.get("scenario", "")
+        # It may go on from another working folder.
+        if not (begun.study.folder / name).is_file() and Path(name).is_file():
+            table["scenario"] = str(Path(name).resolve())
+    content = {
+        "study": study,
+        "folder": str(begun.study.folder),
+        "cells": begun.cells,
+        "jobs": begun.jobs,
+        "address": begun.address,
+    }
+    write_request(out / STUDY, content)
+
+
+def read_begun(out: Path) -> Begun:
+    """Read what a study that is not complete was asked.
+
+    Args:
+        out: the folder of the study.
+
+    Raises:
+        InputError: there is no such study, it is complete, or the file is not what was written.
+    """
+    path = out / STUDY
+    if not path.is_file():
+        if (out / "study.toml").is_file():
+            raise InputError(f"resume: the study in {out} is complete; give the folder of one that was interrupted.")
+        raise InputError(
+            f"resume: {out} does not say which study was begun in it, because an earlier version of decentral_dp did "
+            f"not write {STUDY}, or the file is gone. Finished cells are kept: give the same study with --out {out} "
+            "again."
+        )
+    try:
+        asked = read_request(path)
+        study = Study.model_validate(asked["study"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(
+            f"resume: {path} is not what was written ({why}). Finished cells are kept: give the same study with "
+            f"--out {out} again."
+        ) from None
+    study._folder = Path(asked["folder"])
+    return Begun(study, asked["cells"], asked["jobs"], asked["address"])
+
+
+def require_unchanged(begun: Begun, keys: Sequence[str], out: Path) -> None:
+    """Refuse to go on where a scenario, or a file that one names, is another than when the study was begun.
+
+    Args:
+        begun: what was asked.
+        keys: of the cells as they are now.
+        out: the folder of the study.
+
+    Raises:
+        InputError: some cell is another.
+    """
+    if digest_of_cells(keys) != begun.cells:
+        raise InputError(
+            f"resume: the scenario {begun.study.scenario}, another one of the study, or a file that one names has "
+            f"changed since the study in {out} was begun, and some of its cells would be of the one and some of the "
+            f"other. Put it back; or give the study with --out {out} again, which computes anew what has changed."
+        )
 
 
 def conduct(
@@ -215,7 +298,7 @@ def conduct(
         out: the folder.
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with cells done, cells in all, and cells that failed.
+        progress: called with a `Progress` of "cells".
         begun: what the folder says of this study, where it goes on by its folder; its cells must be what they were.
 
     Returns:
@@ -242,7 +325,7 @@ def study(
     overrides: Sequence[str] = (),
     jobs: int | None = None,
     address: str | None = None,
-    progress: ProgressCallback | None = None,
+    progress: Callable[..., None] | None = None,
 ) -> Findings:
     """Run a grid of scenarios × seeds, and judge the claims about it.
 
@@ -253,7 +336,7 @@ def study(
             none.
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
+        progress: called with a `Progress` of "cells"; by default notebooks show a bar.
 
     Returns:
         Tables of all cells and of means with intervals, and a verdict on every claim.
@@ -272,7 +355,7 @@ def study(
     if isinstance(study, Study) and overrides:
         raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, overrides)
-    with shown(progress, StudyBar) as told:
+    with shown(progress, "cells") as told:
         if out is not None:
             return conduct(loaded, Path(out), jobs, address, told)
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
@@ -294,7 +377,7 @@ def _conduct(
         check_plot(plot, varied)
     check_names(study, varied)
     check_gains(study, varied, listed)
-    check_at_hand(address)
+    Workers(address=address).check()
     if study.interactive:
         require_plotly()
     kept = _folder(out, held)
@@ -321,36 +404,18 @@ def _conduct(
     missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
     stale = find_stale(kept, set(filter(None, keys)))
     again = why(stale, missing, knew)
-    if again is not None and isinstance(progress, ProgressReporter):
-        progress.say(again)
-    _compute(list(missing.values()), kept, known, jobs or cores(), address, progress, len(set(filter(None, keys))))
-    discard(kept, stale)
-    records = [known[p.key] if isinstance(p, Task) else p for p in planned]
-    return _write(study, varied, listed, keys, records, len(missing), out)
-
-
-def _compute(
-    tasks: Sequence[Task],
-    kept: Path,
-    known: dict[str, Record],
-    jobs: int,
-    address: str | None,
-    progress: ProgressCallback | None,
-    total: int,
-) -> None:
-    """Fill `known`."""
-    failed = sum(r["status"] not in GOOD for r in known.values())
-    if progress is not None:
-        progress(len(known), total, failed)
-    done = perform(tasks, kept, min(jobs, max(1, len(tasks))), address)
-    try:
+    report, total = Reporter(progress, "cells"), len(set(filter(None, keys)))
+    failed = sum(record["status"] not in GOOD for record in known.values())
+    report(len(known), total, failed=failed, note=again or "")
+    workers = Workers(min(jobs or cores(), max(1, len(missing))), address)
+    with closing(perform(list(missing.values()), kept, workers)) as done:
         for task, record in done:
             known[task.key] = record
             failed += record["status"] not in GOOD
-            if progress is not None:
-                progress(len(known), total, failed)
-    finally:
-        done.close()
+            report(len(known), total, failed=failed)
+    discard(kept, stale)
+    records = [known[p.key] if isinstance(p, Task) else p for p in planned]
+    return _write(study, varied, listed, keys, records, len(missing), out)
 
 
 def _folder(out: Path, held: ExitStack) -> Path:
@@ -362,9 +427,8 @@ def _folder(out: Path, held: ExitStack) -> Path:
         if out.is_dir() and any(out.iterdir()) and not kept.is_dir():
             raise InputError(f"--out: {out} holds something else than a study. Give a new folder, or that of a study.")
         kept.mkdir(parents=True, exist_ok=True)
-        held.enter_context(alone(kept))
-        for partial in kept.glob("*.partial"):
-            partial.unlink()
+        under_way = f"{out}: this study is under way. Wait until it ends, or end it first."
+        held.enter_context(alone(kept, under_way))
     except OSError as error:
         raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
     return kept
@@ -439,10 +503,10 @@ def _write(
         removed,
     )
     for name in ("results", "summary", "cells"):
-        _replace(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
+        write_whole(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
     stated = [plain(v.stated()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
-    _replace(out / "claims.json", f"{claims}\n".encode())
+    write_whole(out / "claims.json", f"{claims}\n".encode())
     words = study_table(study, varied, found.summary, table)
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
     texts["table.tex"] = found.to_latex()
@@ -465,10 +529,11 @@ def _write(
         narrow_pictures(study, varied, means, table, gains),
     )
     for name, text in texts.items():
-        _replace(out / name, text.encode())
+        write_whole(out / name, text.encode())
     # Late: it tells the next study in this folder which pictures are of this one.
-    _replace(out / "study.toml", resolved(study, out).encode())
-    ended(out)
+    write_whole(out / "study.toml", resolved(study, out).encode())
+    # It is complete, and nobody goes on with it.
+    (out / STUDY).unlink(missing_ok=True)
     return found
 
 
@@ -483,13 +548,6 @@ def _plots_before(out: Path) -> set[str]:
 
 def _chosen(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside the place first, so that an interrupt leaves the old file or the new one."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 def resolved(study: Study, out: Path | None = None) -> str:
@@ -516,12 +574,12 @@ def resolved(study: Study, out: Path | None = None) -> str:
     return tomli_w.dumps(content)
 
 
-def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Findings:
+def resume_study(folder: Path, progress: Callable[..., None] | None = None) -> Findings:
     """Go on with a study that was interrupted: finished cells are kept, the others are computed.
 
     Args:
         folder: of the study.
-        progress: called with cells done, cells in all, and cells that failed; by default notebooks show a bar.
+        progress: called with a `Progress` of "cells"; by default notebooks show a bar.
 
     Returns:
         As without the interruption.
@@ -531,5 +589,5 @@ def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Find
         Stopped: interrupted again.
     """
     begun = read_begun(folder)
-    with shown(progress, StudyBar) as told:
+    with shown(progress, "cells") as told:
         return conduct(begun.study, folder, begun.jobs, begun.address, told, begun)

@@ -26,7 +26,7 @@ from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import Axis, Cell
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
 from decentral_dp.studies.measures import OF_EVERY_CELL
-from decentral_dp.studies.runs import GOOD, Record, cuts_of, value_of
+from decentral_dp.studies.runs import GOOD, Record, cuts_of
 from decentral_dp.studies.schema import Study
 from decentral_dp.studies.words import (
     BUDGETS,
@@ -38,6 +38,7 @@ from decentral_dp.studies.words import (
     own_name,
     words_of,
 )
+from decentral_dp.tasks.outcomes import number
 
 
 def results(
@@ -61,7 +62,7 @@ def results(
     columns: dict[str, list[Any]] = {c: [] for c in ("which", "cell", "round", "last", "name", "value")}
 
     def add(which: int, round_: int, last: bool, name: str, stored: Any) -> None:
-        value = value_of(stored)
+        value = number(stored)
         if not math.isnan(value):
             for column, entry in zip(columns.values(), (which, keys[which], round_, last, name, value), strict=True):
                 column.append(entry)

@@ -13,7 +13,8 @@ import decentral_dp
 from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 
 RUNS = 4
 
@@ -23,14 +24,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(runner, "_draw", lambda folder: None)
+        here.setattr(page, "draw_run", lambda folder: None)
         decentral_dp.run(scenario, out=out)
     return out
 
 
 def _cut_off(folder: Path, out: Path, after: int) -> None:
-    def progress(done: int, total: int) -> None:
-        if done == after:
+    def progress(at: Progress) -> None:
+        if at.done == after:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match=f"{after} of {RUNS} runs"):
@@ -43,13 +44,13 @@ def test_what_goes_on_finds_the_same_and_attacks_nothing_twice(
     whole, out, again = repeats.infer([folder], RUNS), tmp_path / "attack.json", []
     _cut_off(folder, out, 2)
     assert json.loads(out.read_text())["status"] == "interrupted"
-    run = repeats.run
+    run = repeats.run_job
 
-    def counted(scenario: Any) -> Any:
-        again.append(scenario.seed)
-        return run(scenario)
+    def counted(job: Any) -> Any:
+        again.append(job.scenario.seed)
+        return run(job)
 
-    monkeypatch.setattr(repeats, "run", counted)
+    monkeypatch.setattr(repeats, "run_job", counted)
     assert repeats.infer([folder], RUNS, None, out).each == whole.each
     assert len(set(again)) == len(again) == RUNS - 2
 
@@ -74,7 +75,7 @@ def test_what_was_found_of_other_runs_is_not_taken(folder: Path, tmp_path: Path)
     out.write_text(json.dumps({**kept, "fingerprint": "0" * 16}))
     with pytest.raises(InputError, match="on other runs"):
         repeats.infer([folder], RUNS, None, out)
-    for broken in ("", "[]", '{"status": "interrupted"}', json.dumps({**kept, "each": [{"members": "x"}]})):
+    for broken in ("", "[]", '{"status": "interrupted"}', json.dumps({**kept, "outcomes": {"0": {"members": "x"}}})):
         out.write_text(broken)
         with pytest.raises(InputError, match="exists already"):
             repeats.infer([folder], RUNS, None, out)

@@ -27,7 +27,9 @@ from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.tasks.parallel import Workers
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']
@@ -199,11 +201,11 @@ def test_a_result_is_read_back(tmp_path: Path) -> None:
         AuditResult.from_dict({"shown": 1.0})
 
 
-def stop_after(batches: int) -> Callable[[int, int], None]:
+def stop_after(batches: int) -> Callable[[Progress], None]:
     calls: list[int] = []
 
-    def progress(done: int, total: int) -> None:
-        calls.append(done)
+    def progress(at: Progress) -> None:
+        calls.append(at.done)
         if len(calls) == batches:
             raise KeyboardInterrupt
 
@@ -217,7 +219,7 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         audit("bsa", overrides=overrides, runs=24, out=out, progress=stop_after(15))
     kept = json.loads(out.read_text())
     assert kept["status"] == "interrupted"
-    assert len(kept["scores"]["null"]) == 15
+    assert len(kept["outcomes"]) == 15
     with pytest.raises(InputError, match="another scenario or with other settings"):
         audit("bsa", overrides=overrides, runs=24, out=out, seed=1)
     real, numbers = audit_runs.runs_of, []
@@ -376,7 +378,7 @@ def test_every_system_of_the_table_can_be_loaded(system: System) -> None:
 def test_a_claim_that_an_attack_refutes_is_in_the_table(tmp_path: Path) -> None:
     """The printed noise of double_spider hides nothing of its claim."""
     asked = [System("double_spider", "as_printed"), System("bsa", "none")]
-    table = audit_table(asked, runs=20, jobs=2)
+    table = audit_table(asked, runs=20, workers=Workers(2))
     assert table["guarantee"].tolist() == ["as_printed", "none"]
     printed = table.iloc[0]
     assert (printed["claimed"], printed["certified"], printed["status"]) == (4.0, np.inf, "ok")

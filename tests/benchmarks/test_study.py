@@ -8,14 +8,14 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from decentral_dp import run
 from decentral_dp.config.loading import load
-from decentral_dp.engines.task_pool import cores
-from decentral_dp.simulation.runner import run
 from decentral_dp.studies.grid import Cell, cells
 from decentral_dp.studies.runs import Task, compute, read, task_of, write
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import cell_table, results, summary
+from decentral_dp.tasks.parallel import cores
 
 
 def study_of(seeds: int) -> Study:

@@ -678,9 +678,9 @@ def test_a_full_disk_while_drawing_keeps_the_run(
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decentral_dp.cli import summary
+    from decentral_dp.cli import progress
 
-    monkeypatch.setattr(summary, "_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
     said = command("run", MAIN, "--out", "a", *SMALL)
     lines = [line for line in said.err.splitlines() if line.startswith("round ")]
     assert lines
@@ -776,7 +776,7 @@ def test_progress_never_says_less_than_what_is_spent() -> None:
 
     seen: list[tuple[int, float]] = []
     changes = ["algorithm.rounds=60", "run.evaluate_every=1"]
-    run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda t, _, __, e: seen.append((t, e)))
+    run = decentral_dp.run(load("ring_breast_cancer", changes), progress=lambda at: seen.append((at.done, at.epsilon)))
     for t, shown in seen[1::7]:
         assert shown >= price(run.simulation().ledger.until(t), 1e-5).epsilon.max() * (1 - 1e-9)
 

@@ -6,6 +6,7 @@ import pytest
 
 from decentral_dp.cli import progress
 from decentral_dp.cli.progress import ProgressBar
+from decentral_dp.simulation.events import Progress
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def _told(clock: list[float], seconds: float, total: int, first: int = 1) -> None:
     with ProgressBar("runs", told=True) as bar:
         for done in range(first, total + 1):
-            bar(done, total)
+            bar(Progress(done, total, "runs"))
             clock[0] += seconds
 
 
@@ -47,6 +48,6 @@ def test_runs_of_an_earlier_time_are_not_measured(clock: list[float], capsys: py
 def test_other_bars_say_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressBar("pairs") as bar:
         for done in range(1, 5):
-            bar(done, 1000)
+            bar(Progress(done, 1000, "pairs"))
             clock[0] += 5.0
     assert capsys.readouterr().err == ""

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError
-from decentral_dp.simulation import runner
-from decentral_dp.simulation.events import Events, RunEvent
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress, Reporter
 
 Make = Callable[..., dict[str, Any]]
 ROUNDS = 12
@@ -22,7 +22,7 @@ ROUNDS = 12
 
 @pytest.fixture
 def given(scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
     path = tmp_path / "given.toml"
     path.write_text(tomli_w.dumps(scenario(algorithm={"rounds": ROUNDS}, run={"evaluate_every": 3})))
     return path
@@ -61,14 +61,14 @@ def test_an_interrupt_is_the_end_and_what_goes_on_is_added(
 ) -> None:
     log, folder = tmp_path / "run.jsonl", tmp_path / "run"
 
-    def interrupt(self: Events, done: int, rounds: int, loss: float, epsilon: float) -> None:
-        call(self, done, rounds, loss, epsilon)
+    def interrupt(self: Reporter, done: int, total: int, **more: Any) -> None:
+        call(self, done, total, **more)
         if done == 6:
             raise KeyboardInterrupt
 
-    call = Events.__call__
+    call = Reporter.__call__
     with monkeypatch.context() as here:
-        here.setattr(Events, "__call__", interrupt)
+        here.setattr(Reporter, "__call__", interrupt)
         assert _called("run", given, "--out", folder, "--log", log).exit_code != 0
     first = [json.loads(line) for line in log.read_text().splitlines()]
     assert (first[-1]["event"], first[-1]["status"]) == ("end", "interrupted")
@@ -88,10 +88,10 @@ def test_other_names_are_refused_before_anything_is_run(given: Path, tmp_path: P
 
 
 def test_speed_and_time_left_are_of_this_start_alone() -> None:
-    seconds, seen = iter([5.0, 5.0, 9.0, 13.0]), list[RunEvent]()
-    events = Events([seen.append], clock=lambda: next(seconds))
+    seconds, seen = iter([5.0, 5.0, 9.0, 13.0]), list[Progress]()
+    report = Reporter(seen.append, "rounds", clock=lambda: next(seconds))
     for done, epsilon in ((40, 1.0), (40, float("nan")), (48, 1.5), (80, float("nan"))):
-        events(done, 100, 0.5, epsilon)
-    assert [event.rounds_per_second for event in seen] == [None, None, 2.0, 5.0]
+        report(done, 100, loss=0.5, epsilon=epsilon)
+    assert [event.per_second for event in seen] == [None, None, 2.0, 5.0]
     assert [event.seconds_left for event in seen] == [None, None, 26.0, 4.0]
     assert [event.epsilon for event in seen] == [1.0, 1.0, 1.5, 1.5]

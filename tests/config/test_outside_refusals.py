@@ -11,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.user_code import UserCodeError
 
@@ -199,8 +200,8 @@ def test_what_is_wrong_in_a_later_round_ends_the_run_with_its_line(folder: Path,
     text = path.read_text(encoding="utf-8").replace("import numpy", "from pathlib import Path\n\nimport numpy", 1)
     path.write_text(text.replace(old, later, 1), encoding="utf-8")
 
-    def reached(t: int, rounds: int, loss: float, spent: float) -> None:
-        if t == 3:
+    def reached(at: Progress) -> None:
+        if at.done == 3:
             flag.touch()
 
     scenario = decentral_dp.load(folder / OF_FILE[file][0], ["run.evaluate_every=1"])

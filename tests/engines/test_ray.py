@@ -32,6 +32,7 @@ from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
 from decentral_dp.engines.ray_cluster import core_share, started
 from decentral_dp.errors import InputError
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build, hosted
 from tests.support.ray_processes import descendants, ray_actors, ray_processes
 
@@ -395,7 +396,7 @@ def test_agents_are_where_their_machines_are(
     more = ["algorithm.rounds=3", "topology.agents=4", "run.agents_per_actor=2"]
     there = decentral_dp.load(given, [*more, 'run.engine="ray"', 'run.place="site-{agent}"'])
 
-    def look(*_: Any) -> None:
+    def look(at: Progress) -> None:
         # While it runs, an actor holds a trace of each of them; Ray tells so a little later.
         _until(lambda: all(0.0 < ray.available_resources()[f"site-{agent}"] < 1.0 for agent in range(4)), 20)
 

@@ -15,6 +15,7 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.data import agent_shards
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import write_shards
 from tests.support.ray_processes import ray_actors
@@ -58,8 +59,8 @@ def test_a_lost_actor_reads_its_records_again(ray_cluster: None, tmp_path: Path)
     whole = decentral_dp.run(load(tmp_path / "scenario.toml", shared))
     killed: list[int] = []
 
-    def kill(done: int, *_: Any) -> None:
-        if done >= 10 and not killed:
+    def kill(at: Progress) -> None:
+        if at.done >= 10 and not killed:
             killed.append(ray_actors()[0])
             os.kill(killed[0], signal.SIGKILL)
 
@@ -84,7 +85,7 @@ def test_agents_of_a_coordinator_read_their_own_records(
     there = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])
     killed: list[int] = []
 
-    def kill(*_: Any) -> None:
+    def kill(at: Progress) -> None:
         if not killed:
             killed.append(ray_actors()[0])
             os.kill(killed[0], signal.SIGKILL)

@@ -14,6 +14,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.engines import protocol
 from decentral_dp.engines import ray as ray_engine
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.agent_states import STATES
 from decentral_dp.simulation.folder.shards import write_shards
@@ -78,9 +79,9 @@ def test_a_site_that_is_lost_comes_back_and_the_run_goes_on_from_its_states(
     left = [site(machines, 0, 1), site(machines, 2, 3)]
     seen: list[list[list[str]]] = []
 
-    def lose(done: int, *_: Any) -> None:
+    def lose(at: Progress) -> None:
         seen.append(sites_of_actors())
-        if done >= 20 and len(left) == 2:
+        if at.done >= 20 and len(left) == 2:
             machines.remove_node(left.pop(), allow_graceful=False)
 
     with pytest.raises(decentral_dp.InputError, match=r'no machine of the cluster has "site-2", "site-3"'):

@@ -19,7 +19,8 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 
 from .kills import SCENARIO, Tally
@@ -45,14 +46,14 @@ def truncate(times: int, seed: int, place: Path) -> Tally:
         place: an empty folder.
     """
     journal._INTERVAL, journal._SHARE = 0.0, 1e9
-    runner._draw = lambda folder: None
+    page.draw_run = lambda folder: None
     given = copy.deepcopy(SCENARIO)
     given["algorithm"]["rounds"] = 12
     given["run"]["evaluate_every"] = 2
     whole, folder = decentral_dp.run(given), place / "run"
 
-    def stop(done: int, *_: Any) -> None:
-        if done >= 8:
+    def stop(at: Progress) -> None:
+        if at.done >= 8:
             raise KeyboardInterrupt
 
     with contextlib.suppress(Stopped):

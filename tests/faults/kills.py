@@ -21,7 +21,7 @@ import pandas as pd
 import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.result import is_complete
 from tests.conftest import BASE
@@ -103,7 +103,7 @@ def _in_child(folder: Path, log: Path, kill_after: float | None) -> bool:
 def _watched(folder: Path, log: Path) -> None:
     run_in_progress._INTERVAL, run_in_progress._SHARE, run_in_progress._LEASE = 0.02, 1e9, 0.02
     # What is drawn is none of this; a page takes longer than the run.
-    runner._draw = lambda folder: None
+    page.draw_run = lambda folder: None
     release = ScheduledReleaser.release
     out = log.open("ab", buffering=0)
 

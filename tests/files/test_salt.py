@@ -15,10 +15,10 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.adversaries.audit import audit as audits
-from decentral_dp.adversaries.audit.storage import fingerprint
 from decentral_dp.config.components import inputs_digest
-from decentral_dp.files.salt import BYTES, NAME, salt_in
+from decentral_dp.files.durable import BYTES, SALT, salt_in
 from decentral_dp.privacy.fingerprint import digest_of_file
+from decentral_dp.tasks.outcomes import fingerprint
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 AGES = range(40, 70)
@@ -55,12 +55,12 @@ def digests(path: Path, scenario: Any) -> Iterator[str]:
         for size in (8, 16, 32, 64):
             yield hashlib.blake2b(content, digest_size=size).hexdigest()
     yield inputs_digest(scenario, b"")
-    yield fingerprint(scenario, "everybody", 0.95, 0, b"")
+    yield fingerprint([scenario], ["everybody", 0.95, 0], b"")
 
 
 def text_of(kept: Path) -> str:
     """Names and contents of all files but the salt."""
-    files = [kept] if kept.is_file() else [p for p in sorted(kept.rglob("*")) if p.is_file() and p.name != NAME]
+    files = [kept] if kept.is_file() else [p for p in sorted(kept.rglob("*")) if p.is_file() and p.name != SALT]
     parts = [f"{path} {path.read_bytes().decode('utf-8', 'replace')}" for path in files]
     return " ".join(parts + [pd.read_parquet(p).to_csv() for p in files if p.suffix == ".parquet"])
 
@@ -79,7 +79,7 @@ def study(folder: Path, out: Path) -> Any:
 def test_no_file_of_a_study_shows_which_guess_is_true(tmp_path: Path) -> None:
     out = tmp_path / "out"
     found = study(tmp_path / "mine", out)
-    salt = out / "cells" / NAME
+    salt = out / "cells" / SALT
     assert salt.stat().st_mode & 0o777 == 0o600
     assert len(bytes.fromhex(salt.read_text())) == BYTES
     assert recognised(out, tmp_path) == []
@@ -97,7 +97,7 @@ def test_a_study_knows_its_files_again(tmp_path: Path) -> None:
     assert first.computed == 2
     assert study(tmp_path / "mine", tmp_path / "out").computed == 0
     # A folder of an earlier version has no salt, and its cells are computed anew.
-    (tmp_path / "out" / "cells" / NAME).unlink()
+    (tmp_path / "out" / "cells" / SALT).unlink()
     assert study(tmp_path / "mine", tmp_path / "out").computed == 2
     assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2
 
@@ -109,7 +109,7 @@ def test_a_study_under_way_without_its_salt_is_refused(tmp_path: Path, monkeypat
         with pytest.raises(decentral_dp.errors.Stopped):
             study(tmp_path / "mine", out)
     shutil.copytree(out, tmp_path / "whole")
-    (out / "cells" / NAME).unlink()
+    (out / "cells" / SALT).unlink()
     with pytest.raises(decentral_dp.InputError, match="an earlier version of decentral_dp wrote none"):
         decentral_dp.resume(out)
     assert decentral_dp.resume(tmp_path / "whole").computed == 0
@@ -135,7 +135,7 @@ def test_no_file_of_an_audit_shows_which_guess_is_true(tmp_path: Path, monkeypat
     ((mode, under_way),) = seen
     assert mode == 0o600
     salt = bytes.fromhex(under_way["salt"])
-    assert under_way["fingerprint"] == fingerprint(decentral_dp.load(scenario), "everybody", 0.95, 0, salt)
+    assert under_way["fingerprint"] == fingerprint([decentral_dp.load(scenario)], ["everybody", 0.95, 0], salt)
     assert out.stat().st_mode & 0o777 != 0o600
     assert {"fingerprint", "salt"}.isdisjoint(json.loads(out.read_text()))
     assert recognised(out, tmp_path) == []
@@ -145,5 +145,5 @@ def test_a_salt_is_drawn_once_for_a_folder(tmp_path: Path) -> None:
     (tmp_path / "another").mkdir()
     first = salt_in(tmp_path)
     assert salt_in(tmp_path) == first != salt_in(tmp_path / "another")
-    (tmp_path / NAME).write_text("00")
+    (tmp_path / SALT).write_text("00")
     assert salt_in(tmp_path) != bytes(1)

@@ -20,6 +20,7 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.compare import carry_out
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare, comparison_tables
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from tests.conftest import BASE
 from tests.support.run_folders import Page, read_page
@@ -50,8 +51,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, value in (("_INTERVAL", 0.0), ("_SHARE", 1e9)):
             patch.setattr(journal, name, value)
 
-        def cut(done: int, *_: object) -> None:
-            if done >= 6:
+        def cut(at: Progress) -> None:
+            if at.done >= 6:
                 raise KeyboardInterrupt
 
         long = copy.deepcopy(BASE)

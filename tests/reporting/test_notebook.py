@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting import notebook_progress
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.runner import Run
+from decentral_dp.simulation.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
             shown.extend(f"{task.completed:g} of {task.total} {task.fields['words']}" for task in self.tasks)
             super().stop()
 
-    monkeypatch.setattr(notebook_progress, "Progress", Bar)
+    monkeypatch.setattr(notebook_progress, "Columns", Bar)
     few = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2"])
     decentral_dp.run(few)
     assert shown == []
@@ -163,9 +163,9 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TTY_INTERACTIVE", "0")
     assert not notebook_progress.in_notebook()
     monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
-    monkeypatch.setattr(notebook_progress, "Progress", Bar)
+    monkeypatch.setattr(notebook_progress, "Columns", Bar)
     # Who is told already needs none.
-    decentral_dp.run(few, progress=lambda *_: None)
+    decentral_dp.run(few, progress=lambda at: None)
     assert len(shown) == 3
 
 

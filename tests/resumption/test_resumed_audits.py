@@ -16,14 +16,16 @@ import decentral_dp
 from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.adversaries.attack.attack import Inference
 from decentral_dp.adversaries.audit import audit as audits
-from decentral_dp.adversaries.audit import manifest, tables
 from decentral_dp.adversaries.audit import runs as audit_runs
+from decentral_dp.adversaries.audit import tables
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.tasks import outcomes
 from tests.support.killed import killed
 
 FEW = ["algorithm.rounds=2"]
@@ -31,10 +33,10 @@ FEW_ROUNDS = {"algorithm.rounds": 2}
 RUNS = 20
 
 
-def interrupted_at(calls: int) -> Callable[..., None]:
+def interrupted_at(calls: int) -> Callable[[Progress], None]:
     count = [0]
 
-    def progress(*state: int) -> None:
+    def progress(at: Progress) -> None:
         count[0] += 1
         if count[0] == calls:
             raise KeyboardInterrupt
@@ -62,7 +64,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(runner, "_draw", lambda folder: None)
+        here.setattr(page, "draw_run", lambda folder: None)
         decentral_dp.run(scenario, out=out)
     return out
 
@@ -92,19 +94,20 @@ def test_an_audit_goes_on_by_its_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     whole = decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS)
-    real, calls = audits.Played.add, []
+    real, calls = audit_runs.Run, []
 
-    def add(self: audits.Played, *run: Any) -> None:
+    def made(*run: Any) -> audit_runs.Run:
         calls.append(0)
         if len(calls) == 3 * 7 + 2:
             raise KeyboardInterrupt
-        real(self, *run)
+        return real(*run)
 
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(audits.Played, "add", add)
+        here.setattr(audit_runs, "Run", made)
         with pytest.raises(Stopped, match="7 runs of each world"):
             decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=out)
-    assert {len(scores) for scores in json.loads(out.read_text())["scores"].values()} == {7}
+    kept = json.loads(out.read_text())["outcomes"]
+    assert {task: len(runs) for task, runs in kept.items()} == {str(k): 3 for k in range(7)}
     assert decentral_dp.resume(out) == whole
 
 
@@ -222,12 +225,12 @@ def test_a_damaged_order_is_refused(tmp_path: Path, asked: Any) -> None:
 def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     patch = (
-        "import time, decentral_dp.adversaries.audit.manifest as b, decentral_dp.adversaries.audit.runs as r\n"
+        "import time, decentral_dp.adversaries.audit.audit as b, decentral_dp.adversaries.audit.runs as r\n"
         "b._INTERVAL, real = 0.0, r.runs_of\n"
         "r.runs_of = lambda game, numbers: time.sleep(300) if 9 in numbers else real(game, numbers)\n"
     )
     words = ["audit", "bsa", "--runs", RUNS, "--set", FEW[0], "--out", out]
-    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["scores"]["null"]) == 9)
+    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["outcomes"]) == 9)
     assert decentral_dp.resume(out) == decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS)
 
 
@@ -251,7 +254,7 @@ def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="is of a table of audits"):
         decentral_dp.resume(out, rounds=3)
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(tables, "package_digest", lambda: "another")
+        here.setattr(outcomes, "package_digest", lambda: "another")
         with pytest.raises(InputError, match="decentral_dp has changed since"):
             decentral_dp.resume(out)
     found = decentral_dp.resume(out)
@@ -333,7 +336,7 @@ def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
         "r.attacked = attacked\n"
     )
     words = ["attack", run_folder, "--runs", 4, "--out", out]
-    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["each"]) == 2)
+    killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["outcomes"]) == 2)
     found = decentral_dp.resume(out)
     assert isinstance(found, Inference)
     assert found.each == repeats.infer([run_folder], 4).each
@@ -341,15 +344,15 @@ def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
 
 def test_what_is_kept_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, written = [0.0], []
-    real = manifest.write_json
-    monkeypatch.setattr(manifest.time, "monotonic", lambda: now[0])
+    real = outcomes.write_json
+    monkeypatch.setattr(outcomes.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(
-        manifest,
+        outcomes,
         "write_json",
-        lambda out, content, *mode: written.append(len(content["scores"]["null"])) or real(out, content, *mode),
+        lambda out, content, *mode: written.append(len(content["outcomes"])) or real(out, content, *mode),
     )
 
-    def progress(done: int, total: int) -> None:
+    def progress(at: Progress) -> None:
         now[0] += 0.9
 
     decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=tmp_path / "audit.json", progress=progress)

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.simulation.events import Progress
 from decentral_dp.studies import runs
-from decentral_dp.studies.manifest import alone
 from decentral_dp.studies.study import Findings
+from decentral_dp.tasks.outcomes import alone
 from tests.support.killed import killed
 
 Scenario = Callable[..., dict[str, Any]]
@@ -35,9 +36,9 @@ def file(scenario: Scenario, tmp_path: Path) -> Path:
     return tmp_path / "four.toml"
 
 
-def interrupted_after(cells: int) -> Callable[[int, int, int], None]:
-    def progress(done: int, total: int, failed: int) -> None:
-        if done == cells:
+def interrupted_after(cells: int) -> Callable[[Progress], None]:
+    def progress(at: Progress) -> None:
+        if at.done == cells:
             raise KeyboardInterrupt
 
     return progress
@@ -176,7 +177,7 @@ def test_what_a_study_cannot_be_told_is_refused(file: Path, tmp_path: Path, monk
     for cell in (out / "cells", next((out / "cells").glob("*.json"))):
         with pytest.raises(InputError, match=f"give the folder of the study, {out}"):
             decentral_dp.resume(cell)
-    with alone(out / "cells"), pytest.raises(InputError, match="this study is under way"):
+    with alone(out / "cells", "held"), pytest.raises(InputError, match="this study is under way"):
         decentral_dp.resume(out)
     assert not seen
 

@@ -22,6 +22,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.randomness import SecretRoot
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -201,8 +202,8 @@ def test_a_place_of_agents_needs_a_manifest(shards: Path) -> None:
 def test_resume_checks_the_files_again(shards: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(shards, tmp_path / "moved")
 
-    def cut(done: int, *_: Any) -> None:
-        if done >= 3:
+    def cut(at: Progress) -> None:
+        if at.done >= 3:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):

@@ -18,14 +18,15 @@ from decentral_dp import InputError
 from decentral_dp.config.loading import load
 from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
+from decentral_dp.files.durable import digest
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder.agent_states import STATES, AgentStates
-from decentral_dp.simulation.folder.in_progress import digest
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.folder.states import Home, to_bytes
-from decentral_dp.simulation.runner import Run
+from decentral_dp.simulation.run import Run
 
 ROUNDS = 12
 # A block of two agents, and one of another two.
@@ -56,8 +57,8 @@ def shards(whole_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def cut_off(shards: Path, out: Path, *more: str, keep_secret: bool = True) -> None:
     """Interrupt a run after its ninth round."""
 
-    def cut(done: int, *_: Any) -> None:
-        if done >= 9:
+    def cut(at: Progress) -> None:
+        if at.done >= 9:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match="goes on"):
@@ -235,7 +236,7 @@ def test_records_in_a_folder_that_cannot_be_written(
 
 
 def test_a_run_without_a_folder_keeps_no_state(shards: Path) -> None:
-    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), progress=lambda *_: None)
+    decentral_dp.run(load(shards / "scenario.toml", SETTINGS), progress=lambda at: None)
     assert not (shards / STATES).exists()
 
 

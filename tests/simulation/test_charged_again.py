@@ -19,7 +19,8 @@ from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import epsilon_of, price
 from decentral_dp.privacy.ledger import Window, released_again
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.result import read_result
 
@@ -36,7 +37,7 @@ class _KilledError(BaseException):
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
 
 
 def _given(scenario: Make, **changes: Any) -> dict[str, Any]:
@@ -218,8 +219,8 @@ def _minibatches() -> dict[str, Any]:
 
 
 def _cut_off(given: Any, folder: Path, keep_secret: bool = False) -> None:
-    def progress(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        if done >= 3:
+    def progress(at: Progress) -> None:
+        if at.done >= 3:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):

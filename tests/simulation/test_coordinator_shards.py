@@ -17,6 +17,7 @@ from decentral_dp.data import agent_shards
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import Stopped
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build
@@ -172,8 +173,8 @@ def test_a_run_that_is_cut_off_goes_on_from_the_coordinators_state(
     given = load(shards / "scenario.toml")
     whole = decentral_dp.run(given)
 
-    def cut(done: int, *_: Any) -> None:
-        if done >= 2:
+    def cut(at: Progress) -> None:
+        if at.done >= 2:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):

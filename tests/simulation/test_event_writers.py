@@ -12,14 +12,15 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 
 Make = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
 
 
 @pytest.fixture
@@ -86,8 +87,8 @@ def test_both_are_told_of_every_evaluation(scenario: Make, tmp_path: Path, watch
 def test_a_run_that_is_cut_off_says_so(
     scenario: Make, tmp_path: Path, watched: SimpleNamespace, t: int, kept: bool
 ) -> None:
-    def progress(done: int, *_: Any) -> None:
-        if done >= t:
+    def progress(at: Progress) -> None:
+        if at.done >= t:
             raise KeyboardInterrupt
 
     with pytest.raises((Stopped, KeyboardInterrupt)):

@@ -17,9 +17,10 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import Stopped
 from decentral_dp.exchange import Bundle
+from decentral_dp.files import durable
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
-from decentral_dp.simulation import runner
-from decentral_dp.simulation.folder import in_progress as in_progress_files
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
 from decentral_dp.simulation.folder import releases as kept_releases
@@ -33,7 +34,7 @@ ROUNDS = 12
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
     # Parts and row groups of a few releases.
     monkeypatch.setattr(kept_releases, "_HELD", 9000)
     monkeypatch.setattr(kept_releases, "_GROUP", 200)
@@ -44,8 +45,8 @@ def _given(scenario: Make, **run: Any) -> dict[str, Any]:
 
 
 def _cut_off(given: Any, folder: Path, t: int, start: Callable[..., Any] = decentral_dp.run) -> None:
-    def progress(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        if done >= t:
+    def progress(at: Progress) -> None:
+        if at.done >= t:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
@@ -244,8 +245,8 @@ def test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result(tmp_path
     given, folder = _quick(), tmp_path / "run"
     decentral_dp.run(given, out=tmp_path / "whole")
 
-    def damage(done: int, *_: Any) -> None:
-        if done == ROUNDS:
+    def damage(at: Progress) -> None:
+        if at.done == ROUNDS:
             part = min((folder / "in_progress").glob("releases-*.parquet"))
             part.write_bytes(part.read_bytes()[:-1] + b"\0")
 
@@ -258,10 +259,10 @@ def test_a_part_that_is_damaged_while_the_run_is_under_way_is_no_result(tmp_path
 def test_a_part_whose_digest_was_written_anew_has_the_columns_of_releases(tmp_path: Path) -> None:
     _cut_off_once(tmp_path)
     part = min((tmp_path / "run" / "in_progress").glob("releases-0-*.parquet"))
-    before = in_progress_files.digest(part.read_bytes())
+    before = durable.digest(part.read_bytes())
     pd.DataFrame({"values": [1, 2]}).to_parquet(part)
     journal = part.with_name("journal.jsonl")
-    journal.write_text(journal.read_text().replace(before, in_progress_files.digest(part.read_bytes())))
+    journal.write_text(journal.read_text().replace(before, durable.digest(part.read_bytes())))
     with pytest.raises(RuntimeError, match=r"is damaged \(other columns\); remove it"):
         decentral_dp.resume(tmp_path / "run")
     part.unlink()

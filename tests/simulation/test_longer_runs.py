@@ -18,7 +18,9 @@ import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.components import resolve
 from decentral_dp.errors import InputError, Stopped
+from decentral_dp.reporting import page
 from decentral_dp.simulation import runner
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal, layout
 from decentral_dp.simulation.jobs.build import build
 
@@ -31,7 +33,7 @@ DECLARED = {"epsilon": None, "x": {"scale": 0.5}, "y": {"scale": 0.5, "decay": 0
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     monkeypatch.setattr(journal, "_SHARE", 1e9)
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
 
 
 def _given(scenario: Make, **privacy: Any) -> dict[str, Any]:
@@ -41,8 +43,8 @@ def _given(scenario: Make, **privacy: Any) -> dict[str, Any]:
 
 
 def _cut_off(given: Any, folder: Path, t: int = 4, **options: Any) -> None:
-    def progress(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        if done >= t:
+    def progress(at: Progress) -> None:
+        if at.done >= t:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
@@ -108,8 +110,8 @@ def test_a_longer_run_that_is_cut_off_again_stays_longer(scenario: Make, tmp_pat
     _cut_off(given, folder)
     root = _root(folder)
 
-    def again(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        if done >= 8:
+    def again(at: Progress) -> None:
+        if at.done >= 8:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped, match=f"of {ALL} may"):

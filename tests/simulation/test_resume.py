@@ -20,14 +20,15 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
+from decentral_dp.files.durable import digest
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.reporting.page import write_report
+from decentral_dp.reporting.page import page, write_report
 from decentral_dp.simulation import runner
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
-from decentral_dp.simulation.folder.in_progress import digest
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import is_complete, read_result
@@ -42,7 +43,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """States are kept whenever the run is observed, and pictures, which say nothing here, are not drawn."""
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
 
 
 @pytest.fixture
@@ -51,8 +52,8 @@ def small(scenario: Make) -> dict[str, Any]:
 
 
 def _cut_at(t: int, kind: type[BaseException] = KeyboardInterrupt) -> Callable[..., None]:
-    def progress(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        if done >= t:
+    def progress(at: Progress) -> None:
+        if at.done >= t:
             raise kind("cut off here")
 
     return progress
@@ -288,7 +289,7 @@ def test_secret_noise_of_an_older_version_is_gone_on_with(
     whole = decentral_dp.run(small)
     _cut_off(small, tmp_path / "run", 6)
     monkeypatch.undo()
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
     _generator_recorded(tmp_path / "run", None)
     done = decentral_dp.resume(tmp_path / "run")
     assert done.simulation().root == root
@@ -370,8 +371,8 @@ def test_a_run_that_was_killed_while_it_tidied_up_is_complete(
 def test_a_run_under_way_a_complete_one_and_nothing_are_not_resumed(small: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
-    def meanwhile(done: int, *_: Any) -> None:
-        if done == 2:
+    def meanwhile(at: Progress) -> None:
+        if at.done == 2:
             with pytest.raises(InputError, match="under way"):
                 decentral_dp.resume(folder)
             with pytest.raises(InputError, match="not complete"):

@@ -14,9 +14,10 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import Stopped
 from decentral_dp.files.portable_paths import portable_path
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import inputs as run_inputs
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.runner import Run
+from decentral_dp.simulation.run import Run
 
 ALGORITHM = '''
 from dataclasses import dataclass
@@ -219,8 +220,8 @@ def test_a_run_that_was_cut_off_goes_on_with_the_code_of_its_beginning(
     whole = decentral_dp.run(_scenario(project))
     monkeypatch.setattr(journal, "_LEASE", 0.0)
 
-    def cut(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        if done:
+    def cut(at: Progress) -> None:
+        if at.done:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):

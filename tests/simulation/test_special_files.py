@@ -14,7 +14,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.simulation import runner
+from decentral_dp.reporting import page
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as run_in_progress
 
 
@@ -27,7 +28,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(run_in_progress, "_INTERVAL", 0.0)
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
-    monkeypatch.setattr(runner, "_draw", lambda folder: None)
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(60)
     yield
@@ -42,8 +43,8 @@ def _given(**more: Any) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    def cut(done: int, *_: Any) -> None:
-        if done == 4:
+    def cut(at: Progress) -> None:
+        if at.done == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):

@@ -27,15 +27,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import decentral_dp.studies
+from decentral_dp import run
 from decentral_dp.cli import main as cli
 from decentral_dp.config.loading import load, shipped_names
-from decentral_dp.engines.task_pool import in_processes
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.reporting.tables import TextTable, latex, markdown
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.runner import run
 from decentral_dp.studies import plots as study_plots
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.gains import check_gains
@@ -49,6 +49,7 @@ from decentral_dp.studies.study import Findings, check_plot, conduct
 from decentral_dp.studies.tables import pivoted, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
 from decentral_dp.studies.words import axis_label, described
+from decentral_dp.tasks.parallel import in_processes
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -486,7 +487,7 @@ def test_pictures_are_drawn_where_there_are_numbers(mixed: Findings) -> None:
         "over_rounds.png",
     ]
     assert all(p.stat().st_size > 5000 for p in (mixed.folder / "plots").iterdir())
-    assert not list(mixed.folder.rglob("*.partial"))
+    assert not list(mixed.folder.rglob("*.part"))
 
 
 def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings) -> None:
@@ -999,11 +1000,8 @@ class Heard:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def __call__(self, done: int, total: int, failed: int) -> None:
-        """Progress is not what is tested."""
-
-    def say(self, sentence: str) -> None:
-        self.said.append(sentence)
+    def __call__(self, at: Progress) -> None:
+        self.said += [at.note] if at.note else []
 
 
 def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_replaced(
@@ -1039,7 +1037,7 @@ def test_processes_compute_what_this_process_computes(mixed: Findings, tmp_path:
     seen: list[tuple[int, int, int]] = []
     # Pictures are drawn by this process, and are those of `mixed`.
     study = load_study({**mixed_content(), "plots": []})
-    parallel = conduct(study, tmp_path / "out", jobs=2, progress=lambda *state: seen.append(state))
+    parallel = conduct(study, tmp_path / "out", jobs=2, progress=lambda at: seen.append((at.done, at.total, at.failed)))
     assert seen[-1] == (8, 8, 2)
     for name in ("results", "cells"):
         pd.testing.assert_frame_equal(without_times(getattr(parallel, name)), without_times(getattr(mixed, name)))
@@ -1085,7 +1083,7 @@ def workers_in(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:  # It has ended meanwhile.
                 continue
-            if b"engines.task_worker" in command and str(folder).encode() in command:
+            if b"tasks.parallel" in command and str(folder).encode() in command:
                 found.append(int(entry.name))
     return found
 

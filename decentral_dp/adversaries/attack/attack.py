@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,22 +23,24 @@ import numpy as np
 from scipy.special import rel_entr
 
 from decentral_dp.adversaries.attack.members import Attacked, attacked, require_attackable
-from decentral_dp.adversaries.attack.storage import AskedAttack, attack_fingerprint, found_so_far, keep_found
-from decentral_dp.adversaries.audit.storage import write_json
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError
 from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
+from decentral_dp.files.durable import digest
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
+from decentral_dp.reporting.notebook_progress import shown
+from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, require_complete
-from decentral_dp.simulation.runner import run
+from decentral_dp.simulation.runner import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, over_seeds
+from decentral_dp.tasks.outcomes import Asked, fingerprint, kept, number, write_json
 
 
 class Verdict(NamedTuple):
@@ -132,14 +134,14 @@ def read(folder: Path) -> RunFolder:
 
 
 def attack(
-    folders: str | Path | Sequence[str | Path], runs: int = 10, progress: Callable[[int, int], None] | None = None
+    folders: str | Path | Sequence[str | Path], runs: int = 10, progress: Callable[..., None] | None = None
 ) -> Inference:
     """Try to tell the train records of runs from held-out ones by what was published.
 
     Args:
         folders: a run folder, or several of one scenario with other seeds.
         runs: runs in all; the scenario is repeated with fresh noise and another split until there are so many.
-        progress: called with runs done, and runs in all.
+        progress: called with a `Progress` of "runs"; by default notebooks show a bar.
 
     Returns:
         AUC of every attack with its interval over runs, beside the AUC that the certified ε allows.
@@ -159,16 +161,19 @@ def attack(
     listed = [folders] if isinstance(folders, str | Path) else folders
     if not listed:
         raise InputError("attack: no run folder is given. Give at least one.")
-    return infer([Path(folder) for folder in listed], runs, progress)
+    with shown(progress, "runs") as callback:
+        return infer([Path(folder) for folder in listed], runs, callback)
 
 
-def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | None = None) -> Inference:
+def infer(
+    folders: Sequence[Path], runs: int, progress: ProgressCallback | None = None, out: Path | None = None
+) -> Inference:
     """Attack the runs of these folders, and repeat their scenario until there are `runs` in all.
 
     Args:
         folders: of runs.
         runs: in all.
-        progress: called with (done, in all).
+        progress: called with a `Progress` of "runs".
         out: a file that keeps what was found so far; one that an interrupted attack left is gone on with.
 
     Raises:
@@ -179,43 +184,65 @@ def infer(folders: Sequence[Path], runs: int, progress: Any = None, out: Path | 
     for one in given:
         require_attackable(one.job)
     _require_alike(given)
-    first, total = given[0].job, max(runs, len(given))
-    mark = cache(partial(attack_fingerprint, [(one.job.scenario, dict(one.published)) for one in given]))
-    each, salt = ([], b"") if out is None else found_so_far(out, mark)
-    each = each[:total]
+    total, report = max(runs, len(given)), Reporter(progress, "runs")
+    published = [
+        {name: digest(np.ascontiguousarray(values).tobytes()) for name, values in one.published.items()}
+        for one in given
+    ]
+    asked = Asked(
+        "attack",
+        {"folders": [str(folder.resolve()) for folder in folders], "runs": total},
+        partial(fingerprint, [one.job.scenario for one in given], published),
+        "on other runs, on ones that have changed since",
+        lambda found: f"what {found} of {total} runs show is",
+    )
+    with kept(out, asked, _read_attacked) as outcomes:
+        for k in range(total):
+            if str(k) not in outcomes.done:
+                outcomes.add(str(k), _attack(given, k))
+                report(k + 1, total)
+    return judged(given[0].job, [outcomes.done[str(k)] for k in range(total)], len(given))
 
-    def keep() -> None:
-        if out is not None:
-            keep_found(out, mark(salt), salt, each, AskedAttack(folders, total))
 
-    keep()
+def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = None) -> Inference:
+    """Go on with an attack that was cut off: its runs so far are kept, the others are attacked. Its file is written.
+
+    Args:
+        out: its JSON file.
+        request: of the file.
+        progress: called with a `Progress` of "runs".
+
+    Returns:
+        As without the interruption.
+
+    Raises:
+        InputError: what it is of has changed since, or the file does not say it.
+        Stopped: interrupted again.
+    """
     try:
-        _attack_all(given, each, total, progress, keep)
-    except BaseException as error:
-        if out is not None and not each:
-            out.unlink(missing_ok=True)
-        if out is None or not each or not isinstance(error, KeyboardInterrupt):
-            raise
-        raise Stopped(
-            f'Interrupted. What {len(each)} of {total} runs show is in {out}; "decentral-dp resume {out}" goes on.'
+        folders, runs = [Path(folder) for folder in request["folders"]], int(request["runs"])
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"resume: {out} does not say which runs were attacked, as an earlier version of decentral_dp leaves it. "
+            "Attack them again with another --out."
         ) from None
-    return judged(first, each, len(given))
+    found = infer(folders, runs, progress, out)
+    write(found, folders, out)
+    return found
 
 
-def _attack_all(
-    given: Sequence[RunFolder], each: list[Attacked], total: int, progress: Any, keep: Callable[[], None]
-) -> None:
-    """Attack the runs that are not in `each` yet, and add them. keep: called after each."""
-    for k in range(len(each), total):
-        if k < len(given):
-            with as_written(given[k].folder, "attack"):
-                each.append(attacked(given[k].job, given[k].published))
-        else:
-            done = run(repetition(given[0].job.scenario, k))
-            each.append(attacked(done.simulation(), done.published))
-        keep()
-        if progress is not None:
-            progress(k + 1, total)
+def _read_attacked(stored: Any) -> Attacked:
+    members, others, auc = stored
+    return Attacked(int(members), int(others), {str(name): number(value) for name, value in auc.items()})
+
+
+def _attack(given: Sequence[RunFolder], k: int) -> Attacked:
+    """Attack the run of this number: those given come first, then repetitions."""
+    if k < len(given):
+        with as_written(given[k].folder, "attack"):
+            return attacked(given[k].job, given[k].published)
+    done = run_job(build(repetition(given[0].job.scenario, k)))
+    return attacked(done.simulation(), done.published)
 
 
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:

@@ -10,7 +10,7 @@ What an audit found, and sentences about it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,21 +22,39 @@ import numpy as np
 from decentral_dp.adversaries.audit.bounds import counted, from_likelihoods, trade_off
 from decentral_dp.adversaries.audit.exact_losses import loss_law, not_as_stated, worst_worlds
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
-from decentral_dp.adversaries.audit.manifest import NO_ENDS, Ends, on_record
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
-from decentral_dp.adversaries.audit.plan import AuditPlan, planned
+from decentral_dp.adversaries.audit.plan import NO_ENDS, AuditPlan, Ends, plan_again, planned, request_of
 from decentral_dp.adversaries.audit.result import AuditResult, Method, Status
-from decentral_dp.adversaries.audit.runs import HERE, Score, Workers, check_workers, game_of, made
+from decentral_dp.adversaries.audit.runs import (
+    GROUPS,
+    Run,
+    Score,
+    Sizes,
+    check_workers,
+    game_of,
+    made,
+    noise_sizes,
+    read_runs,
+    summed,
+)
 from decentral_dp.adversaries.audit.sampled_releases import amplified
-from decentral_dp.adversaries.audit.storage import GROUPS, Played, fingerprint, noise_sizes, resumed, write_json
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe
+from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.result import as_written, read_result
 from decentral_dp.simulation.statements.of_job import claim_of
+from decentral_dp.tasks.outcomes import Asked, Outcomes, fingerprint, kept, outcomes_in, write_json
+from decentral_dp.tasks.parallel import HERE, Workers
 
+# Seconds between two records of what was played.
+_INTERVAL = 2.0
+# What a file holds that is not of this audit.
+_OTHERS = "of another scenario or with other settings, of one that has changed since"
 # Of runs in which movements are compared, and their noise measured, before the law of the ratio is taken as known.
 COMPARED = 6
 # Of the most that counting can show; from there on more runs would show more.
@@ -175,7 +193,7 @@ def audit(
     seed: int = 0,
     overrides: Sequence[str] = (),
     out: str | Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
     canaries: int | None = None,
     curve: bool = False,
     jobs: int = 1,
@@ -193,7 +211,7 @@ def audit(
         overrides: "table.key=value" with a TOML value.
         out: JSON file, which keeps what is played as it goes. Where it holds an audit that was interrupted, that one is
             continued.
-        progress: called with runs done, and runs in all.
+        progress: called with a `Progress` of "runs".
         canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
             by default none are, and two worlds are played.
         curve: whether to bound the trade-off curve of the two worlds, too, from `runs` of each.
@@ -223,7 +241,7 @@ def audit(
 def play(
     plan: AuditPlan,
     out: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
     null: Callable[[Worlds], Job] = lambda worlds: worlds.first,
     workers: Workers = HERE,
     ends: Ends = NO_ENDS,
@@ -233,7 +251,7 @@ def play(
     Args:
         plan: as `planned` settles it.
         out: JSON file; one that holds this audit, interrupted, is continued.
-        progress: called with runs done, and runs in all.
+        progress: called with a `Progress` of "runs".
         null: the world that is passed off as the first one, in the game against itself; by default that one, and by
             other processes always.
         workers: who makes the runs; by default this process.
@@ -248,28 +266,81 @@ def play(
     check_workers(plan, workers)
     if plan.canaries is not None:
         return _of_one_run(plan, plan.canaries, out)
-    played = resumed(out, partial(fingerprint, plan.job.scenario, plan.vantage, plan.confidence, plan.seed))
-    with on_record(out, played, plan, workers, ends) as passed:
+    settings = [plan.vantage, plan.confidence, plan.seed]
+    asked = Asked(
+        "audit",
+        None if out is None else request_of(plan, workers, ends),
+        partial(fingerprint, [plan.job.scenario], settings),
+        _OTHERS,
+        lambda runs: f"{runs} runs of each world are kept",
+        _INTERVAL,
+    )
+    with kept(out, asked, read_runs) as outcomes:
         worlds = worst_worlds(plan.job, plan.root("search", 0))
         same = worlds._replace(second=null(worlds))
+        bound = _shown(plan, worlds, same, outcomes, workers, Reporter(progress, "runs"))
+        return _result(plan, worlds, bound, out, _scores(plan, outcomes))
 
-        def told(done: int, total: int) -> None:
-            passed()
-            if progress is not None:
-                progress(done, total)
 
-        return _finished(plan, worlds, _shown(plan, worlds, same, played, workers, told), out, played)
+def resume_audit(out: Path, request: Any, progress: ProgressCallback | None = None) -> AuditResult:
+    """Go on with an audit that was cut off: its runs so far are kept, the others are made, and all its files written.
+
+    Args:
+        out: its JSON file.
+        request: of the file.
+        progress: called with a `Progress` of "runs".
+
+    Returns:
+        As without the interruption.
+
+    Raises:
+        InputError: what it is of has changed since, or the file does not say it.
+        Stopped: interrupted again.
+    """
+    plan, workers, ends = plan_again(out, request)
+    shown = play(plan, out, progress, workers=workers, ends=ends)
+    for _ in write_ends(shown, ends):
+        pass
+    return shown
+
+
+def write_ends(found: AuditResult, ends: Ends) -> Iterator[Path]:
+    """Write what a finished audit is written to besides its file.
+
+    Args:
+        found: what was shown.
+        ends: where it goes.
+
+    Returns:
+        Each file, when it is written.
+
+    Raises:
+        InputError: the result of the run cannot be read.
+    """
+    if ends.curve is not None:
+        # matplotlib is slow to import and only drawing needs it.
+        from decentral_dp.adversaries.audit.plot import write_curve
+
+        yield write_curve(found, ends.curve)
+    if ends.run is not None:
+        from decentral_dp.reporting.page import write_report
+
+        result = read_result(ends.run)
+        write_json(ends.run / "result.json", {**result.content, "audit": found.to_dict()})
+        with as_written(ends.run, "audit"):
+            page = write_report(ends.run)
+        yield page
 
 
 def _shown(
     plan: AuditPlan,
     worlds: Worlds,
     same: Worlds,
-    played: Played,
+    outcomes: Outcomes[list[Run]],
     workers: Workers,
-    progress: Callable[[int, int], None],
+    report: Reporter,
 ) -> LowerBound:
-    """What the game shows by the best method that there is for it; `played` grows by the runs that are missing."""
+    """What the game shows by the best method that there is for it; `outcomes` grows by the runs that are missing."""
     if plan.job.mechanism.adds_noise is False or not _noised(plan.job):
         return _differing(plan, worlds)
     contradicted, exact = "", None
@@ -280,26 +351,27 @@ def _shown(
             return exact
     lawful = not contradicted
     game = game_of(plan, worlds, same.second, lawful)
-    missing = range(min(len(scores) for scores in played.scores.values()), plan.runs)
+    missing = [k for k in range(plan.runs) if str(k) not in outcomes.done]
     total = plan.runs * len(GROUPS)
-    if missing.start:
-        progress(len(GROUPS) * missing.start, total)
-    with closing(made(game, missing, workers, lawful)) as batches:
-        for runs in batches:
-            for run in runs:
-                played.add(*run)
-            progress(sum(len(scores) for scores in played.scores.values()), total)
-    return exact or replace(_judged(plan, game.score, played), contradicted=contradicted)
+    if len(missing) < plan.runs:
+        report(total - len(GROUPS) * len(missing), total)
+    with closing(made(game, missing, workers, lawful)) as blocks:
+        for numbers, runs in blocks:
+            for k, run in zip(numbers, runs, strict=True):
+                outcomes.add(str(k), run)
+            report(len(GROUPS) * len(outcomes.done), total)
+    return exact or replace(_judged(plan, game.score, outcomes), contradicted=contradicted)
 
 
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
-    resumed(out, lambda salt: "one run")
+    # One single run has nothing to go on with: it is only seen that nothing is written over.
+    outcomes_in(out, Asked("audit", None, lambda salt: "one run", _OTHERS, str), read_runs)
     job, root = plan.job, plan.root("canaries", 0)
     shown = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
     bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
     # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
     victim = int(np.argmax(job.budget.epsilon))
-    return _finished(plan, Worlds(job, job, victim, "train"), bound, out, Played("one run"))
+    return _result(plan, Worlds(job, job, victim, "train"), bound, out, {})
 
 
 def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
@@ -320,7 +392,7 @@ def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
 
 def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:
     """Where the queries of both worlds are equally far apart on every transcript that is tried; None elsewhere."""
-    delta, laws, sums = plan.job.scenario.privacy.delta, [], Played(fingerprint="")
+    delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
     for k in range(COMPARED):
         world = worlds.second if k % 2 else worlds.first
@@ -330,27 +402,28 @@ def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:
         laws.append(law)
         if law is None or none is None or laws[0] is None or not laws[0].near(law, _SAME):
             return None
-        sums.add("first", 0.0, noise_sizes(transcript.residuals))
+        sizes.append(noise_sizes(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
     runs = max(COMPARED, min(plan.runs, 200))
     for k in range(COMPARED, runs):
         seen = _seen(worlds.first, plan.root("compare", k), worlds)
-        sums.add("first", 0.0, noise_sizes(seen.residuals))
-    noise = drawn_noise(sums.noise())
+        sizes.append(noise_sizes(seen.residuals))
+    noise = drawn_noise(summed(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
 
-def _judged(plan: AuditPlan, score: Score, played: Played) -> LowerBound:
+def _judged(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) -> LowerBound:
     """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
-    first, second, null = (np.array(played.scores[name]) for name in ("first", "second", "null"))
+    first, second, null = _scores(plan, outcomes).values()
+    drawn = summed(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
     share = 0.5 * risk if score.is_likelihood else risk
     found: list[tuple[float, Method]] = [(counted(first, second, delta, share), "counting")]
-    noise = drawn_noise(played.noise()) if score.is_likelihood else None
+    noise = drawn_noise(drawn) if score.is_likelihood else None
     # Of random choices alone, no noise has a size.
-    power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(played.sizes))
+    power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in drawn))
     mixed = score.is_likelihood and amplified(plan.job)
     if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
         # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
@@ -361,7 +434,15 @@ def _judged(plan: AuditPlan, score: Score, played: Played) -> LowerBound:
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)
 
 
-def _finished(plan: AuditPlan, worlds: Worlds, bound: LowerBound, out: Path | None, played: Played) -> AuditResult:
+def _scores(plan: AuditPlan, outcomes: Outcomes[list[Run]]) -> dict[str, Array]:
+    """Group → the scores of its runs, in the order of their numbers; empty where no runs were made."""
+    runs = [outcomes.done[str(k)] for k in range(plan.runs)] if outcomes.done else []
+    return {group: np.array([of[k].score for of in runs]) for k, group in enumerate(GROUPS)}
+
+
+def _result(
+    plan: AuditPlan, worlds: Worlds, bound: LowerBound, out: Path | None, scores: Mapping[str, Array]
+) -> AuditResult:
     job, claim = plan.job, claim_of(plan.job)
     certified = float(job.budget.epsilon[worlds.victim])
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
@@ -379,18 +460,15 @@ def _finished(plan: AuditPlan, worlds: Worlds, bound: LowerBound, out: Path | No
         bound.null,
         status,
         tuple(sentences_of(plan, worlds, bound, status, certified, claimed)),
-        _curve(plan, played),
+        tuple(trade_off(scores["first"], scores["second"], 1.0 - plan.confidence)) if _has_curve(plan, scores) else (),
     )
     if out is not None:
         write_json(out, result.to_dict())
     return result
 
 
-def _curve(plan: AuditPlan, played: Played) -> tuple[tuple[float, float], ...]:
-    if not plan.curve or not played.scores["first"]:
-        return ()
-    first, second = (np.array(played.scores[name]) for name in ("first", "second"))
-    return tuple(trade_off(first, second, 1.0 - plan.confidence))
+def _has_curve(plan: AuditPlan, scores: Mapping[str, Array]) -> bool:
+    return plan.curve and bool(scores) and scores["first"].size > 0
 
 
 def _noised(job: Job) -> bool:

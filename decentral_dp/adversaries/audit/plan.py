@@ -1,13 +1,14 @@
-"""What an audit is going to play: its settings, checked against the job."""
+"""What an audit is going to play: its settings, checked against the job, and what it takes to ask for it again."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from decentral_dp.adversaries.audit.bounds import most_counted
 from decentral_dp.adversaries.audit.one_run import plant
@@ -15,16 +16,33 @@ from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
+from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, require_complete
+from decentral_dp.tasks.parallel import Workers
 
 FEWEST_RUNS = 20
 # That one participant releases in a run: each candidate's replay holds as many.
 MOST_NUMBERS = 20_000_000
 _MOST_HUNDREDS = 10_000
+
+
+class Ends(NamedTuple):
+    """What is written of a finished audit besides its file.
+
+    Args:
+        run: a run folder, whose result.json and page get the numbers.
+        curve: PNG file of the trade-off curve.
+    """
+
+    run: Path | None = None
+    curve: Path | None = None
+
+
+NO_ENDS = Ends()
 
 
 @dataclass(frozen=True)
@@ -126,3 +144,71 @@ def planned(
             f"most {MOST_NUMBERS:.2g} are audited. Take fewer rounds (--set algorithm.rounds=...), or a smaller model."
         )
     return AuditPlan(job, vantage, runs, confidence, seed, None, curve, source, file)
+
+
+def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] | None:
+    """What it takes to ask for an audit again, as JSON values; None of a job that no other process can build.
+
+    Args:
+        plan: what is asked.
+        workers: who makes its runs.
+        ends: what is written in the end.
+    """
+    if plan.source is None:
+        return None
+    content, folder = plan.source
+    return {
+        "scenario": json.loads(json.dumps(content, default=str)),
+        "folder": str(folder),
+        "file": None if plan.file is None else str(plan.file.resolve()),
+        "file_digest": None if plan.file is None else digest_of_file(plan.file),
+        "runs": plan.runs,
+        "vantage": plan.vantage,
+        "confidence": plan.confidence,
+        "seed": plan.seed,
+        "curve": plan.curve,
+        "jobs": workers.jobs,
+        "address": workers.address,
+        "ends": {name: None if path is None else str(path.resolve()) for name, path in ends._asdict().items()},
+    }
+
+
+def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
+    """Read what an audit that was cut off was asked.
+
+    Args:
+        out: its file.
+        asked: as of `request_of`.
+
+    Returns:
+        Its plan, who makes its runs, and what is written in the end.
+
+    Raises:
+        InputError: it was asked of a job that was handed over, its scenario has changed, or the file is not what was
+            written.
+    """
+    if asked is None:
+        raise InputError(
+            f"resume: {out} does not say what was audited: a job that was built in Python, or by an earlier version of "
+            "decentral_dp. Give the same audit with the same out again; what was played is kept."
+        )
+    try:
+        file, folder = asked["file"], Path(asked["folder"])
+        if file is not None and Path(file).exists() and digest_of_file(Path(file)) != asked["file_digest"]:
+            raise InputError(
+                f"resume: {file} has changed since the audit in {out} was begun, and its runs would be of two "
+                "scenarios. Put it back, or audit the new one with another --out."
+            )
+        settings = {name: asked[name] for name in ("runs", "vantage", "confidence", "seed", "curve")}
+        ends = Ends(**{name: None if path is None else Path(path) for name, path in asked["ends"].items()})
+        workers = Workers(asked["jobs"], asked["address"])
+        # Of a run folder the names of keys and files are what that version wrote.
+        with as_written(regular(out, "resume"), "resume"):
+            scenario = load(asked["scenario"], folder=folder)
+        known = None if file is None or not Path(file).exists() else Path(file)
+        plan = replace(planned(scenario, **settings), file=known)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"resume: {out} is not what an audit writes ({error}); audit again with another --out."
+        ) from None
+    return plan, workers, ends

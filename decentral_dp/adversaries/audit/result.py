@@ -1,4 +1,4 @@
-"""What an audit of a guarantee shows, and its form on disk."""
+"""What an audit of a guarantee shows and its form on disk."""
 
 from __future__ import annotations
 

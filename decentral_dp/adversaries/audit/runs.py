@@ -10,7 +10,7 @@ How a run is scored: larger where the first of two worlds is likelier.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,13 +24,14 @@ from decentral_dp.adversaries.audit.likelihoods import log_ratio
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.plan import AuditPlan, planned
 from decentral_dp.adversaries.audit.sampled_releases import amplified, mixture_log_ratio, sampling_rates, separate
-from decentral_dp.adversaries.audit.storage import GROUPS, noise_sizes
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
-from decentral_dp.engines.task_pool import check_at_hand, in_parallel
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.tasks.outcomes import number
+from decentral_dp.tasks.parallel import Workers, in_parallel
 
 # Pairs of runs with common noise from which the direction of a projection is learnt.
 _LEARNT = 16
@@ -131,14 +132,55 @@ def _received(transcript: Transcript, worlds: Worlds, agent: int) -> Array:
 
 # Runs of each world that a worker makes before it reports.
 _BLOCK = 8
+GROUPS = ("first", "second", "null")
+Sizes = Mapping[str, tuple[int, float]]
+"""Mechanism → how many numbers it noised, and the sum of their sizes."""
 
 
 class Run(NamedTuple):
-    """group: "first", "second" or "null". sizes: mechanism → how many numbers it noised, and the sum of their sizes."""
+    """group: "first", "second" or "null". sizes: of the noise that was drawn."""
 
     group: str
     score: float
-    sizes: Mapping[str, tuple[int, float]]
+    sizes: Sizes
+
+
+def read_runs(stored: Any) -> list[Run]:
+    """Read the runs of one number as JSON has them; ValueError, TypeError or AttributeError where they are none."""
+    runs = [
+        Run(group, number(score), {str(name): (int(n), float(total)) for name, (n, total) in sizes.items()})
+        for group, score, sizes in stored
+    ]
+    if tuple(run.group for run in runs) != GROUPS:
+        raise ValueError("a run of some world is missing")
+    return runs
+
+
+def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
+    """Measure the noise of one run.
+
+    Args:
+        residuals: mechanism's name → its noise in units of the scale.
+
+    Returns:
+        Mechanism's name → how many numbers, and the sum of their sizes: of Gaussian noise squares, else absolute
+        values.
+    """
+    return {
+        name: (values.size, float((values**2 if name == GAUSSIAN.name else np.abs(values)).sum()))
+        for name, values in residuals.items()
+        if name in (GAUSSIAN.name, LAPLACE.name) and np.isfinite(values).all()
+    }
+
+
+def summed(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
+    """The noise of several runs, for `likelihoods.drawn_noise`."""
+    sums: dict[str, tuple[int, float]] = {}
+    for run in sizes:
+        for name, (n, total) in run.items():
+            before = sums.get(name, (0, 0.0))
+            sums[name] = before[0] + n, before[1] + total
+    return [(name, n, total) for name, (n, total) in sums.items()]
 
 
 class Game(NamedTuple):
@@ -150,20 +192,6 @@ class Game(NamedTuple):
     score: Score
 
 
-class Workers(NamedTuple):
-    """jobs: processes of this machine; 1 is this one. address: of a Ray cluster to use instead."""
-
-    jobs: int = 1
-    address: str | None = None
-
-    @property
-    def here(self) -> bool:
-        return self.jobs == 1 and self.address is None
-
-
-HERE = Workers()
-
-
 def check_workers(plan: AuditPlan, workers: Workers) -> None:
     """Refuse what cannot be done by other processes, before anything is played.
 
@@ -172,7 +200,7 @@ def check_workers(plan: AuditPlan, workers: Workers) -> None:
     """
     if workers.here:
         return
-    check_at_hand(workers.address)
+    workers.check()
     if plan.canaries is not None:
         raise InputError("audit: canaries are one single run, which is made here; leave --jobs and --address out.")
     if plan.source is None:
@@ -198,49 +226,45 @@ def game_of(plan: AuditPlan, worlds: Worlds, null: Job, lawful: bool) -> Game:
 
 
 def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
-    """Make these runs of every world."""
-    made = []
-    for number in numbers:
+    """Make these runs of every world, number by number."""
+    runs = []
+    for k in numbers:
         for group, world in zip(GROUPS, (game.worlds.first, game.worlds.second, game.null), strict=True):
             job: Any = world
-            transcript = observe(job.keyed(game.plan.root(group, number)), game.worlds.victim)
+            transcript = observe(job.keyed(game.plan.root(group, k)), game.worlds.victim)
             sizes = noise_sizes(transcript.residuals) if game.score.is_likelihood else {}
-            made.append(Run(group, game.score.of(transcript), sizes))
-    return made
+            runs.append(Run(group, game.score.of(transcript), sizes))
+    return runs
 
 
-def made(game: Game, numbers: Sequence[int], workers: Workers, lawful: bool) -> Generator[list[Run], None, None]:
+def made(
+    game: Game, numbers: Sequence[int], workers: Workers, lawful: bool
+) -> Generator[tuple[Sequence[int], list[list[Run]]], None, None]:
     """Make the runs with these numbers.
 
     Args:
         game: what is played.
-        numbers: of the runs, ascending.
+        numbers: of the runs.
         workers: who makes them.
         lawful: as of `game_of`.
 
     Returns:
-        In the order of the numbers, the runs of one number or of several.
+        Some numbers with the runs of each, in the order in which they are done.
 
     Raises:
         InputError: a worker that ended.
     """
     if workers.here:
-        for number in numbers:
-            yield runs_of(game, [number])
+        for k in numbers:
+            yield [k], [runs_of(game, [k])]
         return
     blocks = [tuple(numbers[k : k + _BLOCK]) for k in range(0, len(numbers), _BLOCK)]
     work: Callable[[tuple[int, ...]], list[Run] | str] = partial(_elsewhere, _order(game.plan, lawful))
-    done: dict[tuple[int, ...], list[Run]] = {}
-    waiting = iter(blocks)
-    wanted = next(waiting, None)
-    with closing(in_parallel(work, blocks, _lost, workers.jobs, workers.address)) as outcomes:
+    with closing(in_parallel(work, blocks, _lost, workers)) as outcomes:
         for block, runs in outcomes:
             if isinstance(runs, str):
                 raise InputError(f"audit: {runs}")
-            done[block] = runs
-            while wanted is not None and wanted in done:
-                yield done.pop(wanted)
-                wanted = next(waiting, None)
+            yield block, [runs[k : k + len(GROUPS)] for k in range(0, len(runs), len(GROUPS))]
 
 
 def _lost(reason: str) -> list[Run] | str:

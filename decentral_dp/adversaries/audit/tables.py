@@ -5,10 +5,9 @@ Which systems are audited in one table: every algorithm without noise, as its pa
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,15 +16,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from decentral_dp.adversaries.audit.audit import audit
-from decentral_dp.adversaries.audit.storage import write_json
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.engines.task_pool import check_at_hand, in_parallel
-from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.begun_names import TABLE
-from decentral_dp.files.package import package_digest
-from decentral_dp.files.regular import regular
+from decentral_dp.errors import InputError
+from decentral_dp.simulation.events import ProgressCallback, Reporter
+from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Asked, fingerprint, kept, read_json
+from decentral_dp.tasks.parallel import HERE, Workers, in_parallel
 
 # Rounds of each, where an algorithm takes fewer than its scenario has.
 _ROUNDS = 5
@@ -86,6 +83,8 @@ def _own(name: str) -> dict[str, Any]:
         return tomllib.load(file)
 
 
+# Of a table, in its folder.
+FILES = ("audits.parquet", "audits.png")
 COLUMNS: tuple[str, ...] = (
     *("scenario", "algorithm", "guarantee", "rounds", "claimed", "certified", "shown", "delta", "confidence"),
     *("method", "vantage", "runs", "null_shown", "status"),
@@ -95,28 +94,15 @@ Row = Mapping[str, Any]
 """Column → value as JSON has it: infinite numbers are "inf"."""
 
 
-class Begun(NamedTuple):
-    """What a table of audits is asked: as of `audit_table`. systems: None for every algorithm."""
-
-    runs: int
-    vantage: str
-    confidence: float
-    seed: int
-    jobs: int
-    address: str | None
-    systems: Sequence[System] | None
-
-
 def audit_table(
     names: Sequence[str | System] | None = None,
     runs: int = 40,
     vantage: str = "everybody",
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
     out: Path | None = None,
-    jobs: int = 1,
-    address: str | None = None,
+    workers: Workers = HERE,
 ) -> pd.DataFrame:
     """Audit systems, each shortened to a few rounds.
 
@@ -124,10 +110,10 @@ def audit_table(
         names: systems, or names of scenarios, audited under their own guarantee; by default every algorithm without
             noise, as printed and certified.
         runs, vantage, confidence, seed: as of `audit`.
-        progress: called with audits done, and audits in all.
-        out: the folder that keeps every audit when it is done; one that holds some of these is gone on with.
-        jobs: processes; default 1, this one.
-        address: of a Ray cluster that does it instead.
+        progress: called with a `Progress` of "audits".
+        out: the folder for table and figure, which keeps every audit when it is done; one that holds some of these is
+            gone on with.
+        workers: who makes them; default this process.
 
     Returns:
         One row for each, with the columns COLUMNS, in the order of the names.
@@ -136,42 +122,41 @@ def audit_table(
         InputError: one sentence about whatever does not fit.
         Stopped: interrupted; what is done is in `out`.
     """
-    check_at_hand(address)
+    workers.check()
     listed = systems() if names is None else [n if isinstance(n, System) else System(n, None) for n in names]
-    settings = [runs, vantage, confidence, seed]
-    rows = {} if out is None else _kept(out, settings)
-    begun = Begun(runs, vantage, confidence, seed, jobs, address, None if names is None else listed)
+    settings: dict[str, Any] = {"runs": runs, "vantage": vantage, "confidence": confidence, "seed": seed}
+    request = {**settings, "workers": workers, "systems": None if names is None else listed}
+    asked = Asked(
+        "table of audits",
+        request,
+        partial(fingerprint, [], settings),
+        "with other settings",
+        lambda audits: f"the audits of {audits} systems are kept",
+        place=out,
+        again=True,
+    )
     if out is not None:
-        _keep(out, begun, rows)
-    missing = [s for s in dict.fromkeys(listed) if _key(s) not in rows]
-
-    def told() -> None:
-        if progress is not None:
-            progress(len(listed) - len(missing) + done, len(listed))
-
-    done = 0
-    work = partial(_row, runs=runs, vantage=vantage, confidence=confidence, seed=seed)
-    try:
-        with closing(in_parallel(work, missing, str, jobs, address)) as outcomes:
-            for system, row in outcomes:
-                if isinstance(row, str):
-                    raise InputError(f"{system.scenario}: {row}")
-                rows[_key(system)] = row
-                done += 1
-                if out is not None:
-                    _keep(out, begun, rows)
-                told()
-    except KeyboardInterrupt:
-        if out is None or not rows:
-            if out is not None:
-                (out / TABLE).unlink()
+        out.mkdir(parents=True, exist_ok=True)
+    report = Reporter(progress, "audits")
+    with kept(None if out is None else out / TABLE, asked, _read_row) as outcomes:
+        missing = [s for s in dict.fromkeys(listed) if _key(s) not in outcomes.done]
+        work, before = partial(_row, **settings), len(listed) - len(missing)
+        try:
+            with closing(in_parallel(work, missing, str, workers)) as rows:
+                for done, (system, row) in enumerate(rows, 1):
+                    if isinstance(row, str):
+                        raise InputError(f"{system.scenario}: {row}")
+                    outcomes.add(_key(system), row)
+                    report(before + done, len(listed))
+        except KeyboardInterrupt:
+            if out is not None and outcomes.done:
+                write_table(_frame([outcomes.done[_key(s)] for s in listed if _key(s) in outcomes.done]), out)
             raise
-        write_table(_frame([rows[_key(s)] for s in listed if _key(s) in rows]), out)
-        raise Stopped(
-            f"Interrupted; the audits of {len(rows)} systems are kept in {out}, and "
-            f'"decentral-dp resume {out}" goes on.'
-        ) from None
-    return _frame([rows[_key(s)] for s in listed])
+        table = _frame([outcomes.done[_key(s)] for s in listed])
+        if out is not None:
+            write_table(table, out)
+            outcomes.write(COMPLETE)
+    return table
 
 
 def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) -> Row | str:
@@ -191,6 +176,10 @@ def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) 
     }
 
 
+def _read_row(stored: Any) -> Row:
+    return dict(stored)
+
+
 def _key(system: System) -> str:
     return f"{system.scenario} {system.guarantee or ''}".rstrip()
 
@@ -202,69 +191,41 @@ def can_go_on(folder: Path) -> bool:
     )
 
 
-def _kept(folder: Path, settings: Sequence[Any]) -> dict[str, Row]:
-    """What the folder holds of the table; nothing where it holds none."""
-    path = folder / TABLE
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(regular(path, "--out").read_text(encoding="utf-8"))
-        rows, theirs = dict(content["rows"]), content["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"--out: {path} cannot be read; give another folder.") from None
-    if theirs != [*settings, package_digest()]:
-        raise InputError(
-            f"--out: {folder} holds audits with other settings, or by another state of this package; give another "
-            "folder."
-        )
-    return rows
-
-
-def _keep(folder: Path, begun: Begun, rows: Mapping[str, Row]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = [begun.runs, begun.vantage, begun.confidence, begun.seed, package_digest()]
-    asked = {"jobs": begun.jobs, "address": begun.address, "systems": begun.systems}
-    write_json(folder / TABLE, {"settings": settings, "rows": rows, "asked": asked})
-
-
-def read_table(folder: Path) -> Begun:
-    """Read what a table of audits that is not complete was asked.
+def resume_table(folder: Path, progress: ProgressCallback | None = None) -> pd.DataFrame:
+    """Go on with a table of audits that was cut off: audits that are done are kept, the others are made.
 
     Args:
         folder: of the table.
+        progress: called with a `Progress` of "audits".
+
+    Returns:
+        As `audit_table`; table and figure are written.
 
     Raises:
         InputError: it is complete, by another state of the package, or not what was written.
+        Stopped: interrupted again.
     """
     path = folder / TABLE
+    content = read_json(path, "resume")
+    if content.get("status") == COMPLETE:
+        raise InputError(f"resume: the audits in {folder} are complete; give the folder of some that were interrupted.")
     try:
-        content = json.loads(regular(path, "resume").read_text(encoding="utf-8"))
-        runs, vantage, confidence, seed, package = content["settings"]
-        asked, rows = content["asked"], dict(content["rows"])
-        chosen = None if asked["systems"] is None else [System(*one) for one in asked["systems"]]
-        begun = Begun(int(runs), vantage, confidence, int(seed), asked["jobs"], asked["address"], chosen)
-    except (OSError, ValueError, KeyError, TypeError):
+        request = dict(content["asked"])
+        chosen, workers = request.pop("systems"), Workers(*request.pop("workers"))
+        names = None if chosen is None else [System(*one) for one in chosen]
+        settings = {name: request[name] for name in ("runs", "vantage", "confidence", "seed")}
+        another = content["fingerprint"] != fingerprint([], settings, b"")
+    except (KeyError, TypeError, ValueError):
         raise InputError(
             f"resume: {path} is not what audits leave, or what an earlier version of decentral_dp left; audit again "
             "with another --out."
         ) from None
-    if package != package_digest():
+    if another:
         raise InputError(
             f"resume: decentral_dp has changed since the audits in {folder} were begun, and one table would be of two "
             "versions; audit again with another --out."
         )
-    listed = systems() if begun.systems is None else begun.systems
-    if all(_key(system) in rows for system in listed) and _rows_of(folder / "audits.parquet") == len(listed):
-        raise InputError(f"resume: the audits in {folder} are complete; give the folder of some that were interrupted.")
-    return begun
-
-
-def _rows_of(path: Path) -> int:
-    """Of a table that was written; 0 where there is none."""
-    try:
-        return len(pd.read_parquet(path))
-    except (OSError, ValueError):
-        return 0
+    return audit_table(names, **settings, progress=progress, out=folder, workers=workers)
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:
@@ -278,5 +239,5 @@ def write_table(table: pd.DataFrame, folder: Path) -> list[Path]:
     from decentral_dp.adversaries.audit.plot import write_audits
 
     folder.mkdir(parents=True, exist_ok=True)
-    table.to_parquet(folder / "audits.parquet", index=False)
-    return [folder / "audits.parquet", write_audits(table, folder)]
+    table.to_parquet(folder / FILES[0], index=False)
+    return [folder / FILES[0], write_audits(table, folder)]

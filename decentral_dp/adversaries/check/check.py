@@ -18,7 +18,7 @@ import datetime
 import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from decentral_dp.config.outside import KEYS
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.mechanism import complaint
@@ -220,7 +221,7 @@ def check(
     what: Any,
     pairs: int = PAIRS,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
     rounds: int | None = None,
 ) -> CheckResult:
     """Try what a component must keep, on made-up records: nothing real is read by what is checked.
@@ -230,7 +231,7 @@ def check(
             then all that it names is checked), or an algorithm or problem as a Python object.
         pairs: how many neighbouring data sets with one record replaced the search may try.
         seed: of the search.
-        progress: called with pairs tried, and pairs in all.
+        progress: called with a `Progress` of "pairs".
         rounds: how many rounds are tried, from the first on, and no more than there are; by default as many as fit in a
             few seconds, and at least two.
 
@@ -394,13 +395,13 @@ def _of_deal(job: Job, c: Components) -> list[CheckRow]:
 
 
 def _neighbours(
-    job: Job, pairs: int, seed: int, certified: bool, progress: Callable[[int, int], None] | None
+    job: Job, pairs: int, seed: int, certified: bool, progress: ProgressCallback | None
 ) -> tuple[CheckRow, CheckRow, Case | None]:
     """Two worlds and the search share their pairs; with the first case that shows a failure, a moved value first."""
     free: tuple[Pair, Tried] | None = None
     far: tuple[Pair, Tried, Moved] | None = None
     many, measured, worst = 0, 0, 0.0
-    bounded = False
+    bounded, report = False, Reporter(progress, "pairs")
     base = made_up_shards(job.shards, 0)
     search = pairs_of(job.shards, pairs, seed)
     for other, replaced in neighbouring(base):
@@ -416,8 +417,7 @@ def _neighbours(
             break
         shown = play(job, pair)
         many, measured = many + 1, measured + 1
-        if progress is not None:
-            progress(measured, pairs)
+        report(measured, pairs)
         if shown.refused and free is None:
             free = (pair, shown)
         found, ratio = shown.worst, 0.0

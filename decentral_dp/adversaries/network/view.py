@@ -9,7 +9,7 @@ both rest on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,7 @@ from decentral_dp.privacy.accounting.network import (
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.topology.graph import few
@@ -168,8 +169,8 @@ class Unpriced:
         every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
         return bool((self.floor >= every)[~np.isnan(self.floor)].all())
 
-    def view(self, progress: Callable[[int, int], None] | None = None) -> NetworkView:
-        """The price of every pair. progress: called with how many observers are done, and of how many."""
+    def view(self, progress: ProgressCallback | None = None) -> NetworkView:
+        """The price of every pair. progress: called with a `Progress` of "observers"."""
         job, system = self.job, self.system
         delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
         if self.finished:
@@ -178,7 +179,11 @@ class Unpriced:
             pairs = NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
             certified, epsilon = self.floor, nothing
         else:
-            pairs = pairwise(**system, observers=self.observers, progress=progress)
+            pairs = pairwise(
+                **system,
+                observers=self.observers,
+                progress=Reporter(progress, "observers"),
+            )
             certified = certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
             exact = gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)
             epsilon = np.where(inside, np.nan, exact)
@@ -200,7 +205,7 @@ def network_view(
     scenario: str | Path | Mapping[str, Any] | Scenario,
     coalitions: Sequence[Sequence[int | str]] | None = None,
     overrides: Sequence[str] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressCallback | None = None,
     problem: Problem | None = None,
     topology: Any = None,
     data: Any = None,
@@ -212,7 +217,7 @@ def network_view(
         coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
             observes alone.
         overrides: "table.key=value" with a TOML value.
-        progress: called with how many observers are done, and of how many.
+        progress: called with a `Progress` of "observers".
         problem, topology, data: objects that are used instead of those that the scenario names; as in `build`.
 
     Returns:

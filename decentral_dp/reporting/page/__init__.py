@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.errors import Stopped
 from decentral_dp.formatting import agent_names, graph_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
@@ -60,6 +61,25 @@ def write_report(folder: Path) -> Path:
     path = folder / "report.html"
     path.write_text(document(title, sections), encoding="utf-8")
     return path
+
+
+def draw_run(folder: Path) -> None:
+    """Draw the pictures and the page of a complete run; what cannot be drawn now can be drawn later.
+
+    Raises:
+        Stopped: interrupted.
+        OSError: a file cannot be written.
+    """
+    from decentral_dp.reporting.plots import write_plots
+
+    later = f'The run is complete and in {folder}; "decentral-dp report {folder}" draws its plots and its page.'
+    try:
+        write_plots(folder)
+        write_report(folder)
+    except KeyboardInterrupt:
+        raise Stopped(f"Interrupted. {later}") from None
+    except OSError as error:
+        raise OSError(f"{error}. {later}") from error
 
 
 def _scenario_and_citation(folder: Path, result: RunResult, scenario: Json) -> list[Html]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from decentral_dp.engines.protocol import Receipts
-from decentral_dp.simulation.folder.in_progress import digest, intact, write_synced
+from decentral_dp.files.durable import digest, intact, write_synced
 from decentral_dp.simulation.folder.states import Home, UnreadableError, from_bytes, to_bytes
 
 STATES = "states"

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import json
 import math
@@ -42,26 +43,17 @@ from typing import IO, Any
 
 from decentral_dp.engines.protocol import Saved, Snapshot
 from decentral_dp.errors import InputError
+from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
+from decentral_dp.files.package import versions
 from decentral_dp.files.regular import permitted, regular
 from decentral_dp.models.devices import described
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.folder.in_progress import (
-    BEGUN,
-    JOURNAL,
-    OWNERS,
-    OWNERS_FOLDER,
-    ROOT,
-    TENSORBOARD,
-    digest,
-    intact,
-    locked,
-    write_synced,
-)
+from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.inputs import copy_inputs, remove_inputs, write_graph
-from decentral_dp.simulation.folder.layout import resolved_toml, versions
+from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, first_index, whole_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, home_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root
@@ -70,6 +62,8 @@ from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import IN_PROGRESS, is_complete, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
+
+JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenario.toml"
 
 
 @dataclass(frozen=True)
@@ -127,6 +121,19 @@ class Found:
                 "run.engine and run.agents_per_actor back to what they were."
             )
         return Saved(t, parts)
+
+
+def locked(folder: Path) -> IO[bytes]:
+    path = regular(folder / IN_PROGRESS / LOCK, str(folder))
+    if path.is_dir():
+        raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")
+    lock = path.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
+    return lock
 
 
 def find(folder: Path) -> tuple[Found, IO[bytes]]:

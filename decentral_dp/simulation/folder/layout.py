@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import itertools
 import os
-import platform
 import shutil
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tomli_w
@@ -22,35 +18,18 @@ import tomli_w
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
 from decentral_dp.errors import InputError
+from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.package import versions
 from decentral_dp.formatting import agent_names
 from decentral_dp.simulation.folder import releases
-from decentral_dp.simulation.folder.in_progress import OWNERS
 from decentral_dp.simulation.folder.inputs import name_graph, name_inputs
 from decentral_dp.simulation.plan import title_here
 from decentral_dp.simulation.result import IN_PROGRESS
+from decentral_dp.simulation.run import Run
 from decentral_dp.topology import Topology
-
-if TYPE_CHECKING:
-    from decentral_dp.simulation.runner import Run
 
 # An array is compressed where so many of its numbers shrink to less than this part.
 _SAMPLED, _WORTH = 8192, 0.9
-
-
-def versions() -> dict[str, str]:
-    """Versions of this package and of what computes its numbers, as far as it is installed."""
-    names = ("decentral_dp", "numpy", "scipy", "scikit-learn", "torch", "ray")
-    found = {n: version for n in names if (version := _version(n)) is not None}
-    return {"python": platform.python_version(), **found}
-
-
-@cache
-def _version(name: str) -> str | None:
-    """Of a package, or None where it is not installed; its metadata are read once."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 @contextlib.contextmanager

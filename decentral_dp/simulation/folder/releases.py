@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decentral_dp.engines.protocol import ReleasedValues
-from decentral_dp.simulation.folder.in_progress import OWNERS, digest, intact, write_synced
+from decentral_dp.files.durable import OWNERS, digest, intact, write_synced
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from decentral_dp.config.schema import Scenario, put
 from decentral_dp.data import Shards
 from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
 from decentral_dp.errors import InputError
+from decentral_dp.files.durable import write_synced
 from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.simulation.folder.in_progress import write_synced
 from decentral_dp.simulation.folder.layout import check_writable
 
 FILES = f"agent-{AGENT}.npz"

@@ -23,6 +23,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.user_code import UserCodeError, run_file
 from tests.support.mechanism_checks import deviation_complaints, price_complaints
@@ -285,8 +286,8 @@ def test_a_sampler_that_fails_later_ends_the_run_with_its_line(scenario: Make, f
     (folder / "mine.py").write_text(text)
     line = next(n for n, one in enumerate(text.splitlines(), 1) if "1 / 0" in one)
 
-    def reached(t: int, rounds: int, loss: float, spent: float) -> None:
-        if t == 1:
+    def reached(at: Progress) -> None:
+        if at.done == 1:
             flag.touch()
 
     given = content(scenario, "mine.py:Mine", run={"evaluate_every": 1})

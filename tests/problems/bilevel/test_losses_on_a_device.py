@@ -21,6 +21,7 @@ from decentral_dp.models.row_locality import COUNTS, mixed, trials
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses, load_losses, on_device
+from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs import build
 from tests.support.emulated_device import emulated_cuda
 
@@ -237,8 +238,8 @@ def test_a_run_that_was_cut_off_goes_on_on_the_same_device_alone(
 ) -> None:
     """Another one might release the round under way with other last bits."""
 
-    def cut(done: int, *_: Any) -> None:
-        if done:
+    def cut(at: Progress) -> None:
+        if at.done:
             raise KeyboardInterrupt
 
     problem = made()

@@ -1,19 +1,25 @@
-"""Independent pieces of work in parallel: in this process, in processes of this machine, or as Ray tasks."""
+"""Independent tasks in parallel: in this process, in processes of this machine, or as tasks of a Ray cluster.
+
+Run as a module it is a worker process: work and an item come in, the outcome goes out, one line each. A worker ends
+when its input does, and in the middle of its work when whoever started it has ended without a word.
+"""
 
 from __future__ import annotations
 
 import base64
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, Generic, TypeVar, cast
+from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from decentral_dp.errors import needing
 
@@ -25,6 +31,34 @@ Stream = Generator[tuple[Item, Outcome], None, None]
 _PACKAGE = Path(__file__).parent.parent
 # One piece's products are too small to share among threads, and every core has a piece of its own.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+# Tasks handed to Ray at a time: enough for any cluster's cores, few enough to be taken back at once.
+_AHEAD = 256
+# Seconds between two looks at whether the process that hands out the work is still there.
+_LOOK_EVERY = 0.5
+
+
+class Workers(NamedTuple):
+    """Who performs tasks. jobs: processes of this machine; 1 is this one. address: of a Ray cluster to use instead."""
+
+    jobs: int = 1
+    address: str | None = None
+
+    @property
+    def here(self) -> bool:
+        return self.jobs == 1 and self.address is None
+
+    def check(self) -> None:
+        """Check that what performs the work is installed, before anything is written.
+
+        Raises:
+            InputError: a Ray cluster is asked for, and ray is not installed.
+        """
+        if self.address is not None:
+            with needing("address"):
+                import ray  # noqa: F401 # only whether it is there
+
+
+HERE = Workers()
 
 
 def cores() -> int:
@@ -39,46 +73,75 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def check_at_hand(address: str | None) -> None:
-    """Check that what performs the work is installed, before anything is written.
-
-    Raises:
-        InputError: a Ray cluster is asked for, and ray is not installed.
-    """
-    if address is not None:
-        with needing("address"):
-            import decentral_dp.engines.ray_tasks  # noqa: F401 # only whether it is there
-
-
 def in_parallel(
     work: Callable[[Item], Outcome],
     items: Sequence[Item],
     lost: Callable[[str], Outcome],
-    jobs: int,
-    address: str | None = None,
+    workers: Workers,
     named: str = "",
 ) -> Stream[Item, Outcome]:
-    """Perform the same work on many items: on Ray with an address, else in so many processes.
+    """Perform the same work on many items.
 
     Args:
         work: a function of a module, or a partial one, item → outcome; both can be pickled. What it raises in another
             process ends that process.
         items: what to work on.
         lost: sentence → outcome, where the process of an item ended.
-        jobs: processes of this machine; 1 works in this process. Not read with an address.
-        address: of a Ray cluster, "auto" or "host:port", or None.
+        workers: who performs it.
         named: what the command line of the processes says besides.
 
     Returns:
         A `Stream`.
     """
-    if address is not None:
-        from decentral_dp.engines.ray_tasks import mapped
-
-        return mapped(work, items, address, lost)
-    if jobs == 1:
+    if workers.address is not None:
+        return in_ray(work, items, lost, workers.address)
+    if workers.here:
         return ((item, work(item)) for item in items)
-    return in_processes(work, items, lost, jobs, named)
+    return in_processes(work, items, lost, workers.jobs, named)
+
+
+def in_ray(
+    work: Callable[[Item], Outcome], items: Sequence[Item], lost: Callable[[str], Outcome], address: str
+) -> Stream[Item, Outcome]:
+    """Compute independent items as tasks of a Ray cluster, one core each.
+
+    Args:
+        work: item → outcome.
+        items: what to compute.
+        lost: sentence → outcome, where a task's process ended.
+        address: "auto" or "host:port" of a running cluster.
+
+    Returns:
+        A `Stream`.
+    """
+    import ray
+    import ray.exceptions
+
+    from decentral_dp.engines.ray_cluster import cluster
+
+    def worked(item: Item) -> Outcome:
+        # Ray takes functions only, and what is worked on may be a partial one.
+        return work(item)
+
+    with cluster(address):
+        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(worked)
+        waiting = list(reversed(items))
+        pending: dict[ray.ObjectRef[Outcome], Item] = {}
+        try:
+            while waiting or pending:
+                while waiting and len(pending) < _AHEAD:
+                    item = waiting.pop()
+                    pending[remote.remote(item)] = item
+                ready, _ = ray.wait(list(pending), num_returns=1)
+                for reference in ready:
+                    try:
+                        outcome: Outcome = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        outcome = lost(f"the Ray task did not end: {str(error).strip().splitlines()[0]}")
+                    yield pending.pop(reference), outcome
+        finally:
+            for reference in pending:
+                ray.cancel(reference, force=True)
 
 
 def in_processes(
@@ -150,7 +213,7 @@ class _Worker(Generic[Item, Outcome]):
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 # _close closes it
         path = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "decentral_dp.engines.task_worker", str(os.getpid()), self._named],
+            [sys.executable, "-P", "-m", "decentral_dp.tasks.parallel", str(os.getpid()), self._named],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -188,3 +251,29 @@ class _Worker(Generic[Item, Outcome]):
         process = self._process
         if process is not None:
             process.kill()
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after its parent, which may be killed in the middle of an hour's work."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    # What is kept is written whole or not at all, so nothing is left to tidy up.
+    os._exit(1)
+
+
+def work_for(parent: int) -> None:
+    """Work on one item after the other, as a process of its own."""
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+    # An interrupt is for the process that hands out the work.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The replies go where nothing else is printed.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
+        os.dup2(2, 1)
+        for line in sys.stdin:
+            work, item = from_line(line)
+            replies.write(to_line(work(item)))
+            replies.flush()
+
+
+if __name__ == "__main__":
+    work_for(int(sys.argv[1]))

@@ -1,0 +1,88 @@
+"""Files that are there whole or not at all, their digests, and the salts that keep digests from telling of guesses.
+
+A salt is random bytes that key the digests of private files: without them nobody can try guesses of a file against its
+digest.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from hashlib import blake2b
+from pathlib import Path
+
+# For their owner alone: values without noise, salts, and folders that hold such.
+OWNERS, OWNERS_FOLDER = 0o600, 0o700
+# Of a folder's own file.
+SALT = "salt"
+BYTES = 32
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Put a file in place whole: an interrupt leaves the old one or the new one, and perhaps `.NAME.part` beside it."""
+    _write(path, content, mode, synced=False)
+
+
+def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Put a file in place whole, so that after a power cut there is the old one or the new one, too."""
+    _write(path, content, mode, synced=True)
+
+
+def _write(path: Path, content: bytes, mode: int, synced: bool) -> None:
+    beside = path.with_name(f".{path.name}.part")
+    # What was left there keeps the mode that it has.
+    beside.unlink(missing_ok=True)
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        file.write(content)
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
+    beside.replace(path)
+    if not synced:
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def digest(content: bytes) -> str:
+    """Hash some bytes: 32 hexadecimal digits."""
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def intact(path: Path, expected: str | None) -> bytes | None:
+    """What a file holds; None where that is not what has this digest, or it is no regular file."""
+    content = path.read_bytes() if path.is_file() else b""
+    return content if digest(content) == expected else None
+
+
+def new_salt() -> bytes:
+    """Draw a salt from the operating system."""
+    return secrets.token_bytes(BYTES)
+
+
+def salt_in(folder: Path) -> bytes:
+    """Read the salt of a folder; where it has none, draw one, in a file that only its owner may read.
+
+    Args:
+        folder: that exists, held by one process.
+
+    Returns:
+        32 bytes.
+    """
+    path = folder / SALT
+    try:
+        kept = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        kept = b""
+    if len(kept) != BYTES:
+        kept = new_salt()
+        write_whole(path, f"{kept.hex()}\n".encode("ascii"), OWNERS)
+    return kept
+
+
+def has_salt(folder: Path) -> bool:
+    """Whether a folder has its salt."""
+    return (folder / SALT).is_file()

@@ -1,0 +1,257 @@
+"""Outcomes of keyed tasks on disk, beside what was asked, so that to go on is to ask again.
+
+Tasks are the cells of a study, the runs of an audit or of an attack, the audits of a table. Whatever decides their
+outcomes has a fingerprint, this package among it: outcomes of another are never taken for one's own.
+
+Many small outcomes share one JSON file with what was asked (`kept`). Large ones have a file each in a folder (`write`
+and `read`), and what was asked is a file, too (`write_request` and `read_request`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from decentral_dp.config.components import inputs_digest
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError, Stopped
+from decentral_dp.files.durable import OWNERS, digest, new_salt, write_whole
+from decentral_dp.files.package import package_digest
+from decentral_dp.files.regular import regular
+from decentral_dp.simulation.result import plain
+
+T = TypeVar("T")
+INTERRUPTED, COMPLETE = "interrupted", "complete"
+# Names of files that tell what a folder is of: what a study was asked and its cells, and what a table of audits has.
+STUDY, CELLS, TABLE = "begun.json", "cells", "audits.json"
+# Of a scenario, what decides no outcome.
+_WORDS = {"title", "description", "versions", "objects", "run"}
+
+
+def fingerprint(scenarios: Sequence[Scenario], settings: Any, salt: bytes) -> str:
+    """Hash whatever decides outcomes, this package among it.
+
+    Args:
+        scenarios: what is run; titles, versions and `run` play no part, but the content of files that they name.
+        settings: whatever else decides, as JSON values.
+        salt: that keys the digests of files.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    contents = [[s.model_dump(mode="json", exclude=_WORDS), inputs_digest(s, salt)] for s in scenarios]
+    text = json.dumps([contents, settings, package_digest()], sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def number(stored: Any) -> float:
+    """Return a number as `plain` wrote it: infinities are words, what is missing is NaN.
+
+    Example:
+        >>> number("inf"), number(None)
+        (inf, nan)
+    """
+    return math.nan if stored is None else float(stored)
+
+
+def write_json(out: Path, content: Mapping[str, Any], mode: int = 0o666) -> None:
+    """Write JSON values in place whole. mode: of a new file, less the umask."""
+    write_whole(out, (json.dumps(plain(content), indent=2, allow_nan=False) + "\n").encode(), mode)
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Read an object; empty where the file holds none. what: begins a refusal of what is no regular file."""
+    try:
+        content = json.loads(regular(path, what).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+# --- one file for all -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked, before anything of it is done.
+
+    Args:
+        what: "audit", "attack" or "table of audits".
+        request: what it takes to ask again, as JSON values; None where no other process can.
+        mark: salt → fingerprint of what is asked.
+        others: what a file holds whose fingerprint is another, as "of another scenario".
+        kept: number of outcomes → words for them, as "7 runs are kept".
+        every: least seconds between two writes.
+        place: what goes on, where it is not the file but its folder.
+        again: whether a file that is complete may be asked for more; default no.
+    """
+
+    what: str
+    request: Any
+    mark: Callable[[bytes], str]
+    others: str
+    kept: Callable[[int], str]
+    every: float = 0.0
+    place: Path | None = None
+    again: bool = False
+
+
+@dataclass
+class Outcomes(Generic[T]):
+    """The outcomes so far of what is asked, by task. out: their file; None keeps nothing."""
+
+    out: Path | None
+    asked: Asked
+    fingerprint: str
+    salt: bytes
+    done: dict[str, T] = field(default_factory=dict)
+    _written: float = field(default_factory=lambda: time.monotonic())
+
+    def add(self, task: str, outcome: T) -> None:
+        """Keep one more; it is on the disk at once, or after `every` seconds with others."""
+        self.done[task] = outcome
+        if time.monotonic() >= self._written + self.asked.every:
+            self.write()
+            self._written = time.monotonic()
+
+    def write(self, status: str = INTERRUPTED) -> None:
+        """Write the file, for its owner alone: it has the salt."""
+        if self.out is not None:
+            about = {"status": status, "what": self.asked.what, "asked": self.asked.request}
+            marked = {"fingerprint": self.fingerprint, "salt": self.salt.hex()}
+            write_json(self.out, {**about, **marked, "outcomes": self.done}, OWNERS)
+
+
+@contextmanager
+def kept(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
+    """Keep outcomes inside this in a file, from the beginning on; one that holds some of them is gone on with.
+
+    Args:
+        out: the file, or None.
+        asked: what is asked.
+        read: JSON value → outcome; raises ValueError, TypeError or KeyError for what is none.
+
+    Yields:
+        The outcomes that there are, to be added to.
+
+    Raises:
+        InputError: the file holds anything else, or there is no folder for it.
+        Stopped: interrupted, and the file has the outcomes. Where there are none, no file is left.
+    """
+    outcomes = outcomes_in(out, asked, read)
+    outcomes.write()
+    try:
+        yield outcomes
+    except BaseException as error:
+        if out is None or not outcomes.done:
+            if out is not None:
+                out.unlink(missing_ok=True)
+            raise
+        outcomes.write()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        said, place = asked.kept(len(outcomes.done)), asked.place or out
+        raise Stopped(f'Interrupted; {said} in {place}, and "decentral-dp resume {place}" goes on.') from None
+
+
+def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Outcomes[T]:
+    """Find what a file holds of what is asked; nothing of a new one. Raises InputError as `kept`."""
+    if out is None or not out.exists():
+        if out is not None and not out.parent.is_dir():
+            raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
+        salt = new_salt()
+        return Outcomes(out, asked, asked.mark(salt), salt)
+    try:
+        content = read_json(out, "--out")
+        known = content["status"] == INTERRUPTED or (asked.again and content["status"] == COMPLETE)
+        marked, salt = str(content["fingerprint"]), bytes.fromhex(content["salt"])
+        # One of an earlier version has its outcomes under other names, and is of another state of the package.
+        done = {str(task): read(outcome) for task, outcome in content.get("outcomes", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
+    if marked != asked.mark(salt):
+        raise InputError(
+            f"{out} holds an interrupted {asked.what} {asked.others}, or by another state of this package; put back "
+            "what it was of, or give another file."
+        )
+    return Outcomes(out, asked, marked, salt, done)
+
+
+# --- a file for each --------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, key: str, record: Any) -> None:
+    """Write the outcome of a task, with the digest of its text: what was damaged is computed again."""
+    text = json.dumps(record, allow_nan=False)
+    write_whole(folder / f"{key}.json", f"{digest(text.encode())}\n{text}\n".encode())
+
+
+def read(folder: Path, key: str) -> Any:
+    """Read the outcome that was kept under the key; None where there is none that is whole.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write(Path(folder), "key", {"status": "ok"})
+        ...     read(Path(folder), "key"), read(Path(folder), "another")
+        ({'status': 'ok'}, None)
+    """
+    try:
+        head, _, rest = regular(folder / f"{key}.json", "study").read_text(encoding="utf-8").partition("\n")
+    except (OSError, ValueError):
+        return None
+    text = rest.removesuffix("\n")
+    return json.loads(text) if head == digest(text.encode()) else None
+
+
+def write_request(path: Path, request: Mapping[str, Any]) -> None:
+    """Put on record what is asked, before anything of it is done."""
+    text = json.dumps(request, default=str)
+    write_whole(path, (json.dumps({"digest": digest(text.encode()), "asked": text}) + "\n").encode())
+
+
+def read_request(path: Path) -> dict[str, Any]:
+    """Read what was asked. Raises ValueError, KeyError, TypeError or OSError where that is not what was written."""
+    found = json.loads(regular(path, "resume").read_text(encoding="utf-8"))
+    text = found["asked"]
+    if found["digest"] != digest(text.encode()):
+        raise ValueError("its digest is another")
+    request: dict[str, Any] = json.loads(text)
+    return request
+
+
+@contextmanager
+def alone(folder: Path, under_way: str) -> Iterator[None]:
+    """Hold a folder of outcomes inside this, and remove what others left unfinished.
+
+    Args:
+        folder: that exists.
+        under_way: a sentence.
+
+    Raises:
+        InputError: another process computes there; the sentence.
+    """
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        # A file system without locks is taken at its word.
+        with suppress(OSError):
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(under_way) from None
+        for unfinished in folder.glob(".*.part"):
+            unfinished.unlink()
+        yield
+    finally:
+        os.close(place)

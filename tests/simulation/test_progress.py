@@ -1,0 +1,90 @@
+"""Every long function says how far it is in one form; callbacks of earlier versions are called as before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.simulation.events import Progress, accepted, together
+
+STUDY = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2, -3]}}
+
+
+def _tune(**options: Any) -> None:
+    a, b = np.eye(4)[np.arange(400) % 4], np.where(np.arange(400) % 4 < 2, 1.0, -1.0)
+    decentral_dp.tune((a, b), (a, b), epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=3, seed=1, **options)
+
+
+LONG: dict[str, tuple[Callable[..., Any], int]] = {
+    "rounds": (lambda **options: decentral_dp.run("quadratic", set={"algorithm.rounds": 3}, **options), 3),
+    "cells": (lambda **options: decentral_dp.study(STUDY, workers=1, **options), 2),
+    "observers": (
+        lambda **options: decentral_dp.network_view(
+            "network_view", set={"topology.agents": 5, "algorithm.rounds": 2}, **options
+        ),
+        5,
+    ),
+    "steps": (_tune, 4),
+}
+
+
+@pytest.mark.parametrize("unit", LONG)
+def test_one_form_for_all(unit: str) -> None:
+    seen: list[Progress] = []
+    call, total = LONG[unit]
+    call(progress=seen.append)
+    assert {at.unit for at in seen} == {unit}
+    assert {at.total for at in seen} == {total}
+    assert [at.done for at in seen] == sorted(at.done for at in seen)
+    assert seen[-1].done == total
+    assert all(math.isnan(at.loss) == (unit != "rounds") for at in seen)
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"), [("rounds", (1, 4, 0.5, 2.0)), ("cells", (1, 4, 3)), ("runs", (1, 4)), ("pairs", (1, 4))]
+)
+def test_callbacks_of_several_arguments_are_called_as_before(unit: str, expected: tuple[float, ...]) -> None:
+    seen: list[tuple[float, ...]] = []
+
+    def four(done: int, rounds: int, loss: float, epsilon: float) -> None:
+        seen.append((done, rounds, loss, epsilon))
+
+    def three(done: int, total: int, failed: int) -> None:
+        seen.append((done, total, failed))
+
+    def two(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    own = {"rounds": four, "cells": three}.get(unit, two)
+    at = Progress(1, 4, unit, 0.5, 2.0, 3)
+    for callback in (own, lambda *state: seen.append(state), lambda first, *rest: seen.append((first, *rest))):
+        with pytest.warns(DeprecationWarning, match=f"a callback of {len(expected)} arguments is deprecated"):
+            callback = accepted(callback, unit)
+        assert callback is not None
+        callback(at)
+    assert seen == [expected] * 3
+
+
+def test_callbacks_of_one_argument_are_called_as_they_are() -> None:
+    seen: list[Progress] = []
+
+    class Watcher:
+        def __call__(self, at: Progress, kept: bool = True) -> None:
+            seen.append(at)
+
+    watcher = Watcher()
+    assert accepted(watcher, "runs") is watcher
+    assert accepted(seen.append, "runs") == seen.append
+    together(watcher, seen.append)(Progress(1, 2, "runs"))
+    assert seen == [Progress(1, 2, "runs")] * 2
+
+
+def test_words_beside_the_numbers() -> None:
+    assert Progress(1, 2, "rounds", 0.25, 1.0).words == "loss 0.2500, ε spent 1.00"
+    assert Progress(1, 2, "cells", failed=2).words == "2 failed"
+    assert Progress(1, 2, "runs").words == ""
