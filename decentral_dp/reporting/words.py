@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from decentral_dp.formatting import SUPERSCRIPTS
 from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
@@ -107,33 +107,117 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{100.0 * share:.2g}%"
 
 
-METRIC_WORDS: Mapping[str, str] = MappingProxyType(
+class MeasureWords(NamedTuple):
+    """What a measured name is.
+
+    Args:
+        figure: in figures and tables; "" where its name stands for itself.
+        page: on the page of a run; "" where none measures it, or the name says it.
+        meaning: in `show measures` and the reference, where figures say less; "" where they say it.
+    """
+
+    figure: str = ""
+    page: str = ""
+    meaning: str = ""
+
+
+# In the order of a run's page, then by name.
+MEASURES: Mapping[str, MeasureWords] = MappingProxyType(
     {
-        "agents": "agents",
-        "claimed": "ε claimed by the printed formula",
-        "claimed_endless": "ε claimed by the printed formula for T → ∞",
-        "consensus_x": "distance of x to the network average (ℓ2)",
-        "consensus_y": "distance of y to the network average (ℓ2)",
-        "consensus_z": "distance of z to the network average (ℓ2)",
-        "endless_stream": "ε of the worst agent on an endless stream",
-        "epsilon_max": "ε of the worst agent",
-        "epsilon_pure_max": "pure ε of the worst agent",
-        "epsilon_spent": "ε spent by the worst agent",
-        "finite_data": "ε of the worst agent for T → ∞ on these data",
-        "hypergradient_norm": "‖∇F‖₂ at the average x",
-        "network_epsilon_max": "largest ε towards one other agent",
-        "network_epsilon_mean": "mean ε towards one other agent",
-        "neighbour_weight": "smallest total weight of an agent's neighbours",
-        "spectral_gap": "spectral gap 1 − ρ",
-        "test_accuracy": "accuracy on held-out records",
-        "test_auc": "AUC on held-out records",
-        "test_rmse": "root mean squared error on held-out records",
-        "test_r2": "R² on held-out records",
-        "test_loss": "loss on held-out records",
-        "lower_loss": "lower loss (train)",
-        "upper_loss": "upper loss (validation)",
-        "primal": "value that is minimised",
-        "gradient_norm": "norm of its gradient",
+        "upper_loss": MeasureWords("upper loss (validation)", "Upper loss (validation records)"),
+        "lower_loss": MeasureWords("lower loss (train)", "Lower loss (train records, regulariser included)"),
+        "test_loss": MeasureWords("loss on held-out records", "Test loss (held-out records)"),
+        "test_auc": MeasureWords("AUC on held-out records", "Test AUC (held-out records)"),
+        "test_accuracy": MeasureWords("accuracy on held-out records", "Test accuracy (held-out records)"),
+        "test_f1": MeasureWords(page="Test F1 (held-out records)", meaning="F1 on held-out records"),
+        "test_rmse": MeasureWords(
+            "root mean squared error on held-out records", "RMSE, in the label's unit (held-out records)"
+        ),
+        "test_r2": MeasureWords("R² on held-out records", "R², variance explained (held-out records)"),
+        "test_worst_class_accuracy": MeasureWords(
+            page="Test accuracy on the worst class (held-out records)",
+            meaning="accuracy on the worst class of held-out records",
+        ),
+        "test_robust_loss": MeasureWords(
+            page="Test robust loss (held-out records)", meaning="robust loss on held-out records"
+        ),
+        "test_mspbe": MeasureWords(
+            page="Test MSPBE (held-out trajectories)",
+            meaning="mspbe: mean squared projected Bellman error on held-out trajectories",
+        ),
+        "test_return_error": MeasureWords(
+            page="Test error of predicted returns (held-out trajectories)",
+            meaning="mspbe: root mean squared error of predicted returns, held-out trajectories",
+        ),
+        "test_critic_auc": MeasureWords(
+            page="AUC of a critic trained afresh on held-out records; 0.5 is best",
+            meaning="wgan: AUC of a critic trained afresh on held-out records; 0.5 is best",
+        ),
+        "test_distance": MeasureWords(
+            page="Distance of generated to held-out records; 0 is best",
+            meaning="wgan: distance of generated to held-out records; 0 is best",
+        ),
+        "test_mean_gap": MeasureWords(
+            page="Distance of their means", meaning="wgan: ‖mean held out − mean generated‖₂"
+        ),
+        "test_spread": MeasureWords(
+            page="Spread of generated over that of held-out records; 1 is best",
+            meaning="wgan: spread of generated over that of held-out records; 1 is best",
+        ),
+        "primal": MeasureWords("value that is minimised", "Φ(x): F at the best y (train records)"),
+        "objective": MeasureWords(
+            page="F at the published x and y (train records)", meaning="F at the published x and y"
+        ),
+        "best_strength": MeasureWords(page="Best λ (train records)", meaning="kl_dro: the best λ on train records"),
+        "robust_loss": MeasureWords(page="Robust loss (train records)", meaning="robust loss on train records"),
+        "loss": MeasureWords(page="Loss (train records)", meaning="mean loss on train records"),
+        "estimate": MeasureWords(
+            page="The published critic's own estimate (train records)",
+            meaning="wgan: the published critic's own estimate of the distance",
+        ),
+        "gradient_norm": MeasureWords(
+            "norm of its gradient",
+            "Norm of the gradient of Φ (train records)",
+            "norm of the gradient of the value that is minimised",
+        ),
+        "auc": MeasureWords(page="AUC (train records)", meaning="AUC on train records"),
+        "hypergradient_norm": MeasureWords("‖∇F‖₂ at the average x", "Hypergradient norm"),
+        "hypergradient_gap": MeasureWords(
+            page="Distance to the hypergradient on held-out records",
+            meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; of trusted coordinators",
+        ),
+        "consensus_x": MeasureWords("distance of x to the network average (ℓ2)", "Distance to the average, x"),
+        "consensus_y": MeasureWords("distance of y to the network average (ℓ2)", "Distance to the average, y"),
+        "consensus_z": MeasureWords("distance of z to the network average (ℓ2)", "Distance to the average, z"),
+        "agents": MeasureWords("agents", meaning="number of agents"),
+        "claimed": MeasureWords("ε claimed by the printed formula"),
+        "claimed_endless": MeasureWords("ε claimed by the printed formula for T → ∞"),
+        "diverged": MeasureWords(meaning="1 where a value stopped being finite, else 0; a mean is a share of cells"),
+        "endless_stream": MeasureWords("ε of the worst agent on an endless stream"),
+        "epsilon_max": MeasureWords("ε of the worst agent"),
+        "epsilon_pure_max": MeasureWords("pure ε of the worst agent"),
+        "epsilon_spent": MeasureWords("ε spent by the worst agent"),
+        "finite_data": MeasureWords("ε of the worst agent for T → ∞ on these data"),
+        "neighbour_weight": MeasureWords("smallest total weight of an agent's neighbours"),
+        "network_epsilon_distance_1": MeasureWords(
+            meaning="largest certified ε towards a neighbour; …_2, …_3: that far away"
+        ),
+        "network_epsilon_max": MeasureWords(
+            "largest ε towards one other agent",
+            meaning="certified ε of one record towards one other agent, the largest of all pairs",
+        ),
+        "network_epsilon_mean": MeasureWords(
+            "mean ε towards one other agent",
+            meaning="certified ε of one record towards one other agent, the mean over all pairs",
+        ),
+        "ok": MeasureWords(meaning="1 where the cell ended ok, else 0; a mean is a share of cells"),
+        "rounds": MeasureWords(meaning="rounds that were run"),
+        "seconds": MeasureWords(meaning="time that the run took"),
+        "spectral_gap": MeasureWords("spectral gap 1 − ρ"),
+        "test_worst_group_loss": MeasureWords(meaning="loss of the worst group of held-out records"),
+        "weight_clean": MeasureWords(meaning="hyper_cleaning: mean weight of groups whose labels are right"),
+        "weight_corrupted": MeasureWords(meaning="hyper_cleaning: mean weight of groups whose labels are wrong"),
+        "worst_group_loss": MeasureWords(meaning="loss of the worst group of train records"),
     }
 )
 _ENDINGS = {
@@ -153,13 +237,14 @@ def metric_words(name: str) -> str | None:
         >>> metric_words("network_epsilon_distance_2")
         'largest ε towards an agent 2 links away'
     """
-    if name in METRIC_WORDS:
-        return METRIC_WORDS[name]
+    if words := MEASURES.get(name, MeasureWords()).figure:
+        return words
     links = name.removeprefix("network_epsilon_distance_")
     if links != name and links.isdecimal():
         return f"largest ε towards an agent {links} {'link' if links == '1' else 'links'} away"
     stem, ending = next(((name.removesuffix(e), words) for e, words in _ENDINGS.items() if name.endswith(e)), ("", ""))
-    return METRIC_WORDS[stem] + ending if stem in METRIC_WORDS else None
+    words = MEASURES.get(stem, MeasureWords()).figure
+    return words + ending if words else None
 
 
 _CAPTIONS = {

@@ -16,7 +16,7 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.reporting.words import METRIC_WORDS
+from decentral_dp.reporting.words import MEASURES
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.schema import Plot, Side, Study
 
@@ -213,40 +213,6 @@ def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> 
     return found
 
 
-# What METRIC_WORDS, which figures print, has no words for, or none that stand alone.
-_OTHERS: Mapping[str, str] = MappingProxyType(
-    {
-        "agents": "number of agents",
-        "auc": "AUC on train records",
-        "best_strength": "kl_dro: the best λ on train records",
-        "diverged": "1 where a value stopped being finite, else 0; a mean is a share of cells",
-        "estimate": "wgan: the published critic's own estimate of the distance",
-        "gradient_norm": "norm of the gradient of the value that is minimised",
-        "hypergradient_gap": "‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; of trusted coordinators",
-        "loss": "mean loss on train records",
-        "network_epsilon_distance_1": "largest certified ε towards a neighbour; …_2, …_3: that far away",
-        "network_epsilon_max": "certified ε of one record towards one other agent, the largest of all pairs",
-        "network_epsilon_mean": "certified ε of one record towards one other agent, the mean over all pairs",
-        "objective": "F at the published x and y",
-        "ok": "1 where the cell ended ok, else 0; a mean is a share of cells",
-        "robust_loss": "robust loss on train records",
-        "rounds": "rounds that were run",
-        "seconds": "time that the run took",
-        "test_critic_auc": "wgan: AUC of a critic trained afresh on held-out records; 0.5 is best",
-        "test_distance": "wgan: distance of generated to held-out records; 0 is best",
-        "test_f1": "F1 on held-out records",
-        "test_mean_gap": "wgan: ‖mean held out − mean generated‖₂",
-        "test_mspbe": "mspbe: mean squared projected Bellman error on held-out trajectories",
-        "test_return_error": "mspbe: root mean squared error of predicted returns, held-out trajectories",
-        "test_robust_loss": "robust loss on held-out records",
-        "test_spread": "wgan: spread of generated over that of held-out records; 1 is best",
-        "test_worst_class_accuracy": "accuracy on the worst class of held-out records",
-        "test_worst_group_loss": "loss of the worst group of held-out records",
-        "weight_clean": "hyper_cleaning: mean weight of groups whose labels are right",
-        "weight_corrupted": "hyper_cleaning: mean weight of groups whose labels are wrong",
-        "worst_group_loss": "loss of the worst group of train records",
-    }
-)
 ENDINGS: Mapping[str, str] = MappingProxyType(
     {
         "_min": "the lowest agent's; without an ending it is the mean over agents",
@@ -289,7 +255,7 @@ def measures() -> Iterator[Measure]:
         endings = tuple(e for e in ENDINGS if any(e in n.removeprefix(name) for n in ended))
         of = tuple(kind for kind, names in kinds.items() if name in names)
         over_rounds = tuple(kind for kind in kinds if name in names_of(kind, over_rounds=True))
-        yield Measure(name, endings, _OTHERS.get(name) or METRIC_WORDS[name], of, over_rounds)
+        yield Measure(name, endings, MEASURES[name].meaning or MEASURES[name].figure, of, over_rounds)
 
 
 def grouped() -> dict[str, list[Measure]]:

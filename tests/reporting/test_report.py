@@ -20,9 +20,8 @@ from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.page.markup import tag
-from decentral_dp.reporting.page.outcome import METRIC_NAMES
 from decentral_dp.reporting.plots import write_plots
-from decentral_dp.reporting.words import power_text, score_text
+from decentral_dp.reporting.words import MEASURES, power_text, score_text
 from decentral_dp.simulation.statements.statement import number
 from tests.support.run_folders import ALL_FIGURES, Page, page_of, privacy_of, read_page, write_run
 
@@ -488,9 +487,10 @@ def test_a_path_in_a_description_stays_in_its_box() -> None:
 
 
 def test_labels_of_metrics_leave_room_for_the_numbers() -> None:
+    labels = [measure.page for measure in MEASURES.values()]
     # At 1280 pixels a label of 66 letters, its ending included, leaves room for three columns of numbers.
-    assert max(len(label) + len(", last released values") for label in METRIC_NAMES.values() if "RMSE" in label) <= 66
-    assert max(len(label) for label in METRIC_NAMES.values()) <= 66
+    assert max(len(label) + len(", last released values") for label in labels if "RMSE" in label) <= 66
+    assert max(len(label) for label in labels) <= 66
 
 
 def test_on_a_telephone_nothing_of_a_run_moves_sideways(certified: Path) -> None:

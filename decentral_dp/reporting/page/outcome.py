@@ -12,42 +12,9 @@ from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.page.markup import Html, Part, figure, table, tag
 from decentral_dp.reporting.page.opening import domain_text, draws_x
-from decentral_dp.reporting.words import article, capitalised, power_text, score_text, topology_name, words_of
+from decentral_dp.reporting.words import MEASURES, article, capitalised, power_text, score_text, topology_name, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import number
-
-METRIC_NAMES = {
-    "upper_loss": "Upper loss (validation records)",
-    "lower_loss": "Lower loss (train records, regulariser included)",
-    "test_loss": "Test loss (held-out records)",
-    "test_auc": "Test AUC (held-out records)",
-    "test_accuracy": "Test accuracy (held-out records)",
-    "test_f1": "Test F1 (held-out records)",
-    "test_rmse": "RMSE, in the label's unit (held-out records)",
-    "test_r2": "R², variance explained (held-out records)",
-    "test_worst_class_accuracy": "Test accuracy on the worst class (held-out records)",
-    "test_robust_loss": "Test robust loss (held-out records)",
-    "test_mspbe": "Test MSPBE (held-out trajectories)",
-    "test_return_error": "Test error of predicted returns (held-out trajectories)",
-    "test_critic_auc": "AUC of a critic trained afresh on held-out records; 0.5 is best",
-    "test_distance": "Distance of generated to held-out records; 0 is best",
-    "test_mean_gap": "Distance of their means",
-    "test_spread": "Spread of generated over that of held-out records; 1 is best",
-    "primal": "Φ(x): F at the best y (train records)",
-    "objective": "F at the published x and y (train records)",
-    "best_strength": "Best λ (train records)",
-    "robust_loss": "Robust loss (train records)",
-    "loss": "Loss (train records)",
-    "estimate": "The published critic's own estimate (train records)",
-    "gradient_norm": "Norm of the gradient of Φ (train records)",
-    "auc": "AUC (train records)",
-    "hypergradient_norm": "Hypergradient norm",
-    "hypergradient_gap": "Distance to the hypergradient on held-out records",
-    "consensus_x": "Distance to the average, x",
-    "consensus_y": "Distance to the average, y",
-    "consensus_z": "Distance to the average, z",
-}
-
 
 # Beyond so many coordinates x is drawn, not listed.
 LISTED_COORDINATES = 4
@@ -62,12 +29,13 @@ def score_table(result: RunResult) -> list[Html]:
     plain = [n for n in metrics if not re.search(r"_(min|max)(_last|_unreleased)?$", n) and n != "epsilon_spent"]
     if not result.tunes_x:
         plain = [n for n in plain if not n.startswith(_OF_X)]
-    order = [*METRIC_NAMES]
+    labels = {name: measure.page for name, measure in MEASURES.items() if measure.page}
+    order = [*labels]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
         value = metrics[name]
         ending = next((e for e in words.endings if name.endswith(e)), "")
         stem = name.removesuffix(ending)
-        label = METRIC_NAMES.get(stem, stem.replace("_", " ")) + words.endings.get(ending, "")
+        label = labels.get(stem, stem.replace("_", " ")) + words.endings.get(ending, "")
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
