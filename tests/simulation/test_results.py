@@ -36,6 +36,13 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
     assert older == replace(statement, seen_briefly="", cautions=())
 
 
+def test_infinite_prices_are_written_as_they_are() -> None:
+    scenario = decentral_dp.load("grid_walk", ["privacy.guarantee=as_printed", "algorithm.rounds=1"])
+    written = statement_of(build(scenario)).to_dict()
+    assert [entry["price"] for entry in written["prices"]] == [dict.fromkeys(("train", "validation"), [np.inf] * 2)]
+    assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]
+
+
 def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
     job = build("ring_breast_cancer", partition=lambda labels, agents: np.arange(len(labels)) % agents)
     statement = statement_of(job)

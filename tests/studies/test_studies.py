@@ -351,22 +351,6 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
     assert not re.search(r'(src|href)="(?!data:)', page)
 
 
-def test_tables_escape_what_their_language_reads() -> None:
-    table = TextTable([("a_b|c", "δ = 1e-5")], [False], [["[x](y) & 5 % of {z} ≈ 2·10⁻⁴ *"]], [[None]], "")
-    assert markdown(table).splitlines() == [
-        "| a\\_b\\|c (δ = 1e-5) |",
-        "| --- |",
-        "| [x\\](y) & 5 % of {z} ≈ 2·10⁻⁴ \\* |",
-        "",
-        "",
-    ]
-    rows = latex(table).splitlines()
-    assert rows[3] == r"a\_b$|$c ($\delta$ = 1e-5) \\"
-    assert rows[5] == r"{[}x](y) \& 5 \% of \{z\} ≈ 2$\cdot$10$^{-4}$ * \\"
-    # A paper that reads the file in has a caption of its own.
-    assert latex(table._replace(note="All 4\ncells.")).splitlines()[-1] == "% All 4 cells."
-
-
 def worded() -> tuple[TextTable, list[Axis], pd.DataFrame]:
     """Two graphs at two sizes, with an axis that has the name of a measure; one mean is over fewer cells."""
     study = load_study(

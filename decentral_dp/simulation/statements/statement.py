@@ -7,7 +7,7 @@ may be missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -57,6 +57,8 @@ Text: TypeAlias = Annotated[str, BeforeValidator(lambda value: "" if value is No
 OptionalText: TypeAlias = Annotated[str | None, BeforeValidator(lambda value: None if value is None else str(value))]
 Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _listed(value))))]
 IN_TABLE, IN_TABLE_OR_NONE = BeforeValidator(_table), BeforeValidator(_table_or_none)
+# What is written only where it is there.
+_OMITTED = {"omitted": True}
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Horizon:
 
     finite_data: Number = None
     endless_stream: Number = None
-    channels: Annotated[Mapping[str, Horizon] | None, IN_TABLE_OR_NONE] = None
+    channels: Annotated[Mapping[str, Horizon] | None, IN_TABLE_OR_NONE] = field(default=None, metadata=_OMITTED)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Claim:
     epsilon_max_at_infinity: Number = None
     agents: Annotated[tuple[Number, ...], BeforeValidator(_claims)] = ()
     source: Annotated[str, BeforeValidator(lambda value: str(value or "the paper"))] = "the paper"
-    delta: Number = None
+    delta: Number = field(default=None, metadata=_OMITTED)
 
 
 @dataclass(frozen=True)
@@ -254,12 +256,10 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """The table "privacy" of result.json, infinities as floats."""
-        unsaid = set() if self.is_trusted else {"constants", "prices"}
-        unsaid |= set() if self.privacy_unit else {"privacy_unit"}
-        written = _adapter().dump_python(self, mode="json", exclude=unsaid, warnings=False)
-        _leave_out(written["claimed"], "delta")
-        for limit in (written["at_infinity"], *(agent["at_infinity"] for agent in written["agents"])):
-            _leave_out(limit, "channels")
+        unsaid = () if self.is_trusted else ("constants", "prices")
+        written = {name: value for name, value in _written(self).items() if name not in unsaid}
+        if not self.privacy_unit:
+            del written["privacy_unit"]
         return {**written, "mechanism": self.mechanism}
 
     @classmethod
@@ -268,16 +268,6 @@ class PrivacyStatement:
         known = content if "setting" in content else {**content, **_read_sentences(content, solves)}
         read: PrivacyStatement = _adapter().validate_python({f.name: known.get(f.name) for f in fields(cls)})
         return read
-
-
-def _leave_out(table: dict[str, Any] | None, key: str) -> None:
-    """Write a key only where its value is known, in the tables within, too."""
-    if table is None:
-        return
-    for inner in (table[key] or {}).values() if key == "channels" else ():
-        _leave_out(inner, key)
-    if table[key] is None:
-        del table[key]
 
 
 @cache
@@ -296,3 +286,25 @@ def _read_sentences(content: Mapping[str, Any], solves: str) -> dict[str, Any]:
         "pools_records": HANDS_RECORDS in seen,
         "authors_word": [note.removeprefix(AUTHORS_WORD) for note in notes if "author's word" in note],
     }
+
+
+@cache
+def _fields(record: type) -> tuple[tuple[str, bool], ...]:
+    """Name of each field, and whether it is left out where it is None."""
+    return tuple((f.name, bool(f.metadata)) for f in fields(record))
+
+
+def _written(value: Any) -> Any:
+    """Records as tables, tuples as lists. pydantic would write infinities within sequences as None."""
+    # Most values are one of these, and of a hundred thousand agents there are millions.
+    kind: Any = type(value)
+    if kind is float or kind is str or kind is int or value is None:
+        return value
+    if isinstance(value, tuple):
+        return [_written(v) for v in value]
+    if isinstance(value, dict | Mapping):
+        return {k: _written(v) for k, v in value.items()}
+    if not is_dataclass(value):
+        return value
+    read = [(name, getattr(value, name), omitted) for name, omitted in _fields(kind)]
+    return {name: _written(v) for name, v, omitted in read if v is not None or not omitted}
