@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from decentral_dp.adversaries.attack.attack import Inference, attack
     from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.check.check import CheckResult
+    from decentral_dp.adversaries.check.result import CheckResult
     from decentral_dp.adversaries.network.view import NetworkView
     from decentral_dp.api import Job, audit, build, check, network_view, plan, run, study, write_shards
     from decentral_dp.config.loading import load
@@ -65,7 +65,7 @@ _HOMES = {
     "NetworkView": "adversaries.network.view",
     "Inference": "adversaries.attack.attack",
     "Findings": "studies.study",
-    "CheckResult": "adversaries.check.check",
+    "CheckResult": "adversaries.check.result",
     "AuditResult": "adversaries.audit.result",
     "Comparison": "reporting.comparison",
     "InputError": "errors",

@@ -8,7 +8,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
+from decentral_dp.adversaries.check.check import again, check
+from decentral_dp.adversaries.check.result import CheckResult, CheckRow, save_case
 from decentral_dp.cli.attack import require_new
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.checked_files import keep_label
@@ -75,8 +76,8 @@ def _print_again(what: str, kept: Path) -> bool:
     if worst is not None:
         out.print(
             Text(
-                f"{what}: {worst.channel} in round {worst.round} moves farthest: by {worst.moved:.6g}, "
-                f"and {worst.stated:.6g} is stated."
+                f"{what}: {worst.channel} in round {worst.round} moves farthest: by {worst.distance:.6g}, "
+                f"and {worst.sensitivity:.6g} is stated."
             )
         )
     if shown.refused:

@@ -33,7 +33,7 @@ from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
 from decentral_dp.models.devices import created_on, shared, tensor, to_numpy
 from decentral_dp.models.mlp import Activation, Dense, Mlp
 from decentral_dp.models.protocol import Slope
-from decentral_dp.models.row_locality import mixed, trials
+from decentral_dp.models.row_locality import row_dependence, trials
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 
 # Float64 numbers of one group of rows: 32 MiB on a processor, 1 GiB on a device that is slow to start.
@@ -152,7 +152,7 @@ class TorchModel:
         tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
         draw = np.random.default_rng(1)
         for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
-            found = mixed(self._evaluated(x), tried[turn::2])
+            found = row_dependence(self._evaluated(x), tried[turn::2])
             if found is not None:
                 raise InputError(
                     f"{self.where}: the module {found.what}, and no clip bounds what one record moves then; let no "

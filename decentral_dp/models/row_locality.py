@@ -28,7 +28,7 @@ _EXTREME = 1e6
 
 
 @runtime_checkable
-class Apart(Protocol):
+class RowWise(Protocol):
     """What computes rows of records, and can be tried."""
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
@@ -44,8 +44,8 @@ class Trial(NamedTuple):
     place: int
 
 
-class Mixed(NamedTuple):
-    """The term whose row `row` of `size` moved when the record at `place` was replaced; place None: by itself."""
+class RowDependence(NamedTuple):
+    """The term whose row `row` of `size` changed when the record at `place` was replaced; place None: by itself."""
 
     term: str
     size: int
@@ -92,24 +92,24 @@ def _drawn(generator: np.random.Generator, count: int, width: int, classes: int,
     return features, generator.integers(0, 2, count).astype(np.float64) if mild else generator.normal(size=count)
 
 
-def mixed(oracle: Oracle, tried: Iterable[Trial]) -> Mixed | None:
+def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | None:
     """The first term with a row that reads another record, or that is no function of the batch; None where all pass.
 
     Args:
         oracle: gives the rows of each term; a term that it leaves out has no number in any row.
-        tried: batches, as of `trials`.
+        batches: as of `trials`.
     """
-    for trial in tried:
+    for trial in batches:
         count = len(trial.records[0])
         before = _rows(oracle, trial.records)
         if trial.place == 0 and count in (1, max(COUNTS)):
-            found = _moved(before, _rows(oracle, trial.records), None)
-            if found is not None:
-                return Mixed(found[0], count, found[1], None)
+            changed = _changed(before, _rows(oracle, trial.records), None)
+            if changed is not None:
+                return RowDependence(changed[0], count, changed[1], None)
         if count > 1:
-            found = _moved(before, _rows(oracle, trial.other), trial.place)
-            if found is not None:
-                return Mixed(found[0], count, found[1], trial.place)
+            changed = _changed(before, _rows(oracle, trial.other), trial.place)
+            if changed is not None:
+                return RowDependence(changed[0], count, changed[1], trial.place)
     return None
 
 
@@ -119,7 +119,7 @@ def _rows(oracle: Oracle, records: tuple[Array, ...]) -> dict[str, Array]:
         return {name: np.array(rows) for name, rows in oracle(*(a.copy() for a in records)).items()}
 
 
-def _moved(before: Mapping[str, Array], after: Mapping[str, Array], place: int | None) -> tuple[str, int] | None:
+def _changed(before: Mapping[str, Array], after: Mapping[str, Array], place: int | None) -> tuple[str, int] | None:
     """The first term and row that differ in a bit, but for the row at `place`."""
     for term in dict.fromkeys((*before, *after)):
         here, there = before.get(term), after.get(term)

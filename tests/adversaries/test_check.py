@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.adversaries.check.check import CheckResult, again, check, save_case
+from decentral_dp.adversaries.check.check import again, check
+from decentral_dp.adversaries.check.result import CheckResult, save_case
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.probing.pairs import pairs_of
+from decentral_dp.simulation.probing.pairs import searched_pairs
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = dict(
@@ -508,13 +509,13 @@ def test_a_failing_pair_is_kept_and_reproduces_it(folder: Path) -> None:
 
 def test_pairs_are_seeded_and_differ_in_one_record() -> None:
     shards = build("ldp_dsbo").shards
-    first, second = (list(pairs_of(shards, 20, 3)) for _ in range(2))
+    first, second = (list(searched_pairs(shards, 20, 3)) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one.there.features, other.there.features)
         moved = (one.here.features != one.there.features).any(axis=1) | (one.here.labels != one.there.labels)
         assert set(np.flatnonzero(moved)) <= {one.record}
-        assert one.replaced is not None
-        held = getattr(shards, one.replaced.split)[one.replaced.agent]
+        assert one.replacement is not None
+        held = getattr(shards, one.replacement.split)[one.replacement.agent]
         assert one.record in held
         assert np.isfinite(one.here.features).all()
         # As loading would have it.
@@ -648,11 +649,11 @@ def test_what_is_tried_in_a_scenario_alone_is_said(name: str, kind: str) -> None
 
 def test_a_class_is_what_its_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps without a default are filled in for the class as for the file's name."""
-    from decentral_dp.adversaries.check.targets import subject
+    from decentral_dp.adversaries.check.targets import target_of
 
     page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     (tmp_path / "heavy_ball.py").write_text(re.search(r"^```python heavy_ball.py\n(.*?)^```$", page, re.M | re.S)[1])
     monkeypatch.syspath_prepend(str(tmp_path))
     found = __import__("heavy_ball").HeavyBall
     name = f"{tmp_path / 'heavy_ball.py'}:HeavyBall"
-    assert subject(found).scenario.algorithm == subject(name).scenario.algorithm
+    assert target_of(found)[0].scenario.algorithm == target_of(name)[0].scenario.algorithm

@@ -15,11 +15,11 @@ from decentral_dp.models.build import build_model
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
-from decentral_dp.models.row_locality import COUNTS, Mixed, mixed, trials
+from decentral_dp.models.row_locality import COUNTS, RowDependence, row_dependence, trials
 
 
-def found(rows: Any, counts: tuple[int, ...] = COUNTS, width: int = 3, classes: int = 0) -> Mixed | None:
-    return mixed(lambda a, b: {"rows": rows(a, b)}, trials(counts, width, classes))
+def found(rows: Any, counts: tuple[int, ...] = COUNTS, width: int = 3, classes: int = 0) -> RowDependence | None:
+    return row_dependence(lambda a, b: {"rows": rows(a, b)}, trials(counts, width, classes))
 
 
 def test_rows_of_one_record_pass() -> None:

@@ -140,7 +140,7 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
-    left_out: Any = {"price": lambda *_: None, "needs_rehearsal": lambda _: False, "try_rows": lambda _: None}
+    left_out: Any = {"price": lambda *_: None, "probe": lambda _: None}
     with nullcontext() if priced else mock.patch.multiple(job_builder, **left_out):
         return build(scenario, **({} if problem is None else {"problem": problem}))
 

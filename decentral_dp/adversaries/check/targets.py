@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.config import outside as outside
 from decentral_dp.config.algorithm_tables import algorithm_tables
-from decentral_dp.config.components import outside_entry, resolve, with_objects
+from decentral_dp.config.components import Components, outside_entry, resolve, with_objects
 from decentral_dp.config.loading import load, scenario_names
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
@@ -23,7 +23,7 @@ from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.simulation.jobs.build import assemble
-from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.probe import ROUNDS
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import find_outside, in_file, installed
 
@@ -31,23 +31,28 @@ Content = Mapping[str, Any]
 
 # Nothing bounds its records, so that the clip alone does.
 _DATA = {"data": "breast_cancer"}
-# Problem kind → the table of its smallest scenario; the first of each is what an algorithm is tried on.
-_PROBLEMS: Mapping[str, Mapping[str, Content]] = {
-    "bilevel": {kind: {"kind": kind} for kind in ("logistic_hyperparameter", "logistic_regularisation")},
-    "minimax": {
-        "auc_maximisation": {"kind": "auc_maximisation", "positive_share": 0.5},
-        "group_dro": {"kind": "group_dro", "strength": 1.0, "cap": 1.0},
-    },
+# Tables of problems that an algorithm is tried on, by what it solves.
+_PROBLEMS: Mapping[str, tuple[Content, ...]] = {
+    "bilevel": ({"kind": "logistic_hyperparameter"}, {"kind": "logistic_regularisation"}),
+    "minimax": (
+        {"kind": "auc_maximisation", "positive_share": 0.5},
+        {"kind": "group_dro", "strength": 1.0, "cap": 1.0},
+    ),
+}
+_STEP = {"scale": 0.5}
+# Graph → the algorithm that a problem is tried with on it.
+_ALGORITHMS: Mapping[str, Content] = {
+    "ring": {"kind": "ldp_dsbo", "x": _STEP, "y": _STEP, "z": _STEP},
+    "star": {"kind": "dp_sgda", "x": _STEP, "y": _STEP},
 }
 # Which channels are clipped, in the order in which they are tried: a scenario that clips one too many is refused.
 _CLIPS: tuple[tuple[str, ...], ...] = (("y", "z"), ("x", "y"), ("y",), ("x",), ("x", "y", "z"), ())
-_FEWEST = 2
 # Of a component that is named alone, in the scenario that is made for it.
 _ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class Subject:
+class Target:
     """A component in a scenario. name: as it was asked for. problem, algorithm: objects in place of what is named."""
 
     name: str
@@ -55,27 +60,35 @@ class Subject:
     problem: Any = None
     algorithm: Any = None
 
+    @property
+    def rounds(self) -> int:
+        """Those of the scenario."""
+        return int(self.scenario.algorithm.rounds)
+
     def changed(self, **tables: Any) -> Scenario:
         """The scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
         loaded = load(content, folder=self.scenario.folder)
         return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
 
-    @property
-    def rounds(self) -> int:
-        """Those of the scenario."""
-        return int(self.scenario.algorithm.rounds)
-
-    def short(self, rounds: int = _FEWEST, **tables: Any) -> Scenario:
+    def short(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
         """The same of so many rounds, and of no more than it has."""
         table = self.scenario.algorithm.model_dump(exclude_unset=True)
         table = {**table, "rounds": min(rounds, self.rounds)}
         # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
         return self.changed(algorithm=table, run={}, **tables)
 
+    @property
+    def builds(self) -> bool:
+        """Whether two rounds of it are a job."""
+        try:
+            return assemble(resolve(self.short())).rounds > 0
+        except InputError:
+            return False
 
-def subject(what: Any) -> Subject:
-    """What is checked, in a scenario that its names are looked up in.
+
+def target_of(what: Any) -> tuple[Target, Components]:
+    """What is checked, in a scenario, and all that the scenario names.
 
     Args:
         what: a shipped scenario, a .toml file, a dict or a `Scenario`; a registered algorithm or problem;
@@ -85,8 +98,8 @@ def subject(what: Any) -> Subject:
     Raises:
         InputError: where nothing is called so, or what it names is not there.
     """
-    found = _subject(what)
-    scenario = found.changed()
+    target = _target(what)
+    scenario = target.changed()
     if scenario.problem.manifest is not None:
         raise InputError(
             "check: it tries one agent and other graphs, and this scenario's records are with their agents "
@@ -95,32 +108,30 @@ def subject(what: Any) -> Subject:
     # Names are looked up here, so that a wrong one is a mistake of whoever asks, and no fault of a component.
     c = resolve(scenario)
     deal(c, c.topology.make().n_agents)
-    return found
+    return target, c
 
 
-def _subject(what: Any) -> Subject:
+def _target(what: Any) -> Target:
     if isinstance(what, Scenario | Mapping):
         loaded = load(what)
-        return Subject(loaded.title or "the scenario", loaded)
+        return Target(loaded.title or "the scenario", loaded)
     if isinstance(what, Path):
-        return Subject(str(what), load(what))
+        return Target(str(what), load(what))
     if isinstance(what, type) and "<" not in what.__qualname__:
         file = inspect.getsourcefile(what)
         # A class by its file, so that what has no default is filled in as there.
         if file is not None and Path(file).is_file() and "." not in what.__qualname__:
-            return _subject(f"{file}:{what.__name__}")
+            return _target(f"{file}:{what.__name__}")
     if not isinstance(what, str):
         return _of_object(what)
-    if what.lower().endswith(".toml"):
-        return Subject(what, load(what))
-    if what in ALGORITHMS:
-        return Subject(what, load(what))
+    if what.lower().endswith(".toml") or what in ALGORITHMS:
+        return Target(what, load(what))
     if what in PROBLEMS or what in MINIMAX:
-        return Subject(what, _of_problem(what))
+        return _of_problem(what)
     if in_file(what) is not None or what.lower().endswith(".py"):
         return _of_code(what, find_outside("algorithm", what, Path.cwd(), "check"))
     if what in scenario_names():
-        return Subject(what, load(what))
+        return Target(what, load(what))
     for group in ("algorithm", "problem", "objective"):
         if what in installed(group):
             return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
@@ -144,59 +155,34 @@ def _refuse_untried(name: str) -> None:
             )
 
 
-def _of_problem(kind: str) -> Scenario:
-    """The first shipped certified scenario of a registered problem."""
+def _of_problem(kind: str) -> Target:
+    """A registered problem in the shortest shipped certified scenario, or in one that is made for it."""
     shipped = [load(name) for name in scenario_names()]
     fit = [s for s in shipped if s.problem.kind == kind and s.privacy.guarantee == "certified"]
     fit = [s for s in fit if not s.title.startswith("Figure")] or fit
     if fit:
-        return min(fit, key=lambda s: s.algorithm.rounds)
+        return Target(kind, min(fit, key=lambda s: s.algorithm.rounds))
     solves = "minimax" if kind in MINIMAX else "bilevel"
-    table = {**_DATA, **_PROBLEMS[solves].get(kind, {"kind": kind})}
-    return _first([_with_problem(table, solves, clip) for clip in _CLIPS])
+    table = next((table for table in _PROBLEMS[solves] if table["kind"] == kind), {"kind": kind})
+    return _first(kind, _around_problem(table, solves))
 
 
-def _of_code(name: str, found: Any) -> Subject:
-    if hasattr(found, "step"):
-        return Subject(name, _of_entry(outside_entry(found, name)))
-    _refuse_mechanism(name, found)
-    solves = _problem_type(found, name)
-    missing = _without_default(found, name)
+def _of_code(name: str, code: Any) -> Target:
+    if hasattr(code, "step"):
+        return _first(name, _around_algorithm(outside_entry(code, name)))
+    _refuse_mechanism(name, code)
+    solves = _problem_type(code, name)
+    options = outside.option_fields(code, name) if isinstance(code, type) else {}
+    missing = [key for key, (_, default) in options.items() if default is ...]
     if missing:
         raise InputError(
             f"check: {name} has no default for {' and '.join(missing)}, so nothing says what to try. Give a scenario "
             f"that names it and sets {'it' if len(missing) == 1 else 'them'}: a .toml file."
         )
-    return Subject(name, _first([_with_problem({**_DATA, "kind": name}, solves, clip) for clip in _CLIPS]))
+    return _first(name, _around_problem({"kind": name}, solves))
 
 
-def _refuse_mechanism(name: str, found: Any) -> None:
-    """Raises InputError for a mechanism, which draws and prices noise and reads no record."""
-    if hasattr(found, "sample") and hasattr(found, "cost"):
-        raise InputError(
-            f"check: {name} is a mechanism, and check tries algorithms, problems and scenarios. Its tests are "
-            "described in docs/add_a_mechanism.md."
-        )
-
-
-def _problem_type(found: Any, name: str) -> outside.ProblemType:
-    """As `outside.problem_type`, whose refusal says here what is tried at all."""
-    try:
-        return outside.problem_type(found, name)
-    except InputError as error:
-        raise InputError(
-            f"check: {name} is no algorithm, problem or objective. A topology, data or a partition is tried by "
-            f"checking a scenario that uses it. If it is meant as a problem: {error}"
-        ) from None
-
-
-def _without_default(found: Any, name: str) -> list[str]:
-    """The options of a class that a scenario has to set."""
-    options = outside.option_fields(found, name) if isinstance(found, type) else {}
-    return [key for key, (_, default) in options.items() if default is ...]
-
-
-def _of_object(what: Any) -> Subject:
+def _of_object(what: Any) -> Target:
     name = what.__name__ if isinstance(what, type) else type(what).__name__
     _refuse_mechanism(name, what)
     if isinstance(what, type):
@@ -207,84 +193,74 @@ def _of_object(what: Any) -> Subject:
                 f"check: {name} has fields without a default ({error}); give an object with all its fields set."
             ) from None
     if hasattr(what, "step"):
-        for content in _around(outside_entry(type(what), name)):
-            tried = Subject(name, _base(content), algorithm=what)
-            if _builds(tried):
-                return tried
-        return Subject(name, _base(next(_around(outside_entry(type(what), name)))), algorithm=what)
+        # An object takes the place of an algorithm that is registered.
+        around = _around_algorithm(outside_entry(type(what), name))
+        contents = ({**c, "algorithm": _with_rounds(_ALGORITHMS[c["topology"]["kind"]])} for c in around)
+        return _first(name, contents, algorithm=what)
     solves = _problem_type(what, name)
-    table = {**_DATA, **next(iter(_PROBLEMS[solves].values()))}
-    table = table if solves == "bilevel" else table | {"positive_share": 0.5}
-    every = [Subject(name, load(_with_problem(table, solves, clip)), problem=what) for clip in _CLIPS]
-    return next((tried for tried in every if _builds(tried)), every[0])
+    return _first(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
 
 
-def _base(content: Content) -> Scenario:
-    """A scenario whose algorithm an object takes the place of: its kind is one that is registered."""
-    table = content["algorithm"]
-    ours = "dp_sgda" if content["topology"]["kind"] == "star" else "ldp_dsbo"
-    return load({**content, "algorithm": {"kind": ours, "rounds": table["rounds"]} | _steps(ours)})
+def _refuse_mechanism(name: str, code: Any) -> None:
+    """Raises InputError for a mechanism, which draws and prices noise and reads no record."""
+    if hasattr(code, "sample") and hasattr(code, "cost"):
+        raise InputError(
+            f"check: {name} is a mechanism, and check tries algorithms, problems and scenarios. Its tests are "
+            "described in docs/add_a_mechanism.md."
+        )
 
 
-def _steps(kind: str) -> dict[str, Any]:
-    step = {"scale": 0.5}
-    return {"x": step, "y": step} | ({"z": step} if kind == "ldp_dsbo" else {})
+def _problem_type(code: Any, name: str) -> outside.ProblemType:
+    """As `outside.problem_type`, whose refusal says here what is tried at all."""
+    try:
+        return outside.problem_type(code, name)
+    except InputError as error:
+        raise InputError(
+            f"check: {name} is no algorithm, problem or objective. A topology, data or a partition is tried by "
+            f"checking a scenario that uses it. If it is meant as a problem: {error}"
+        ) from None
 
 
-def _of_entry(entry: Entry) -> Scenario:
-    return _first(list(_around(entry)))
+def _around_algorithm(entry: Entry) -> Iterator[dict[str, Any]]:
+    """Small scenarios of an algorithm, one after another."""
+    table = _with_rounds(tomllib.loads(algorithm_tables(entry))["algorithm"])
+    return _scenarios(_PROBLEMS[entry.solves], "star" if entry.trusted else "ring", table)
 
 
-def _around(entry: Entry) -> Iterator[Content]:
-    """Scenarios of an algorithm, one after another."""
-    written = tomllib.loads(algorithm_tables(entry))
-    solves = _PROBLEMS[entry.solves].values()
-    for problem, clip in product(solves, _CLIPS):
+def _around_problem(table: Content, solves: str) -> Iterator[dict[str, Any]]:
+    """Small scenarios of a problem, one after another."""
+    graph = "star" if solves == "minimax" else "ring"
+    return _scenarios([table], graph, _with_rounds(_ALGORITHMS[graph]))
+
+
+def _with_rounds(algorithm: Content) -> Content:
+    return {**algorithm, "rounds": _ROUNDS}
+
+
+def _scenarios(problems: Iterable[Content], graph: str, algorithm: Content) -> Iterator[dict[str, Any]]:
+    for problem, clip in product(problems, _CLIPS):
         yield {
             "seed": 1,
             "problem": {**_DATA, **problem},
-            "topology": {"kind": "star" if entry.trusted else "ring", "agents": 4},
-            "algorithm": {**written["algorithm"], "rounds": _ROUNDS},
-            "privacy": _privacy(clip),
+            "topology": {"kind": graph, "agents": 4},
+            "algorithm": algorithm,
+            "privacy": {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)},
         }
 
 
-def _with_problem(table: Content, solves: str, clip: Sequence[str]) -> Content:
-    kind = "dp_sgda" if solves == "minimax" else "ldp_dsbo"
-    return {
-        "seed": 1,
-        "problem": table,
-        "topology": {"kind": "star" if solves == "minimax" else "ring", "agents": 4},
-        "algorithm": {"kind": kind, "rounds": _ROUNDS} | _steps(kind),
-        "privacy": _privacy(clip),
-    }
-
-
-def _privacy(clip: Sequence[str]) -> Content:
-    return {"epsilon": 4.0, "delta": 1e-5, "clip": dict.fromkeys(clip, 1.0)}
-
-
-def _first(contents: Sequence[Content]) -> Scenario:
-    """The first scenario that builds; where none does, the first, whose refusal then says why."""
-    refused: InputError | None = None
-    kept: Scenario | None = None
+def _first(name: str, contents: Iterable[Content], problem: Any = None, algorithm: Any = None) -> Target:
+    """The first scenario that builds; where none does, the first that loads, whose refusal then says why."""
+    refusal: InputError | None = None
+    first: Target | None = None
     for content in contents:
         try:
-            loaded = load(content)
+            target = Target(name, load(content), problem, algorithm)
         except InputError as error:
-            refused = refused or error
+            refusal = refusal or error
             continue
-        kept = kept or loaded
-        if _builds(Subject("", loaded)):
-            return loaded
-    if kept is None:
-        raise refused or InputError("check: no scenario fits; give one.")
-    return kept
-
-
-def _builds(tried: Subject) -> bool:
-    try:
-        job: Job = assemble(resolve(tried.short()))
-    except InputError:
-        return False
-    return job.rounds > 0
+        first = first or target
+        if target.builds:
+            return target
+    if first is None:
+        raise refusal or InputError("check: no scenario fits; give one.")
+    return first

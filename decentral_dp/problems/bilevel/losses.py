@@ -46,7 +46,7 @@ from decentral_dp.models.autodiff import (
 )
 from decentral_dp.models.devices import check_device, is_of_device, tensor, to_numpy
 from decentral_dp.models.linear_terms import checked_features, class_index
-from decentral_dp.models.row_locality import COUNTS, Oracle, mixed, trials
+from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
 from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
@@ -176,7 +176,7 @@ class LossProblem:
         for turn, scale in enumerate((0.1, 1.0)):
             x, y, z = (scale * draw.normal(size=d) for d in (self.p, self.q, self.q))
             for function in ("lower_loss", "upper_loss"):
-                found = mixed(here._evaluated(function, x, y, z), tried[turn::2])
+                found = row_dependence(here._evaluated(function, x, y, z), tried[turn::2])
                 if found is not None:
                     solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(

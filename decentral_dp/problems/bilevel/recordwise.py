@@ -30,7 +30,7 @@ from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.linear_terms import checked_features
-from decentral_dp.models.row_locality import COUNTS, Trial, mixed, trials
+from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import CELLS, LossRecords, slices
 from decentral_dp.problems.protocol import (
@@ -331,7 +331,7 @@ def try_rows(
             raise InputError(f"{name} gives no finite number for any of {len(labels)} made-up records{place}. Mend it.")
         return {"what it gives": found}
 
-    moved = mixed(rows, tried)
+    moved = row_dependence(rows, tried)
     if moved is None:
         return
     if moved.place is None:

@@ -50,7 +50,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
 from decentral_dp.models.devices import tensor, to_numpy
-from decentral_dp.models.row_locality import COUNTS, mixed, trials
+from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import Known
@@ -226,7 +226,7 @@ class OwnLoss:
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Try that a loss is of its own record alone, for batches of so many. Raises InputError where one is not."""
-        found = mixed(
+        found = row_dependence(
             lambda *r: dict(zip(("the value", "the slope"), self.slopes(*r), strict=True)),
             trials(counts, self.outputs, self.classes),
         )

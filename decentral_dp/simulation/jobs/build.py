@@ -58,7 +58,7 @@ from decentral_dp.simulation.jobs.gossip_plan import (
     schedules,
 )
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
-from decentral_dp.simulation.probing.rehearsal import needs_rehearsal, rehearse, try_rows
+from decentral_dp.simulation.probing.probe import probe
 from decentral_dp.simulation.statements.statement import Setting
 
 # Another version redraws every seeded run: folders say which one theirs was.
@@ -148,9 +148,7 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
     """
     c = scenario if isinstance(scenario, Components) else components_of(scenario, **objects)
     job = assemble(c)
-    try_rows(job)
-    if needs_rehearsal(job):
-        rehearse(job, lambda shards: records_of(job, shards))
+    probe(job)
     return job
 
 
@@ -170,11 +168,6 @@ def hosted(job: Job) -> Job:
     each = 1 if table.place is not None else math.ceil(job.n_agents / cores(table.address))
     settled = job.scenario.model_copy(update={"run": table.model_copy(update={"agents_per_actor": each})})
     return replace(job, components=replace(job.components, scenario=settled))
-
-
-def records_of(job: Job, shards: Shards) -> dict[Split, tuple[Any, ...]]:
-    """Records of other shards, as the job's problem reads them."""
-    return records_in(job.problem, shards, job.clip.norm)
 
 
 def assemble(c: Components) -> Job:

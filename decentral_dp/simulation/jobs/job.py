@@ -150,8 +150,14 @@ class Job(Protocol):
         changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
         return replace(self, records={**self.records, split: changed})
 
-    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
-        """Run all rounds. control: when they are observed, by what, and where they go on from."""
+    def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
+        """Run all rounds.
+
+        Args:
+            engine: where.
+            control: when they are observed, by what, and where they go on from.
+            held: whether a release of an algorithm from outside that was not planned ends the run.
+        """
         ...
 
     def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
@@ -229,9 +235,9 @@ class GossipJob(Job):
         cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
         return [self._agent_node(*block) for block in cut]
 
-    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+    def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
         nodes = self.nodes()
-        if (e := self.components.algorithm).origin:
+        if held and (e := self.components.algorithm).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), e.algorithm))
@@ -300,7 +306,7 @@ class _Coordinated(Job, Protocol):
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 
-    def start(self, engine: Engine, control: RunControl = UNATTENDED) -> Outcome:
+    def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
         return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
     def evaluated_on(self, average: int) -> str:

@@ -1,13 +1,14 @@
-"""Pairs of neighbouring made-up data sets that drive up how far one record moves what is about to be noised.
+"""Pairs of neighbouring made-up data sets: a few that every component from outside is tried on, and a search.
 
-Both worlds hold the same records but for one, of one agent. It is drawn from what floats make hard (1e-308 to 1e308,
-+0 and -0, ties, the bound on records itself, flipped labels), against its mirror image and against others; the worst
-pair so far is then varied. Records that are not finite are not tried: loading refuses them.
+The few differ in all records, in one train record, and in one validation record. The search drives up how far one
+record changes what is about to be noised: the record that is replaced has what floats make hard (1e-308 to 1e308, +0
+and -0, ties, the bound on records itself, flipped labels). Records that are not finite are not tried: loading refuses
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,22 +16,18 @@ import numpy as np
 
 from decentral_dp.bounded import Array, Split
 from decentral_dp.data import Shards
-from decentral_dp.errors import InputError
-from decentral_dp.privacy.randomness import seeded_root
-from decentral_dp.simulation.jobs.build import records_of
-from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
-from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.probing.rehearsal import (
-    Moved,
-    Replaced,
-    Script,
-    component_name,
-    made_up_shards,
-    went_wrong,
-)
-from decentral_dp.user_code import USER_ERRORS
 
+# Sizes of a replaced record's largest feature, in the search.
 SIZES = (1.0, 1e3, 1e-308, 1e308, 1e-12, 1e6, 1e154, 1e-3)
+# How far it is moved in the few pairs, where nothing bounds records.
+_FAR = 1e3
+
+
+class Replacement(NamedTuple):
+    """The only record that two data sets do not share, by who holds it."""
+
+    agent: int
+    split: Split
 
 
 class Record(NamedTuple):
@@ -42,68 +39,72 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets of the same shape. key: of the randomness of the run. replaced: None where all records differ.
+    """Two data sets of the same shape.
 
-    record: number of the one that differs.
+    key: of the randomness of their runs. replacement: None where all records differ. record: number of the one that
+    differs; -1 in the few pairs.
     """
 
     here: Shards
     there: Shards
     key: int
-    replaced: Replaced | None
+    replacement: Replacement | None
     record: int = -1
 
 
-@dataclass(frozen=True)
-class Tried:
-    """What a pair showed.
+def made_up_shards(shards: Shards, key: int) -> Shards:
+    """As many records, of the same shape and within the same bounds, of public random numbers."""
+    generator = np.random.Generator(np.random.Philox(key=key))
+    n, d = shards.features.shape
+    # Below 1 in every norm.
+    features = generator.uniform(0.0, 1.0 / d, (n, d))
+    if shards.trajectory is not None:
+        # Where records are trajectories, labels say how many steps each has.
+        labels: Any = np.full(n, shards.trajectory[0])
+        return replace(shards, features=key * features, labels=labels.astype(shards.labels.dtype))
+    # Class numbers, or numbers below 1.
+    drawn = generator.uniform(0.0, max(1, len(shards.classes)), n)
+    labels = np.floor(drawn) if shards.classes else drawn
+    return replace(shards, features=features, labels=labels.astype(shards.labels.dtype))
 
-    refused: why what leaves without noise differs, or "". worst: None where nothing was noised. releases:
-    "participant/index/channel" → what the first world released, and the second was given.
+
+def first_pairs(shards: Shards) -> Iterator[Pair]:
+    """All records made up again; then one train and one validation record replaced, of one agent."""
+    here = made_up_shards(shards, 0)
+    yield Pair(here, made_up_shards(shards, 1), 0, None)
+    for split, held in _kinds(shards):
+        agent = next((i for i, index in enumerate(held) if index.size), None)
+        if agent is not None:
+            yield Pair(here, _with_far_record(here, int(held[agent][0])), 0, Replacement(agent, split))
+
+
+def _kinds(shards: Shards) -> tuple[tuple[Split, Any], ...]:
+    """Kind of records → those of each agent, by number."""
+    return ("train", shards.train), ("validation", shards.validation)
+
+
+def _with_far_record(shards: Shards, record: int) -> Shards:
+    """With one record replaced, by one as far out as the bounds on records allow."""
+    features, labels = shards.features.copy(), shards.labels.copy()
+    if shards.trajectory is not None:
+        features[record] = 1.0 / features.shape[1]
+        return replace(shards, features=features)
+    known = [bound for bound in (shards.l1, shards.l2) if bound is not None]
+    features[record] = 0.0
+    features[record, 0] = -min(known, default=_FAR)
+    labels[record] = (labels[record] + 1) % len(shards.classes) if shards.classes else 1.0 - labels[record]
+    return replace(shards, features=features, labels=labels)
+
+
+def searched_pairs(shards: Shards, many: int, seed: int) -> Generator[Pair, float | None, None]:
+    """So many pairs, for a search: one record is replaced in each.
+
+    It is drawn from what floats make hard, against its mirror image and against others. `send` the worst ratio of each
+    pair, so that the worst pair so far is varied.
     """
-
-    refused: str
-    worst: Moved | None
-    releases: Mapping[str, Array]
-
-
-def play(job: Job, pair: Pair) -> Tried:
-    """Run both worlds, the second with the released values of the first."""
-    moved: list[Moved] = []
-    script = Script(component_name(job), moved.append)
-    try:
-        with np.errstate(all="ignore"):
-            for shards, replaced in ((pair.here, None), (pair.there, pair.replaced)):
-                script.play(in_world(job, shards, pair.key), replaced)
-    except InputError as error:
-        return Tried(str(error), worst_of(moved), script.releases())
-    except USER_ERRORS as error:
-        return Tried(
-            f"{component_name(job)} fails on some records: {went_wrong(error)}. Mend it.",
-            worst_of(moved),
-            script.releases(),
-        )
-    return Tried("", worst_of(moved), script.releases())
-
-
-def in_world(job: Any, shards: Shards, key: int) -> Any:
-    """The job on other records, with randomness that anyone can draw."""
-    labels = bounded_labels(job.scenario, shards.labels)
-    other = replace(shards, labels=labels)
-    return replace(job, records=records_of(job, other), root=seeded_root(key, b"check"))
-
-
-def worst_of(moved: list[Moved]) -> Moved | None:
-    """The value that was moved farthest beyond, or up to, what is stated."""
-    return max(moved, key=lambda m: (not m.within, m.ratio, 0.0 < m.stated < np.inf), default=None)
-
-
-def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | None, None]:
-    """So many pairs with one record replaced. `send` it the worst ratio of each pair, so that the worst is varied."""
     rng = np.random.Generator(np.random.Philox(key=seed))
     pools: list[tuple[Split, int]] = []
-    kinds: tuple[tuple[Split, Any], ...] = (("train", shards.train), ("validation", shards.validation))
-    for split, held in kinds:
+    for split, held in _kinds(shards):
         pools += [(split, agent) for agent, index in enumerate(held) if index.size]
     if not pools:
         return
@@ -120,10 +121,8 @@ def pairs_of(shards: Shards, many: int, seed: int) -> Generator[Pair, float | No
             # A stream reads the first records first; a sample reads any.
             record = int(index[0] if k % 4 < 3 else rng.choice(index))
             base = made_up_shards(shards, k + 1)
-            a, b = _extremes(shards, base, record, k, rng)
-            pair = Pair(
-                _with(shards, base, record, a), _with(shards, base, record, b), k, Replaced(agent, split), record
-            )
+            here, there = (_with_record(shards, base, record, r) for r in _extremes(shards, base, record, k, rng))
+            pair = Pair(here, there, k, Replacement(agent, split), record)
         ratio = yield pair
         if ratio is not None and (best is None or ratio > best[0]):
             best = (ratio, pair)
@@ -160,20 +159,20 @@ def _labels(shards: Shards, label: float, k: int, rng: np.random.Generator) -> t
 def _varied(shards: Shards, pair: Pair, rng: np.random.Generator) -> Pair:
     """Both records turned a little and scaled."""
 
-    def turned(world: Shards) -> Record:
-        features, label = world.features[pair.record], float(world.labels[pair.record])
+    def turned(shards: Shards) -> Record:
+        features, label = shards.features[pair.record], float(shards.labels[pair.record])
         size = float(np.abs(features).max(initial=0.0))
         with np.errstate(over="ignore"):
             factor = 10.0 ** rng.uniform(-1.0, 1.0)
             new = factor * features + 0.3 * size * rng.normal(size=features.size)
         return Record(np.clip(new, -np.finfo(float).max, np.finfo(float).max), label)
 
-    here = _with(shards, pair.here, pair.record, turned(pair.here))
-    there = _with(shards, pair.there, pair.record, turned(pair.there))
-    return Pair(here, there, pair.key, pair.replaced, pair.record)
+    here = _with_record(shards, pair.here, pair.record, turned(pair.here))
+    there = _with_record(shards, pair.there, pair.record, turned(pair.there))
+    return Pair(here, there, pair.key, pair.replacement, pair.record)
 
 
-def _with(shards: Shards, base: Shards, record: int, new: Record) -> Shards:
+def _with_record(shards: Shards, base: Shards, record: int, new: Record) -> Shards:
     """With one record in place of another, drawn in to the bounds that loading sets on every record."""
     features, labels = base.features.copy(), base.labels.copy()
     features[record] = _bounded(new.features, shards)

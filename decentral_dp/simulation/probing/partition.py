@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
-from decentral_dp.simulation.probing.rehearsal import made_up_shards
+from decentral_dp.simulation.probing.pairs import made_up_shards
 
 TRIES = 12
 

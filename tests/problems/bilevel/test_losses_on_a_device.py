@@ -17,7 +17,7 @@ from decentral_dp.cli import main as cli
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.models.autodiff import PATIENCE, rows_or_nan
 from decentral_dp.models.devices import tensor
-from decentral_dp.models.row_locality import COUNTS, mixed, trials
+from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.losses import LossProblem, LossRecords, from_losses, load_losses, on_device
@@ -377,7 +377,7 @@ def test_rows_keep_their_bits_on_a_gpu() -> None:
     draw = np.random.default_rng(3)
     point = [draw.normal(size=d) for d in (P, Q, Q)]
     for function in ("lower_loss", "upper_loss"):
-        assert mixed(there._evaluated(function, *point), tuple(trials(COUNTS, D, 2))) is None
+        assert row_dependence(there._evaluated(function, *point), tuple(trials(COUNTS, D, 2))) is None
 
 
 @needs_a_gpu

@@ -23,7 +23,7 @@ from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.facts import facts
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.plan import Plan, console, print_plan
-from decentral_dp.simulation.probing.rehearsal import needs_rehearsal
+from decentral_dp.simulation.probing.probe import is_rehearsed
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.user_code import run_file
 
@@ -60,7 +60,7 @@ def said(scenario: Any, **given: Any) -> str:
 @pytest.mark.parametrize("name", ["heavy_ball", "averaged"])
 def test_honest_algorithms_pass(tmp_path: Path, name: str) -> None:
     job = build(changed(tmp_path, name))
-    assert needs_rehearsal(job)
+    assert is_rehearsed(job)
     assert np.isfinite(job.budget.epsilon).all()
 
 
@@ -216,11 +216,11 @@ class Starts(LogisticHyperparameter):
 
 def test_an_honest_problem_that_clips_by_itself_passes(scenario: Any) -> None:
     job = build(scenario(), problem=Mine(30, CLASSES))
-    assert needs_rehearsal(job)
+    assert is_rehearsed(job)
     notes = statement_of(job).notes
     assert any(note.startswith('On the author\'s word: "Mine"') for note in notes)
-    assert not needs_rehearsal(build(scenario(), problem=LogisticHyperparameter(30, CLASSES)))
-    assert not needs_rehearsal(build(scenario()))
+    assert not is_rehearsed(build(scenario(), problem=LogisticHyperparameter(30, CLASSES)))
+    assert not is_rehearsed(build(scenario()))
 
 
 @pytest.mark.parametrize("made", [Centred, Remembers])

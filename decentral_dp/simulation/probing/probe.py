@@ -1,0 +1,227 @@
+"""The prober: a component from outside, tried on made-up records before it reads anything real.
+
+What an algorithm releases must be what it plans, which is what the budget is the price of, and the same again on the
+same records. A row of a problem's own must read its own record alone. Under "certified" all that leaves is compared on
+pairs of neighbouring data sets; see `transcript`. `build` tries the few `first_pairs`, and `check` searches many more.
+No real record is used, and nothing of a trial is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Split
+from decentral_dp.errors import InputError
+from decentral_dp.models.row_locality import RowWise
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.closures import components_of
+from decentral_dp.simulation.probing.pairs import Pair, first_pairs, made_up_shards, searched_pairs
+from decentral_dp.simulation.probing.transcript import Change, Transcript
+
+# Those that `build` tries: enough to meet the start, a step, and a step from where a step led.
+ROUNDS = 2
+_PACKAGE = "decentral_dp."
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What a pair of data sets showed.
+
+    refusal: why what leaves without noise differs; None where it does not. changes: of what is noised. transcript: of
+    the first data set.
+    """
+
+    pair: Pair
+    refusal: InputError | None
+    changes: tuple[Change, ...]
+    transcript: Transcript
+
+    @property
+    def refused(self) -> str:
+        """Why what leaves without noise differs, or ""."""
+        return "" if self.refusal is None else str(self.refusal)
+
+    @property
+    def worst(self) -> Change | None:
+        """The value that was changed farthest beyond, or up to, its sensitivity; None where nothing was noised."""
+        return max(self.changes, key=lambda c: (not c.within, c.ratio, 0.0 < c.sensitivity < np.inf), default=None)
+
+    @property
+    def releases(self) -> dict[str, Array]:
+        """ "participant/index/channel" → what the first run released, and the second was given."""
+        return self.transcript.releases()
+
+    def excess(self, change: Change) -> str:
+        """A refusal of a change that is not within its sensitivity."""
+        replacement = self.pair.replacement
+        split, owner = ("", -1) if replacement is None else (f"{replacement.split} ", replacement.agent)
+        whose = "" if change.agent < 0 else f" at agent {change.agent}"
+        whose += "" if change.agent in (-1, owner) else ", who does not hold it"
+        return (
+            f"{self.transcript.component}: one made-up {split}record moves {change.channel} in round {change.round} "
+            f"by {change.distance:.6g}{whose}, and {change.sensitivity:.6g} is stated{change.place}; nothing was run. "
+            "Clip every record's contribution, let every term be a function of one record, and open no bounded value."
+        )
+
+    def require_private(self) -> None:
+        """Raise InputError where a record changes more than it may."""
+        change = next((c for c in self.changes if not c.within), None)
+        if change is not None:
+            raise InputError(self.excess(change))
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def probe(job: Job) -> None:
+    """Try what a job takes from outside, as `build` does it. Raises InputError where it does not keep what it must."""
+    check_rows(job)
+    if not is_rehearsed(job) or job.rounds == 0:
+        return
+    transcript = Transcript(replace(job, rounds=min(ROUNDS, job.rounds)))
+    recorded = transcript.record(made_up_shards(job.shards, 0)).ledger
+    transcript.repeat()
+    require_planned(transcript, recorded)
+    if job.scenario.privacy.guarantee == "certified":
+        for comparison in comparisons(transcript):
+            comparison.require_private()
+
+
+def is_rehearsed(job: Job) -> bool:
+    """Whether the algorithm is from outside, or a problem whose rows nothing else tries."""
+    if job.components.algorithm.origin:
+        return True
+    if job.scenario.privacy.guarantee != "certified" or not job.components.problem.is_outside:
+        return False
+    parts = [job.problem, *(getattr(job.problem, part, None) for part in ("objective", "model"))]
+    return not all(part is None or type(part).__module__.startswith(_PACKAGE) for part in parts)
+
+
+def check_rows(job: Job) -> int:
+    """Try rows of the user's own losses, formulas and modules, for as many records as the job will evaluate at once.
+
+    Returns:
+        How many of these there are; 0 where the guarantee rests on none.
+
+    Raises:
+        InputError: where a row reads another record.
+    """
+    if job.scenario.privacy.guarantee != "certified":
+        return 0
+    held = [int(n) for split in job.counts.values() for n in split if n]
+    counts = {min(held), max(held)} if held else set()
+    if job.stream.kind == "minibatch" and job.stream.batch:
+        counts.add(int(job.stream.batch))
+    parts = [part for _, part in components_of(job.problem) if isinstance(part, RowWise)]
+    for part in parts:
+        part.check_rows_apart(counts)
+    return len(parts)
+
+
+def require_planned(transcript: Transcript, recorded: Ledger) -> None:
+    """Raise InputError where what was recorded is not what is planned, and priced."""
+    job, foreign = transcript.job, bool(transcript.job.components.algorithm.origin)
+    # Ours release what they plan, and a plan of more rounds may end otherwise than one of few.
+    if not foreign and job.rounds < job.ledger.rounds:
+        return
+    planned = job.ledger.until(job.rounds)
+    made, listed = ({c.channel for c in ledger.channels} for ledger in (recorded, planned))
+    if not job.covers(recorded) or (foreign and made != listed):
+        raise InputError(
+            f"{transcript.component} releases something else than it plans: {difference(recorded, planned)}"
+            f"{transcript.place}; nothing was run. Mend what it states that it releases, or its step."
+        )
+
+
+def comparisons(transcript: Transcript, pairs: int = 0, seed: int = 0) -> Iterator[Comparison]:
+    """What the few pairs show of a job, and then so many of a search.
+
+    Args:
+        transcript: of the job on the first of the made-up data sets.
+        pairs: how many the search tries. seed: of it.
+    """
+    job = transcript.job
+    for pair in first_pairs(job.shards):
+        yield _comparison(transcript, pair)
+    search, ratio = searched_pairs(job.shards, pairs, seed), None
+    while True:
+        try:
+            pair = search.send(ratio)
+        except StopIteration:
+            return
+        shown = compare(job, pair)
+        yield shown
+        ratio = 0.0 if shown.worst is None else shown.worst.ratio
+
+
+def compare(job: Job, pair: Pair) -> Comparison:
+    """Run both data sets, the second with the released values of the first."""
+    transcript = Transcript(job, pair.key)
+    try:
+        transcript.record(pair.here)
+    except InputError as error:
+        return Comparison(pair, error, (), transcript)
+    return _comparison(transcript, pair)
+
+
+def _comparison(transcript: Transcript, pair: Pair) -> Comparison:
+    refusal = None
+    try:
+        transcript.compare(pair.there, pair.replacement)
+    except InputError as error:
+        refusal = error
+    return Comparison(pair, refusal, tuple(transcript.changes), transcript)
+
+
+def difference(recorded: Ledger, planned: Ledger) -> str:
+    """The first difference, in words."""
+    mine, theirs = ({c.channel: c for c in ledger.channels} for ledger in (recorded, planned))
+    for name in mine.keys() - theirs.keys():
+        return f"it releases {name}, and plans none"
+    for name in theirs.keys() - mine.keys():
+        return f"it plans to release {name}, and does not"
+    for name, made in mine.items():
+        plan = theirs[name]
+        if made.mechanism != plan.mechanism:
+            if not made.mechanism.charged:
+                return f"{name} is planned with {plan.mechanism.name} noise and leaves without, as a plain array"
+            return f"{name} is planned as {plan.mechanism.name} and released as {made.mechanism.name}"
+        if made.dimension != plan.dimension:
+            return f"{name} is planned with {plan.dimension} numbers and released with {made.dimension}"
+        if made.mechanism.charged and not np.array_equal(made.rounds, plan.rounds):
+            return f"{name} is planned at the indices {plan.rounds.tolist()} and released at {made.rounds.tolist()}"
+        for split in sorted(made.sensitivity.keys() | plan.sensitivity.keys()):
+            if differing := _other_sensitivity(made, plan, split, recorded):
+                return differing
+    return "rates, groups or prices of the same releases differ"
+
+
+def _other_sensitivity(made: ChannelLedger, plan: ChannelLedger, split: Split, recorded: Ledger) -> str:
+    """The first release that one record of this kind moves by another distance than is planned, in words; or ""."""
+    each = [
+        c.sensitivity[split][:, c.group] if split in c.sensitivity else np.zeros((c.rounds.size, c.group.size))
+        for c in (made, plan)
+    ]
+    if each[0].shape != each[1].shape:
+        return f"{made.channel} is planned for {each[1].shape[1]} agents and released by {each[0].shape[1]}"
+    apart = ~np.isclose(each[0], each[1], rtol=1e-9, atol=0.0)
+    if not apart.any():
+        return ""
+    row, agent = (int(k) for k in np.argwhere(apart)[0])
+    moved, planned = float(each[0][row, agent]), float(each[1][row, agent])
+    t = -(-int(made.rounds[row]) // recorded.releases_per_round)
+    whose = "" if apart[row].all() else f"agent {agent}: "
+    if math.isinf(moved):
+        return (
+            f"{whose}{made.channel} in round {t} carries a mean that was asked at a value that was not released, so "
+            f"that nothing bounds how far one {split} record moves it, and {planned:.6g} is planned; ask at what an "
+            "exchange gave back, such as own.y"
+        )
+    return (
+        f"{whose}one {split} record moves {made.channel} in round {t} by up to {moved:.6g} as recorded, and "
+        f"{planned:.6g} is planned"
+    )

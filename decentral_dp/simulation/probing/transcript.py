@@ -1,0 +1,486 @@
+"""Transcripts: all that leaves the participants of a job on made-up records, noted once and compared with other runs.
+
+A transcript holds released values, the questions of a coordinator, what is published, and in which order. Another run,
+on other records, is given the released values of the first. Plain arrays, public parts, sensitivities and the sequence
+of exchanges have to be the same to the bit: what differs leaves without noise and depends on records. Where a single
+record was replaced, how far it changes what is about to be noised is noted beside the stated sensitivity.
+
+A run on the same records has to be the same in all: what differs is randomness, or state that the code keeps.
+
+Limits: a few rounds on made-up data sets are compared. What an algorithm does in a later round, or at values that only
+real records have, is not seen.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Bounded
+from decentral_dp.data import Shards
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import UNATTENDED, AgentNode, CoordinatorNode, Outcome, RunControl, Snapshot
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.exchange import Ask, Gossip, Pool, Release, Released
+from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.simulation.jobs.agent_records import records_in
+from decentral_dp.simulation.jobs.coordinator_plan import bounded_labels
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.probing.pairs import Replacement
+from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed
+
+_PACKAGE = f"{Path(__file__).parents[2]}/"
+# What rounding may add to how far one record changes a value, relative to its sensitivity and to the value.
+_ROUNDING = 1e-9
+
+
+class Change(NamedTuple):
+    """How far a replaced record changed what one agent is about to release, and its sensitivity.
+
+    round: of the release. agent: its number; -1 for a coordinator. within: whether `distance` is at most `sensitivity`,
+    but for rounding: 10⁻⁹ of the sensitivity, and of the value. place: its line, as ", in line 3 of file.py", or "".
+    """
+
+    channel: str
+    round: int
+    agent: int
+    distance: float
+    sensitivity: float
+    within: bool
+    place: str
+
+    @property
+    def ratio(self) -> float:
+        """distance / sensitivity; 0 where nothing is exceeded as none is stated, infinite where no number says it."""
+        if self.within and self.sensitivity == 0.0:
+            return 0.0
+        ratio = self.distance / self.sensitivity if self.sensitivity > 0.0 else np.inf
+        return float(ratio) if ratio == ratio else np.inf
+
+
+class Transcript:
+    """What leaves the participants of a job on made-up records: an engine, which notes it and compares later runs.
+
+    Args:
+        job: complete; all its rounds are run.
+        key: of the randomness of every run.
+
+    `record` comes first. shards: whose records were noted. changes: those of the last comparison.
+    """
+
+    name = "local"
+
+    def __init__(self, job: Job, key: int = 0) -> None:
+        self.job = job
+        self.component = component_name(job)
+        self.changes: list[Change] = []
+        self.replacement: Replacement | None = None
+        self.same = False
+        self._key = key
+        self._logs: list[_Log] = []
+        self._snapshots: dict[int, Snapshot] = {}
+        self._noted = False
+
+    def record(self, shards: Shards) -> Outcome:
+        """Run the job on made-up records, and note what leaves. Raises InputError where it does not run."""
+        self.shards = shards
+        outcome = self._start(shards, "does not run")
+        self._noted = True
+        return outcome
+
+    def repeat(self) -> None:
+        """Run it on the same records. Raises InputError where anything is not what it was."""
+        self._start(self.shards, "does not run a second time", same=True)
+
+    def compare(self, shards: Shards, replacement: Replacement | None = None) -> None:
+        """Run it on other records with the same released values, and note what a replaced record changes.
+
+        Args:
+            shards: other made-up records, of the same sizes.
+            replacement: the only record that they do not share with the noted ones; None where all are others.
+
+        Raises:
+            InputError: where something that leaves without noise is not what it was.
+        """
+        self._start(shards, "fails on some records", replacement)
+
+    @property
+    def place(self) -> str:
+        """The last exchange that was made, as ", in line 3 of file.py"; "" where it is not known."""
+        return self._logs[-1].place if self._logs else ""
+
+    def releases(self) -> dict[str, Array]:
+        """ "participant/index/channel" → what was released in the run that was noted, and is prescribed to others."""
+        return {key: value for k, log in enumerate(self._logs) for key, value in log.releases(str(k))}
+
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
+        """Run agents here."""
+        watched = []
+        for k, node in enumerate(nodes):
+            log = self._log(k, node, node.agents)
+            watched.append(node._replace(**self._watched(node, log)))
+        return LocalEngine().run(watched, rounds, control)
+
+    def coordinate(self, node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
+        """Run a trusted coordinator's program here."""
+        log = self._log(0, node, None)
+        blocks = tuple(_WatchedBlock(block, log) for block in node.client_blocks)
+        watched = node._replace(client_blocks=blocks, **self._watched(node, log))
+        return LocalEngine().coordinate(watched, rounds, control)
+
+    def chance(self, what: str, place: str = "") -> InputError:
+        """A refusal of what differs although records and releases are the same."""
+        return InputError(
+            f"{self.component}: {what} differs between two runs on the same records{place}: it is random, or kept from "
+            "one run to the next; nothing was run. Draw public randomness by public numbers, as "
+            "numpy.random.default_rng((seed, t)), and keep nothing on the object."
+        )
+
+    def _start(
+        self, shards: Shards, failing: str, replacement: Replacement | None = None, same: bool = False
+    ) -> Outcome:
+        self.replacement, self.same, self.changes = replacement, same, []
+        for log in self._logs:
+            log.rewind()
+        try:
+            with np.errstate(all="ignore"):
+                job = on_records(self.job, shards, self._key)
+                out = job.start(self, RunControl(range(job.rounds + 1), self._observe), held=False)
+                for log in self._logs:
+                    log.close()
+        except InputError:
+            raise
+        except USER_ERRORS as error:
+            raise InputError(
+                f"{self.component} {failing}: {went_wrong(error, self.place)}; nothing was run. Mend it."
+            ) from error
+        return out
+
+    def _log(self, number: int, node: AgentNode | CoordinatorNode, agents: Any) -> _Log:
+        if not self._noted:
+            self._logs.append(_Log(self, agents, node.program.releases_per_round))
+        return self._logs[number]
+
+    def _watched(self, node: AgentNode | CoordinatorNode, log: _Log) -> dict[str, Any]:
+        return {
+            "program": _WatchedProgram(node.program, log, self.component),
+            "make_releaser": partial(_WatchedReleaser, node.make_releaser, log),
+        }
+
+    def _observe(self, now: Snapshot) -> bool:
+        before = self._snapshots.setdefault(now.round, now)
+        for channel, value in now.released.items():
+            if channel not in before.released or not _same(before.released[channel], value):
+                if self.same:
+                    raise self.chance(f"what is published of {channel} after round {now.round}")
+                raise InputError(
+                    f"{self.component} publishes {channel} after round {now.round} as a function of records: with the "
+                    "same releases it is another on other made-up records; nothing was run. Publish released values "
+                    "alone."
+                )
+        return False
+
+
+class _Event(NamedTuple):
+    """What left at one moment. kind: "release", "question" or "records". reply: what came back of it."""
+
+    kind: str
+    number: int
+    values: Mapping[str, Any]
+    reply: Any
+
+
+class _Log:
+    """What left one participant. place: where its code was then, as ", in line 3 of file.py", or ""; round: of it."""
+
+    def __init__(self, transcript: Transcript, agents: Any, releases_per_round: int) -> None:
+        self.place, self.round = "", 0
+        self._transcript = transcript
+        self._agents = agents
+        self._releases_per_round = releases_per_round
+        self._events: list[_Event] = []
+        self._at = 0
+        self._closed = False
+
+    def note(self, now: _Event) -> Any:
+        """Note it, or compare it with what was noted; gives back what came back of it the first time."""
+        if not self._closed:
+            self._events.append(now)
+            return now.reply
+        before = self._events[self._at] if self._at < len(self._events) else None
+        self._at += 1
+        if before is None or before[:2] != now[:2] or list(before.values) != list(now.values):
+            raise self._other_exchanges()
+        for channel, value in now.values.items():
+            self._compare(now, channel, before.values[channel], value)
+        return before.reply
+
+    def releases(self, participant: str) -> Iterator[tuple[str, Array]]:
+        """Key and value of each release that was noted."""
+        for event in self._events:
+            if event.kind == "release":
+                bundle = event.reply.released if isinstance(event.reply, Released) else event.reply
+                for channel in event.values:
+                    yield f"{participant}/{event.number}/{channel}", np.asarray(bundle[channel])
+
+    def close(self) -> None:
+        """At the end of a run. Raises InputError where something is missing."""
+        if self._closed and self._at != len(self._events):
+            raise self._other_exchanges()
+        self._closed = True
+
+    def rewind(self) -> None:
+        """At the start of a run."""
+        self._at = 0
+
+    def check_answers(self, agents: Any, before: Mapping[str, Array], answers: Mapping[str, Array]) -> None:
+        """Raise InputError where agents who do not hold the replaced record answer otherwise than before."""
+        replacement = self._transcript.replacement
+        if replacement is None:
+            return
+        others = np.asarray(agents) != replacement.agent
+        for name, rows in answers.items():
+            distance = float(np.abs(rows[others] - before[name][others]).max(initial=0.0))
+            if not distance <= _ROUNDING * float(np.abs(rows[others]).max(initial=0.0)):
+                raise InputError(
+                    f"{self._transcript.component}: one made-up {replacement.split} record moves {name} in round "
+                    f"{self.round} of agents who do not hold it by {distance:.6g}{self.place}; nothing was run. Let "
+                    "every term be a function of one record."
+                )
+
+    def _compare(self, now: _Event, channel: str, before: Any, value: Any) -> None:
+        t = now.number // self._releases_per_round if self._agents is not None else self.round
+        when = f"{channel} in round {t}"
+        component = self._transcript.component
+        alike = type(before) is type(value)
+        parts = _public_parts(value)
+        differing = [p for p, seen in _public_parts(before).items() if alike and not _same(seen, parts[p])]
+        if self._transcript.same:
+            if not alike or differing or not _near(before, value):
+                raise self._transcript.chance(when, self.place)
+        elif not alike:
+            raise InputError(
+                f"{component} sends {when} as {type(value).__name__} or as {type(before).__name__}, depending on "
+                f"records{self.place}; nothing was run. Let the sequence of exchanges be fixed."
+            )
+        elif differing:
+            part = differing[0]
+            does = "states" if part in _STATED else "asks for" if now.kind == "question" and not part else "sends"
+            raise InputError(
+                f"{component} {does} {part and f'the {part} of '}{when} without noise, and it depends on records: with "
+                f"the same releases it is another on other made-up records{self.place}; nothing was run. Mend it: send "
+                "what reads records as the bounded value of a query, which is noised and priced."
+            )
+        elif isinstance(value, Bounded):
+            self._note_changes(channel, t, before, value)
+
+    def _note_changes(self, channel: str, t: int, before: Bounded, value: Bounded) -> None:
+        """How far the replaced record changes a value: at most its sensitivity, and nothing of another agent."""
+        replacement = self._transcript.replacement
+        if replacement is None:
+            return
+        here, there = before.private, value.private
+        gap = np.where((here == there) | (np.isnan(here) & np.isnan(there)), 0.0, here - there)
+        distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        size = np.abs(here).max(initial=0.0) + np.abs(there).max(initial=0.0)
+        stated = value.sensitivities.get(replacement.split)
+        for row, distance in enumerate(distances):
+            agent = -1 if self._agents is None else int(self._agents[row])
+            holds = agent in (-1, replacement.agent)
+            most = float(stated.sensitivity[row]) if holds and stated is not None else 0.0
+            within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
+            self._transcript.changes.append(Change(channel, t, agent, float(distance), most, within, self.place))
+
+    def _other_exchanges(self) -> InputError:
+        if self._transcript.same:
+            return self._transcript.chance("the sequence of its exchanges", self.place)
+        return InputError(
+            f"{self._transcript.component} makes other exchanges on other made-up records{self.place}; nothing was "
+            "run. Let their number, kind and channels be fixed."
+        )
+
+
+class _WatchedReleaser:
+    """A releaser whose values are noted; in a later run those of the first come back."""
+
+    def __init__(self, make: Any, log: _Log) -> None:
+        self._inner = make()
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def release(self, index: int, values: Mapping[str, Any], *sends: Any) -> Any:
+        return self._log.note(_Event("release", index, dict(values), self._inner.release(index, values, *sends)))
+
+
+class _WatchedBlock:
+    """Agents of a coordinator, to whom only what is public may go."""
+
+    def __init__(self, inner: Any, log: _Log) -> None:
+        self._inner = inner
+        self._log = log
+
+    def answer(self, number: int, questions: Mapping[str, Any]) -> dict[str, Array]:
+        answers: dict[str, Array] = self._inner.answer(number, questions)
+        before = self._log.note(_Event("question", number, dict(questions), answers))
+        self._log.check_answers(self._inner.agents, before, answers)
+        return answers
+
+    def hand_over(self) -> Any:
+        self._log.note(_Event("records", 0, {}, None))
+        return self._inner.hand_over()
+
+
+# Parts of a value that state its price.
+_STATED = ("sensitivity", "price")
+
+
+def _public_parts(value: Any) -> dict[str, Any]:
+    """Part → what of a value that leaves no record may change: of a plain array all, under ""."""
+    if isinstance(value, Bounded):
+        return {"public part": value.public, "sensitivity": (value.norm, value.sensitivities)}
+    if hasattr(value, "draw"):
+        return {"price": (value.mechanism, value.sensitivity, value.width)}
+    return {"": value}
+
+
+def _near(before: Any, value: Any) -> bool:
+    """Whether what reads records is the same but for rounding."""
+    if not isinstance(value, Bounded):
+        return True
+    return np.allclose(before.private, value.private, rtol=_ROUNDING, atol=0.0, equal_nan=True)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """To the bit, and what is no number like any other that is none."""
+    if isinstance(a, Mapping):
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(_same(*pair) for pair in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        here, there = np.asarray(a), np.asarray(b)
+        if here.shape != there.shape or here.dtype != there.dtype:
+            return False
+        return np.array_equal(here, there, equal_nan=here.dtype.kind == "f")
+    return bool(a == b)
+
+
+class _WatchedProgram:
+    """A program whose exchanges are known by their lines, and which yields nothing else. component: for refusals."""
+
+    def __init__(self, program: Any, log: _Log, component: str) -> None:
+        self._program = program
+        self._log = log
+        self._component = component
+        self._author = getattr(program, "program", program)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def init(self, known: Any) -> Any:
+        """The start. Raises InputError where its state lacks a channel."""
+        self._log.place = self._place_of("init")
+        state = self._program.init(known)
+        for channel in getattr(self._program, "channels", ()):
+            if not hasattr(state, channel):
+                at = place_in_class(type(self._author), "channels") or self._log.place
+                fields = ", ".join(getattr(state, "_fields", ())) or "none"
+                raise InputError(
+                    f"{self._component}: channels names {quoted(channel)}{at}, wanted a field of the state that init "
+                    f"returns: {fields}; nothing was run. Name one of these, or add {channel} to the state."
+                )
+        return state
+
+    def step(self, t: int, known: Any, s: Any) -> Generator[Any, Any, Any]:
+        """One round. Raises InputError where something is yielded that is no exchange, or a round has none."""
+        self._log.round = t
+        running, reply, made = self._program.step(t, known, s), None, 0
+        if not isinstance(running, Generator):
+            raise self._no_exchange(f"returns {type(running).__name__} and never yields", self._place_of("step"))
+        while True:
+            try:
+                request = running.send(reply)
+            except StopIteration as done:
+                if not made and self._gossips:
+                    raise self._no_exchange("returns without a yield", self._place_of("step")) from None
+                return done.value
+            place = _where(running)
+            if not isinstance(request, Gossip | Ask | Pool | Release):
+                raise self._no_exchange(f"yields {type(request).__name__}", place or self._place_of("step"))
+            self._log.place, made = place, made + 1
+            if self._gossips and made > (stated := self._program.releases_per_round):
+                raise InputError(
+                    f"{self._component}: step makes {made} exchanges{place}, wanted {stated} a round; nothing was run. "
+                    "Send all channels in one Gossip(x=…, y=…). Several a round are for a class that plans its "
+                    "releases itself: with releases_per_round, releases and planned_releases in the place of RELEASES."
+                )
+            reply = yield request
+
+    @property
+    def _gossips(self) -> bool:
+        return hasattr(self._program, "channels")
+
+    def _no_exchange(self, what: str, place: str) -> InputError:
+        if self._gossips:
+            wanted, mend = "one Gossip a round", "own, near = yield Gossip(y=s.y)"
+        else:
+            wanted, mend = "questions and releases", "g = yield from release_gradients(…)"
+        return InputError(
+            f"{self._component}: step {what}{place}, wanted {wanted}; nothing was run. Write for example {mend}."
+        )
+
+    def _place_of(self, method: str) -> str:
+        code = getattr(getattr(self._author, method), "__code__", None)
+        return _place(code.co_filename, code.co_firstlineno) if code is not None else ""
+
+
+def _where(running: Any) -> str:
+    """The innermost line of a waiting generator that is not this package's."""
+    place = ""
+    while running is not None:
+        frame = getattr(running, "gi_frame", None)
+        if frame is not None:
+            place = _place(frame.f_code.co_filename, frame.f_lineno) or place
+        running = getattr(running, "gi_yieldfrom", None)
+    return place
+
+
+def _place(file: str, line: int) -> str:
+    return "" if file.startswith((_PACKAGE, "<")) else f", in line {line} of {file}"
+
+
+def on_records(job: Job, shards: Shards, key: int) -> Job:
+    """The job on made-up records, with randomness that anyone can draw."""
+    bounded = replace(shards, labels=bounded_labels(job.scenario, shards.labels))
+    return replace(job, records=records_in(job.problem, bounded, job.clip.norm), root=seeded_root(key, b"check"))
+
+
+def component_name(job: Job) -> str:
+    """The component that is tried, as a refusal begins."""
+    c = job.components
+    return f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.origin else f"problem.kind: {c.problem.titled}"
+
+
+def went_wrong(error: BaseException, place: str = "") -> str:
+    """What went wrong, in words.
+
+    Args:
+        error: what was raised.
+        place: what stands in the place of the line of the user's own where none is known, such as ", in line 3 of …".
+    """
+    if isinstance(error, UserCodeError):
+        if error.__cause__ is None:
+            return str(error).removesuffix(". Mend it there.")
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, KeyError) and Path(frames[-1].filename).name == "scheduled_releaser.py":
+        return f"it releases {error.args[0]}, and plans none{place}"
+    return blamed(error, place)
