@@ -116,7 +116,7 @@ def test_nothing_bounds_a_direction_at_a_private_point_without_constants() -> No
 def test_the_first_release_is_held_to_its_plan() -> None:
     plan = line([1.0, 1.0])
     passed: list[int] = []
-    inner = SimpleNamespace(release=lambda index, values: passed.append(index))
+    inner = SimpleNamespace(release=lambda index, values, sends: passed.append(index))
     held = HeldToPlan(lambda: inner, plan, GuardedAlgorithm)
     for index in (1, 2):
         with pytest.raises(ReleaseRefusedError, match=f"round {index}: .* may move y by 1.5, and 1 was planned"):

@@ -30,7 +30,7 @@ def refusal(kind: str, **changes: Any) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(build, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(build, "deal", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 @pytest.mark.usefixtures("unread")

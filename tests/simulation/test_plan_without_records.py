@@ -16,14 +16,16 @@ from decentral_dp.simulation.plan import Plan
 
 GOSSIP = {"topology": {"kind": "ring", "agents": 6}, "algorithm": {"kind": "dp_dsgd", "y": {"scale": 0.1}, "rounds": 3}}
 
+DRAWN = {name: getattr(synthetic, name) for name in ("heterogeneous", "classification")}
+
 
 @pytest.fixture
 def no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("records were drawn")
 
-    for name in ("heterogeneous", "classification"):
-        monkeypatch.setattr(f"decentral_dp.data.loaders.{name}", refuse)
+    for name in DRAWN:
+        monkeypatch.setattr(synthetic, name, refuse)
 
 
 def made_up() -> list[str]:
@@ -47,8 +49,8 @@ def test_no_record_is_drawn(data: str, more: dict[str, Any], no_draws: None) -> 
     with pytest.raises(AssertionError, match="were drawn"):
         build(scenario)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("heterogeneous", "classification"):
-            patch.setattr(f"decentral_dp.data.loaders.{name}", getattr(synthetic, name))
+        for name, draw in DRAWN.items():
+            patch.setattr(synthetic, name, draw)
         drawn = Plan.of(build(scenario))
     assert str(plan) == str(drawn)
     assert plan.ledger.equals(drawn.ledger)

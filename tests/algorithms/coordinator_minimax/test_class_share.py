@@ -144,7 +144,7 @@ def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
 
 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "shards_of", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(build, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: a counted share") as caught:
         build.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
     assert "\n" not in str(caught.value)

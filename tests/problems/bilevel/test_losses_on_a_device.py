@@ -342,8 +342,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for step in ("shards_of", "topology_of"):
-        monkeypatch.setattr(build, step, lambda *a: pytest.fail("something was computed"))
+    monkeypatch.setattr(build, "deal", lambda *a: pytest.fail("something was computed"))
     monkeypatch.setattr(sys, "argv", ["decentral-dp", command, "own_losses", "--set", 'run.device="cuda"'])
     with pytest.raises(SystemExit) as end:
         cli.main()
