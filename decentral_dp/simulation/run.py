@@ -33,7 +33,7 @@ from decentral_dp.simulation.advice import (
     score_sentence,
     x_sentence,
 )
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import RunResult
@@ -133,13 +133,13 @@ def spent_after(job: Job, evaluation_rounds: Sequence[int]) -> dict[int, float]:
     worst = np.array([int(np.argmax(job.budget.epsilon))])
     stride = max(1, math.ceil(len(evaluation_rounds) / _CURVE_POINTS))
     chosen = sorted({*evaluation_rounds[::stride], evaluation_rounds[-1]})
-    if isinstance(job, GossipJob) and job.windows:
+    if job.windows:
         return {t: float(_spent_again(job, worst, t)) for t in chosen}
     spent = spending(job.ledger.only(worst), job.scenario.privacy.delta, chosen)
     return dict(zip(chosen, spent.tolist(), strict=True))
 
 
-def _spent_again(job: GossipJob, worst: IntArray, t: int) -> float:
+def _spent_again(job: Job, worst: IntArray, t: int) -> float:
     """ε spent after a round by one agent: what was in flight is out as soon as the run has gone on from its state."""
     course = job.course.only(worst)
     out = released_again(course.until(t), course, [w for w in job.windows if w.first <= t])
@@ -203,9 +203,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
 
 def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
-    if not isinstance(job, GossipJob) or job.scenario.privacy.guarantee != "certified":
-        return {}
-    if job.shards.elsewhere:
+    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.elsewhere:
         return {}
     values, table = outcome.last.published, job.scenario.problem
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
@@ -225,7 +223,7 @@ def _learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[s
     if single := label_sentence(job.shards.labels, len(job.shards.classes)):
         return [single]
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
-    step = "algorithm.y.scale" if isinstance(job, GossipJob) else "the steps"
+    step = "algorithm.y.scale" if job.sends_steps else "the steps"
     falling = loss_sentence(metrics, step)
     if not (score or falling):
         # A model that learned is no worse for an x that stayed where it was put.
@@ -238,6 +236,6 @@ def _learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[s
 def _of_x(job: Job, outcome: Outcome) -> str:
     """Whether x of gossip moved; "" where it started at random, or its step is not known."""
     moved, step = outcome.last.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
-    if not isinstance(job, GossipJob) or moved is None or job.scenario.problem.start:
+    if not job.sends_steps or moved is None or job.scenario.problem.start:
         return ""
     return x_sentence(moved, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))

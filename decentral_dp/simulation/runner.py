@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -24,7 +24,6 @@ from decentral_dp.engines import ENGINES
 from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.formatting import agent_names, delta_text, epsilon_text
-from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
@@ -44,7 +43,7 @@ from decentral_dp.simulation.folder.journal import (
 )
 from decentral_dp.simulation.folder.layout import check_writable, write_contents
 from decentral_dp.simulation.jobs.build import build, hosted
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.plan import Plan
 from decentral_dp.simulation.result import RunResult
@@ -278,7 +277,7 @@ def lengthened(job: Job, found: Found, folder: Path, rounds: int | None, build: 
             f"resume: --rounds {rounds} is not more than the {asked} rounds that are planned, or more than {_MOST}. "
             "Leave it out to go on as planned."
         )
-    if not isinstance(current, GossipJob):
+    if current.plans_ahead:
         raise InputError(
             f"resume: --rounds {rounds}: {job.scenario.algorithm.kind} plans its whole budget beforehand, and more "
             "rounds would have needed more noise in the first. Leave it out to go on as planned."
@@ -312,13 +311,9 @@ def _longer(scenario: Scenario, rounds: int) -> Scenario:
     return scenario.model_copy(update={"algorithm": table, "privacy": privacy})
 
 
-def _is_same_so_far(job: GossipJob, longer: Job, leased: int) -> bool:
+def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
     """Whether both jobs make the same releases, with the same noise, up to a round."""
-    if (
-        not isinstance(longer, GossipJob)
-        or longer.algorithm != job.algorithm
-        or longer.noise.keys() != job.noise.keys()
-    ):
+    if longer.algorithm != job.algorithm or longer.noise.keys() != job.noise.keys():
         return False
     alike = all(
         np.array_equal(mine.scale, longer.noise[channel].scale)
@@ -354,7 +349,7 @@ def charged_again(job: Job, found: Found, folder: Path, agreed: bool) -> tuple[J
     """
     at = found.saved[0] if found.saved else 0
     new = Window(at, found.in_flight) if found.in_flight else None
-    if not isinstance(job, GossipJob):
+    if job.plans_ahead:
         if new is None:
             return job.keyed(secret_root()), None
         raise InputError(
@@ -363,20 +358,11 @@ def charged_again(job: Job, found: Found, folder: Path, agreed: bool) -> tuple[J
         )
     # A state that cannot be read is refused before anything is charged.
     found.state(job)
-    before = with_windows(job, found.windows)
-    after = before if new is None else with_windows(job, (*found.windows, new))
+    before = job.with_windows(found.windows)
+    after = before if new is None else job.with_windows((*found.windows, new))
     if new is not None:
         _check(before, after, new, folder, agreed)
     return after.keyed(secret_root()), new
-
-
-def with_windows(job: GossipJob, windows: tuple[Window, ...]) -> GossipJob:
-    """The job with the releases of these rounds in its ledger and its budget once more."""
-    if not windows:
-        return job
-    ledger = released_again(job.course, job.course, windows)
-    budget = price(ledger, job.scenario.privacy.delta)
-    return replace(job, ledger=ledger, budget=budget, windows=windows, planned_course=job.course)
 
 
 def all_released(job: Job, recorded: Ledger) -> Ledger:
@@ -394,10 +380,10 @@ def all_released(job: Job, recorded: Ledger) -> Ledger:
             f"{job.scenario.algorithm.kind}: the releases that were recorded are not those that were planned and "
             "priced, so the budget does not hold. Mend the algorithm's plan of releases, or its `step`."
         )
-    return released_again(recorded, job.course, job.windows) if isinstance(job, GossipJob) else recorded
+    return released_again(recorded, job.course, job.windows)
 
 
-def _check(before: GossipJob, after: GossipJob, new: Window, folder: Path, agreed: bool) -> None:
+def _check(before: Job, after: Job, new: Window, folder: Path, agreed: bool) -> None:
     was, now = (float(j.budget.epsilon.max()) for j in (before, after))
     privacy = after.scenario.privacy
     cost = f"ε = {epsilon_text(now)} instead of {epsilon_text(was)} at δ = {delta_text(privacy.delta)}"

@@ -657,9 +657,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what was in flight released again and charged once",
-        "simulation/runner.py",
-        "    ledger = released_again(job.course, job.course, windows)\n",
-        "    ledger = job.course\n",
+        "simulation/jobs/job.py",
+        "        ledger = released_again(course, course, windows)\n",
+        "        ledger = course\n",
         (f"{_AGAIN}[course0-True]",),
     ),
     Mutation(
@@ -792,8 +792,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the last release in the part before it",
         "simulation/folder/releases.py",
-        "border = first_index(self._job, t)",
-        "border = first_index(self._job, t + 1)",
+        "border = self._job.first_release(t)",
+        "border = self._job.first_release(t + 1)",
         (f"{_RELEASES}::test_a_disk_that_is_full_when_the_parts_are_joined_loses_none_of_them",),
     ),
     Mutation(
@@ -887,7 +887,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a longer run that is another one",
         "simulation/runner.py",
         "    if not _is_same_so_far(current, longer, found.leased):\n",
-        "    if not isinstance(longer, GossipJob):\n",
+        "    if longer.plans_ahead:\n",
         (f"{_GUARDS}::test_a_longer_run_that_would_have_released_otherwise_is_refused",),
     ),
     Mutation(

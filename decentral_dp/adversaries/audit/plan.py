@@ -127,11 +127,11 @@ def planned(
         job = scenario
     require_records(job.records, "audit")
     kind, _, number = vantage.partition(":")
-    known = vantage in ("everybody", "published") or (
-        kind == "agent" and job.setting == "gossip" and number.isdigit() and int(number) < job.n_agents
-    )
+    # What a coordinator publishes is not a message to one agent.
+    listeners = 0 if job.plans_ahead else job.n_agents
+    known = vantage in ("everybody", "published") or (kind == "agent" and number.isdigit() and int(number) < listeners)
     if not known:
-        some = f" or agent:0 to agent:{job.n_agents - 1}" if job.setting == "gossip" else ""
+        some = f" or agent:0 to agent:{listeners - 1}" if listeners else ""
         raise InputError(f"audit: {vantage!r} is no vantage point of this job; take everybody, published{some}.")
     if canaries is not None:
         # What it publishes is all that its attack sees.

@@ -54,7 +54,7 @@ from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.events import TENSORBOARD
 from decentral_dp.simulation.folder.inputs import copy_inputs, remove_inputs, write_graph
 from decentral_dp.simulation.folder.layout import resolved_toml
-from decentral_dp.simulation.folder.releases import Digests, KeptReleases, first_index, whole_until
+from decentral_dp.simulation.folder.releases import Digests, KeptReleases, whole_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, home_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root
 from decentral_dp.simulation.jobs.job import Job
@@ -227,9 +227,9 @@ def before_damage(found: Found, job: Job, folder: Path) -> Found:
     place = folder / IN_PROGRESS
     with permitted("resume"):
         end = whole_until(place, job, found.releases)
-    if end >= first_index(job, found.saved[0]):
+    if end >= job.first_release(found.saved[0]):
         return found
-    saved, number, rows = _last_state(place, [e for e in found.states if first_index(job, int(e["round"])) <= end])
+    saved, number, rows = _last_state(place, [e for e in found.states if job.first_release(int(e["round"])) <= end])
     return replace(found, saved=saved, kept=number, rows=rows)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from decentral_dp.engines.protocol import ReleasedValues
 from decentral_dp.files.durable import OWNERS, digest, intact, write_synced
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import Job
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +53,7 @@ class KeptReleases:
 
     def __init__(self, place: Path, job: Job, after: int, digests: Digests) -> None:
         self._place, self._job, self._per_round = place, job, job.ledger.releases_per_round
-        self._is_shared = not isinstance(job, GossipJob)
-        self._next = first_index(job, after)
+        self._next = job.first_release(after)
         self.digests: dict[tuple[int, int], str] = {}
         for first, end, path in _parts(place):
             if end <= self._next and (first, end) in digests:
@@ -63,8 +62,7 @@ class KeptReleases:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        agents = 1 if self._is_shared else job.n_agents
-        size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * agents * self._per_round
+        size = sum(8 * c.dimension + _ROW for c in job.ledger.channels) * job.releasers * self._per_round
         self._stride = max(1, _HELD // max(1, size))
         self._collected = after
 
@@ -80,7 +78,7 @@ class KeptReleases:
         """
         self._collected = t
         # A run that goes on from here makes the last release of all again, which is therefore in a part of its own.
-        border = first_index(self._job, t)
+        border = self._job.first_release(t)
         # Where a lost actor was started again, it releases once more what is written already, with the same draws.
         fresh = [v for v in values if v.at >= self._next]
         for part in ([v for v in fresh if v.at < border], [v for v in fresh if v.at >= border]):
@@ -104,7 +102,7 @@ class KeptReleases:
         for released in fresh:
             for channel, value in released.values.items():
                 rows = np.asarray(value, dtype=np.float64).reshape(len(value), -1)
-                agents += [None] if self._is_shared else range(len(rows))
+                agents += [None] if self._job.plans_ahead else range(len(rows))
                 channels += [channel] * len(rows)
                 index += [released.at] * len(rows)
                 widths += [rows.shape[1]] * len(rows)
@@ -129,7 +127,7 @@ def whole_until(place: Path, job: Job, digests: Digests) -> int:
         job: what was run.
         digests: of the parts, as they were written.
     """
-    end = first_index(job, 0)
+    end = job.first_release(0)
     for first, after, path in _parts(place):
         if first != end or intact(path, digests.get((first, after))) is None:
             break
@@ -205,11 +203,6 @@ def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
             count += batch.num_rows
     if held:
         yield pa.Table.from_batches(held).combine_chunks()
-
-
-def first_index(job: Job, after: int) -> int:
-    """The first release of a run that goes on after a round: agents send once more what that round ended with."""
-    return after * job.ledger.releases_per_round + (0 if isinstance(job, GossipJob) else 1)
 
 
 def _parts(place: Path) -> list[tuple[int, int, Path]]:

@@ -36,9 +36,9 @@ from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.participants.solve import solved_quickly
-from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.accounting.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.ledger import Ledger, Window
+from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
@@ -58,7 +58,8 @@ class Job(Protocol):
 
     components: what the scenario names. records: kind → those of each agent, unless agents keep them. rounds: to be
     run; if a cap leaves fewer than asked, status and reason say so. ledger: planned. budget: its price at
-    privacy.delta. root: of all draws; secret unseeded.
+    privacy.delta. root: of all draws; secret unseeded. windows: rounds whose releases were made again with other noise,
+    and are in the ledger once more; then planned_course is what is released without them.
 
     A job holds records and the root of its noise, and therefore has no `vars`, and is neither pickled nor copied.
 
@@ -70,6 +71,10 @@ class Job(Protocol):
     """
 
     setting: ClassVar[Setting]
+    # Whether the whole budget is planned beforehand, and one participant releases for all: a trusted coordinator does.
+    plans_ahead: ClassVar[bool] = True
+    # Whether agents send clipped steps, as their algorithm's step sizes say.
+    sends_steps: ClassVar[bool] = False
 
     components: Components
     problem: Any
@@ -87,6 +92,8 @@ class Job(Protocol):
     status: str = "ok"
     reason: str | None = None
     root: Root = field(default=b"", repr=False)
+    windows: tuple[Window, ...] = ()
+    planned_course: Ledger | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scenario.title!r}: {self.n_agents} agents, {self.rounds} rounds>"
@@ -137,11 +144,34 @@ class Job(Protocol):
         return {"train": self.shards.train_counts, "validation": self.shards.validation_counts}
 
     @property
+    def course(self) -> Ledger:
+        """What is planned to be released from the first round to the last, every round once."""
+        return self.ledger if self.planned_course is None else self.planned_course
+
+    @property
+    def releasers(self) -> int:
+        """How many participants release."""
+        return 1 if self.plans_ahead else self.n_agents
+
+    def first_release(self, after: int) -> int:
+        """The first release of a run that goes on after a round; agents send once more what that round ended with."""
+        return after * self.ledger.releases_per_round + int(self.plans_ahead)
+
+    @property
     def central(self) -> bool: ...  # whether a server asks, so that nobody talks to a neighbour
 
     def keyed(self, root: Root) -> Self:
         """The same job with its noise, batches and coins drawn from another root."""
         return replace(self, root=root)
+
+    def with_windows(self, windows: tuple[Window, ...]) -> Self:
+        """The same job with the releases of these rounds in its ledger and its budget once more."""
+        if not windows:
+            return self
+        course = self.course
+        ledger = released_again(course, course, windows)
+        budget = price(ledger, self.scenario.privacy.delta)
+        return replace(self, ledger=ledger, budget=budget, windows=windows, planned_course=course)
 
     def with_record(self, split: Split, agent: int, record: Any) -> Self:
         """The same job with the first record of one agent and kind replaced. record: as `problem.prepare` makes one."""
@@ -184,20 +214,16 @@ class Job(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class GossipJob(Job):
-    """A job of agents that trust nobody.
-
-    noise: channel → schedule of all agents. windows: rounds whose releases were made again with other noise, and are in
-    the ledger once more; then planned_course is what is released without them.
-    """
+    """A job of agents that trust nobody. noise: channel → schedule of all agents."""
 
     setting: ClassVar[Setting] = "gossip"
+    plans_ahead: ClassVar[bool] = False
+    sends_steps: ClassVar[bool] = True
 
     problem: Problem
     algorithm: Algorithm
     constants: LipschitzConstants | None
     noise: Mapping[str, NoiseSchedule]
-    windows: tuple[Window, ...] = ()
-    planned_course: Ledger | None = None
 
     @property
     def central(self) -> bool:
@@ -218,11 +244,6 @@ class GossipJob(Job):
     @property
     def states_are_elsewhere(self) -> bool:
         return self.shards.elsewhere
-
-    @property
-    def course(self) -> Ledger:
-        """What is planned to be released from the first round to the last, every round once."""
-        return self.ledger if self.planned_course is None else self.planned_course
 
     @property
     def public_network(self) -> Network:
