@@ -30,7 +30,6 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import CHANNELS as MINIMAX_CHANNELS
 from decentral_dp.algorithms.protocol import (
     Algorithm,
     AnyAlgorithm,
@@ -53,8 +52,10 @@ from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 from decentral_dp.user_code import USER_ERRORS, blamed
 
-# Term → the channel that its mean is released on, where that is not its name; and short names of what is returned.
+# Channel of a release → the term of a minimax problem that it is the mean of; other means are released by their names.
+MINIMAX_CHANNELS = {"gx": "grad_x", "gy": "grad_y", "dual": "dual"}
 _CHANNEL_OF = {term: channel for channel, term in MINIMAX_CHANNELS.items()}
+# Short names of what is returned.
 _SHORT = {"grad_x": "x", "grad_y": "y"}
 # Terms that a declared coordinator of a minimax problem may ask for.
 MINIMAX_TERMS = ("grad_x", "grad_y", "joint")

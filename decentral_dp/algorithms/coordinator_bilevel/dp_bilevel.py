@@ -38,13 +38,14 @@ Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     SOLVERS,
     Known,
@@ -58,24 +59,9 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     stages_of,
     steps_of_stage,
 )
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import (
-    internal,
-    lower_solver,
-    option,
-    sampling_rate,
-    solver_smoothness,
-    solver_steps,
-)
-from decentral_dp.algorithms.protocol import Charge, Part, StepSize, gaussian_charges
-from decentral_dp.algorithms.references import KORNOWSKI, Citation
-from decentral_dp.bounded import Array, Bounded, Split
 from decentral_dp.constants.bilevel_rates import default_penalty, penalty_smoothness
 from decentral_dp.constants.families import Family, worst
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CHANGE, Changed
 
@@ -106,24 +92,24 @@ from decentral_dp.problems.protocol import CHANGE, Changed
 class Defaults:
     """For x of the box [low, high]. solves: μ of one solve, by the budget in equal parts. pull: λ, once it is known."""
 
-    context: CoordinatorContext
+    context: dp.CoordinatorContext
     family: Family
-    low: Array
-    high: Array
+    low: dp.Array
+    high: dp.Array
     solves: float
     penalty_weight: float = math.inf
 
     @classmethod
-    def of(cls, context: CoordinatorContext, channels: int, wanted: str) -> Self:
+    def of(cls, context: dp.CoordinatorContext, channels: int, wanted: str) -> Self:
         """channels: that a round's budget is divided among. Raises InputError, naming the key that is wanted."""
         if context.family is None:
-            raise InputError(
+            raise dp.InputError(
                 f"algorithm.{wanted}: missing, and no default follows, as the problem's constants are not known (that "
                 "takes a problem with analytic ones, records of bounded length by problem.normalise, and, where labels "
                 f"are numbers, problem.label_bound); give {wanted}."
             )
         if not context.domain.compact:
-            raise InputError(
+            raise dp.InputError(
                 f"algorithm.{wanted}: missing, and no default holds for every x; give {wanted}, or bound x by "
                 'algorithm.domain, for example { kind = "box", low = -5.0, high = 0.0 }.'
             )
@@ -136,7 +122,7 @@ class Defaults:
     def penalty(self) -> float:
         """λ. Raises InputError without noise to weigh it against."""
         if math.isinf(self.context.budget):
-            raise InputError(
+            raise dp.InputError(
                 "algorithm.penalty: missing, and without noise the larger the better; give one, for example 100.0, or "
                 "give the privacy.epsilon and delta that it is to be balanced for."
             )
@@ -151,7 +137,7 @@ class Defaults:
     def steps(self, solver: str, stages: int) -> int:
         """K, or T of every stage. Raises InputError without noise that would end it."""
         if math.isinf(self.context.budget):
-            raise InputError(
+            raise dp.InputError(
                 "algorithm.inner: missing, and without noise the more steps the better; give their number, for example "
                 "50, or give the privacy.epsilon and delta that they are to be balanced for."
             )
@@ -215,7 +201,7 @@ class Defaults:
         return worst(self.family, self.low, self.high, bound, record_mass)
 
 
-def check_penalty(context: CoordinatorContext, penalty: float) -> None:
+def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
     """Refuse a λ below 2 b_fyy/μ where f need not be convex, by declared constants. Raises InputError.
 
     There f + λg is λμ/2-strongly convex from that λ on; where f is convex, it is λμ-strongly convex for every λ.
@@ -225,7 +211,7 @@ def check_penalty(context: CoordinatorContext, penalty: float) -> None:
     c = context.family.constants(*context.domain.corners(context.problem.p), 1.0 + 1.0 / penalty)
     least = 2.0 * c.b_fyy / c.mu
     if c.label != "analytic" and penalty < least:
-        raise InputError(
+        raise dp.InputError(
             f"algorithm.penalty: got {penalty:g}, but with these declared constants f + penalty·g is known to be "
             f"strongly convex from 2·b_fyy/mu = {least:g} on; take at least that."
         )
@@ -234,11 +220,11 @@ def check_penalty(context: CoordinatorContext, penalty: float) -> None:
 class State(NamedTuple):
     """x: (p,) the iterate. y, pulled: (q,) last released. best, best_y: of the smallest step so far, and its size."""
 
-    x: Array
-    y: Array
-    penalised: Array
-    best: Array
-    best_y: Array
+    x: dp.Array
+    y: dp.Array
+    penalised: dp.Array
+    best: dp.Array
+    best_y: dp.Array
     step: float
 
 
@@ -252,26 +238,26 @@ class DpBilevel(SolvesLower):
         solver: a key of `lower_solvers.SOLVERS`.
     """
 
-    x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
-    penalty: float | None = option(
+    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    penalty: float | None = dp.option(
         "λ, the weight of the penalty; settled by public constants if left out", default=None, example="1.0", at_least=0
     )
-    inner: int | None = solver_steps()
-    smoothness: float | None = solver_smoothness("b")
-    rate: float = sampling_rate()
-    solver: str = lower_solver()
+    inner: int | None = dp.solver_steps()
+    smoothness: float | None = dp.solver_smoothness("b")
+    rate: float = dp.sampling_rate()
+    solver: str = dp.lower_solver()
     # Settled: whether the step of x reads records, stages of localised descent, channel → share of a round's μ².
-    reads: bool = internal(True)
-    stages: int = internal(1)
-    shares: Mapping[str, float] = internal(default_factory=dict)
+    reads: bool = dp.internal(True)
+    stages: int = dp.internal(1)
+    shares: Mapping[str, float] = dp.internal(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
-            raise InputError(f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(SOLVERS)}.")
+            raise dp.InputError(f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(SOLVERS)}.")
         if not 0.0 < self.rate <= 1.0:
-            raise InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
+            raise dp.InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
         if self.penalty is not None and not 0.0 < self.penalty < math.inf:
-            raise InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
+            raise dp.InputError(f"algorithm.penalty: got {self.penalty}; wanted a number above 0, for example 10.0.")
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -290,7 +276,7 @@ class DpBilevel(SolvesLower):
     def _penalised(self) -> LowerObjective:
         return LowerObjective("pulled", self.penalty or 1.0)
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self._check(context)
         reads = context.reads("upper_grad_x") or context.reads("lower_jvp")
         penalty = self.penalty if self.penalty is not None else self._defaults(context, reads, "penalty").penalty()
@@ -305,47 +291,47 @@ class DpBilevel(SolvesLower):
             # Raises: there is no default.
             known._defaults(context, reads, "smoothness")
         if self.x is None:
-            known = replace(known, x=StepSize(known._defaults(context, reads, "x").step_size()))
+            known = replace(known, x=dp.StepSize(known._defaults(context, reads, "x").step_size()))
         context = known._clipped(context)
         return replace(known, shares=known._divided(context)), context
 
-    def _check(self, context: CoordinatorContext) -> None:
+    def _check(self, context: dp.CoordinatorContext) -> None:
         """Refuse what cannot run, or what would be left unread."""
         if context.reads("lower_jvp") and not isinstance(context.problem, Changed):
             name = getattr(context.problem, "name", type(context.problem).__name__)
-            raise InputError(
+            raise dp.InputError(
                 f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
                 "another problem, for example hyper_cleaning."
             )
         check_perturbed(context, self.solver)
         if self.solver == "dp_loc_sgd" and self.rate == 1.0:
-            raise InputError(
+            raise dp.InputError(
                 'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
                 "records."
             )
         sampled = SOLVERS[self.solver].samples or context.reads("upper_grad_x") or context.reads("lower_jvp")
         if self.rate < 1.0 and not sampled:
-            raise InputError(
+            raise dp.InputError(
                 f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
                 'leave it out, or take "dp_gd".'
             )
         unread = self.inner is not None and self.needs_records
         if unread or (self.smoothness is not None and self.solver != "dp_gd"):
             key = "inner" if unread else "smoothness"
-            raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+            raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
-    def _defaults(self, context: CoordinatorContext, reads: bool, wanted: str) -> Defaults:
+    def _defaults(self, context: dp.CoordinatorContext, reads: bool, wanted: str) -> Defaults:
         found = Defaults.of(context, 2 + reads, wanted)
         return found if self.penalty is None else found.with_penalty(self.penalty)
 
-    def _clipped(self, context: CoordinatorContext) -> CoordinatorContext:
+    def _clipped(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""
         clip = context.clip
         for term in self.queries if context.noisy else ():
             channel = "x" if term in ("upper_grad_x", CHANGE) else "y" if term == "lower_grad_y" else "z"
             if context.reads(term) and math.isinf(clip.bound(channel)):
                 if context.family is None or not context.domain.compact:
-                    raise InputError(
+                    raise dp.InputError(
                         f"privacy.clip.{channel}: missing, and nothing else bounds what one record adds to {term}; "
                         f"give one, for example clip = {{ {channel} = 1.0 }}."
                     )
@@ -354,7 +340,7 @@ class DpBilevel(SolvesLower):
                 clip = Clip("l2", **bounds)
         return replace(context, clip=clip)
 
-    def _divided(self, context: CoordinatorContext) -> Mapping[str, float]:
+    def _divided(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
         """Shares of the budget; none where no constants tell."""
         if context.family is None or not context.domain.compact or math.isinf(context.budget):
             return {}
@@ -364,22 +350,22 @@ class DpBilevel(SolvesLower):
         defaults = self._defaults(context, self.reads, "penalty")
         return defaults.shares(self.solver, self.inner or 1, self.stages, max(sensitivity, default=0.0))
 
-    def _step_terms(self, context: CoordinatorContext) -> tuple[str, ...]:
+    def _step_terms(self, context: dp.CoordinatorContext) -> tuple[str, ...]:
         return tuple(term for term in ("upper_grad_x", CHANGE) if context.reads(term))
 
     # The program -------------------------------------------------------------------------------------------------
 
-    def init(self, context: CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, y, x, y, math.inf)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         lam, eta = self._penalised.penalty, self.x(t) if self.x is not None else 0.0
         y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
         penalised = yield from self._solver.solve(context, self._penalised, s.x, s.penalised)
         gradient = lam * context.regulariser_change(s.x, penalised, y)
         if self.reads:
-            released = yield Release(gx=(yield from self._slope(context, s.x, y, penalised)))
+            released = yield dp.Release(gx=(yield from self._slope(context, s.x, y, penalised)))
             gradient = gradient + released.released.gx[0]
         x = context.domain.project(s.x - eta * gradient)
         sensitivity = float(np.linalg.norm(x - s.x)) / eta if eta > 0.0 else 0.0
@@ -387,28 +373,28 @@ class DpBilevel(SolvesLower):
         return State(x, y, penalised, *best)
 
     def _slope(
-        self, context: CoordinatorContext, x: Array, y: Array, penalised: Array
-    ) -> Generator[Request, Response, Bounded]:
+        self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
+    ) -> dp.CoordinatorSteps[dp.Bounded]:
         """What of the step reads records."""
         lam = self._penalised.penalty
         questions = {
-            "upper_grad_x": ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
-            CHANGE: ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
+            "upper_grad_x": dp.ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
+            CHANGE: dp.ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
         }
         asked = {term: questions[term] for term in self._step_terms(context)}
-        answer = yield Ask(**asked)
-        parts: list[Bounded] = [
+        answer = yield dp.Ask(**asked)
+        parts: list[dp.Bounded] = [
             context.tightened(answer[term], sum_, lam) if term == CHANGE else answer[term]
             for term, sum_ in asked.items()
         ]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.best, "y": s.best_y}
 
     # What it costs -----------------------------------------------------------------------------------------------
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+    def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
         """Solutions of levels that read no record."""
         return {
             objective.channel: context.problem.q
@@ -416,7 +402,7 @@ class DpBilevel(SolvesLower):
             if not objective.kinds(context)
         }
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self._solver.publishes
         parts = {
             objective.channel: self._solver.part(context, objective, k * each, self.shares.get(objective.channel, 1.0))
@@ -425,9 +411,9 @@ class DpBilevel(SolvesLower):
         }
         if self.reads:
             reader: dict[str, str] = {"upper_grad_x": "upper_grad_x", CHANGE: "lower_jvp"}
-            kinds: list[Split] = [context.problem.reads_records[reader[term]] for term in self._step_terms(context)]
-            parts["gx"] = Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
-        return gaussian_charges(rounds, self.releases_per_round, parts)
+            kinds: list[dp.Split] = [context.problem.reads_records[reader[term]] for term in self._step_terms(context)]
+            parts["gx"] = dp.Part((2 * each,), context.problem.p, kinds, self.shares.get("gx", 1.0), self.rate)
+        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
-ENTRY = Entry("dp_bilevel", DpBilevel, (Citation("Algorithm", KORNOWSKI),))
+ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", dp.KORNOWSKI),))

@@ -24,11 +24,8 @@ Equation 4.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, drawn, pure_draw_entry
-from decentral_dp.exchange import Pool, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.selection import Score
 
 
@@ -38,8 +35,8 @@ class ExponentialMechanism(ScoredDraw):
     name = "exponential_mechanism"
     facts = staticmethod(Score.of_value)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
-        pool = yield Pool()
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool = yield dp.Pool()
         # The candidates are a public path; where cells lead is not.
         score = pool.scores_along if self.method == "grid" else pool.scores
         return (yield from drawn(self.law(context, score)))

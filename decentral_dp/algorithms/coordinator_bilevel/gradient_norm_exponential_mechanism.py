@@ -19,11 +19,8 @@ C.3.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, drawn, pure_draw_entry
-from decentral_dp.exchange import Pool, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.selection import Score
 
 
@@ -33,8 +30,8 @@ class GradientNormMechanism(ScoredDraw):
     name = "gradient_norm_exponential_mechanism"
     facts = staticmethod(Score.of_norm)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
-        pool = yield Pool()
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool = yield dp.Pool()
         return (yield from drawn(self.law(context, pool.gradient_norms)))
 
 

@@ -18,10 +18,10 @@ B.3, after D. Applegate and R. Kannan, STOC 1991.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Self
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
     SingleDraw,
@@ -31,11 +31,6 @@ from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
     no_score,
     pure_draw_entry,
 )
-from decentral_dp.algorithms.options import count_option
-from decentral_dp.algorithms.protocol import Charge
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.grid_walk_selection import GridWalkSelection
 from decentral_dp.participants.selection import Function, Score, per_axis
 
@@ -54,32 +49,32 @@ class GridWalk(SingleDraw):
 
     name = "grid_walk"
 
-    candidates: int | None = count_option("cells along each axis; settled by default", "points", "65")
-    inner: int | None = count_option("steps of the walk; settled by default", "steps", "5")
+    candidates: int | None = dp.count_option("cells along each axis; settled by default", "points", "65")
+    inner: int | None = dp.count_option("steps of the walk; settled by default", "steps", "5")
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self.check_once(context)
         self.box(context)
         p = context.problem.p
         cells = self.candidates or per_axis(p)
         steps = self.inner or 8 * p * cells**2
         if cells < 2 or steps > _MOST_STEPS:
-            raise InputError(
+            raise dp.InputError(
                 f"algorithm.candidates: {cells} cells along each axis and {steps} steps; wanted 2 cells or more, and "
                 f"no more than {_MOST_STEPS} steps: give fewer candidates, or inner."
             )
         return replace(self, candidates=cells, inner=steps), context
 
-    def law(self, context: CoordinatorContext, score: Function) -> GridWalkSelection:
+    def law(self, context: dp.CoordinatorContext, score: Function) -> GridWalkSelection:
         box = self.box(context)
         facts = Score.of_value(bounds_of(context), box.low, box.high)
         return GridWalkSelection(facts, box, score, self.candidates or 2, self.inner or 1)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
-        pool = yield Pool()
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool = yield dp.Pool()
         return (yield from drawn(self.law(context, pool.scores)))
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)
 
 

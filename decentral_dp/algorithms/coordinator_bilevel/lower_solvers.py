@@ -38,19 +38,15 @@ That is about accuracy, where clips do not bind. Privacy rests on the clips alon
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Coordinated, Part
-from decentral_dp.bounded import Array, Split
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.constants.bilevel_rates import noise_quantile
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import penalised_modulus
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, ClippedSum, Pool, Release, Released, Request, Response, Value
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 
 
 class LowerObjective(NamedTuple):
@@ -59,20 +55,22 @@ class LowerObjective(NamedTuple):
     channel: str
     penalty: float = 0.0
 
-    def kinds(self, context: CoordinatorContext) -> tuple[Split, ...]:
+    def kinds(self, context: dp.CoordinatorContext) -> tuple[dp.Split, ...]:
         """The records it reads."""
         terms = ("lower_grad_y", "upper_grad_y") if self.penalty else ("lower_grad_y",)
         return tuple(context.problem.reads_records[t] for t in terms if context.reads(t))
 
-    def questions(self, context: CoordinatorContext, x: Array, y: Array, rate: float) -> Mapping[str, ClippedSum]:
-        asked = {"g": ClippedSum("lower_grad_y", x, y, rate=rate)} if context.reads("lower_grad_y") else {}
+    def questions(
+        self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, rate: float
+    ) -> Mapping[str, dp.ClippedSum]:
+        asked = {"g": dp.ClippedSum("lower_grad_y", x, y, rate=rate)} if context.reads("lower_grad_y") else {}
         if self.penalty and context.reads("upper_grad_y"):
-            asked["f"] = ClippedSum("upper_grad_y", x, y, rate=rate)
+            asked["f"] = dp.ClippedSum("upper_grad_y", x, y, rate=rate)
         return asked
 
     def gradient(
-        self, context: CoordinatorContext, x: Array, y: Array, rate: float
-    ) -> Generator[Request, Response, Released]:
+        self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, rate: float
+    ) -> dp.CoordinatorSteps[dp.Released]:
         """Release mean clip ∇_y l + ∇_y R [+ (1/λ) mean clip ∇_y h] at the public (x, y).
 
         Args:
@@ -85,12 +83,12 @@ class LowerObjective(NamedTuple):
             What was released, on `channel`, and the scales of its noise.
         """
         asked = self.questions(context, x, y, rate)
-        gradient: Value = context.regulariser_grad_y(x, y)[None]
+        gradient: dp.Value = context.regulariser_grad_y(x, y)[None]
         if asked:
-            answer = yield Ask(**asked)
+            answer = yield dp.Ask(**asked)
             for name in asked:
                 gradient = gradient + (answer[name] if name == "g" else (1.0 / self.penalty) * answer[name])
-        released: Released = yield Release(**{self.channel: gradient})
+        released: dp.Released = yield dp.Release(**{self.channel: gradient})
         return released
 
 
@@ -125,18 +123,18 @@ class DpLocGd(NamedTuple):
     def publishes(self) -> int:
         return self.steps * self.stages
 
-    def part(self, context: CoordinatorContext, level: LowerObjective, first: int, share: float) -> Part:
+    def part(self, context: dp.CoordinatorContext, level: LowerObjective, first: int, share: float) -> dp.Part:
         """State its releases in a round, from position `first` on.
 
         Args:
             context, first, share: as of `DpGd.part`.
             level: g, or g + f/λ.
         """
-        return Part(range(first, first + self.publishes), context.problem.q, level.kinds(context), share, self.rate)
+        return dp.Part(range(first, first + self.publishes), context.problem.q, level.kinds(context), share, self.rate)
 
     def solve(
-        self, context: CoordinatorContext, level: LowerObjective, x: Array, y: Array
-    ) -> Generator[Request, Response, Array]:
+        self, context: dp.CoordinatorContext, level: LowerObjective, x: dp.Array, y: dp.Array
+    ) -> dp.CoordinatorSteps[dp.Array]:
         """Compute ỹ, (q,), by descent in balls that shrink.
 
         Args:
@@ -165,7 +163,7 @@ class DpLocGd(NamedTuple):
             radius = next_radius(h, radius, scale, miss, self.steps, FAILURE / self.stages)
         return centre
 
-    def _miss(self, context: CoordinatorContext, level: LowerObjective) -> Miss:
+    def _miss(self, context: dp.CoordinatorContext, level: LowerObjective) -> Miss:
         """Of a sample's mean gradient: Σ q(1 − q)(C/(qn))² and max C/(qn), with C/λ for the upper loss."""
         if self.rate == 1.0:
             return Miss()
@@ -238,7 +236,7 @@ def _bernstein(miss: Miss, count: float, odds: float) -> float:
     return third + math.sqrt(third * third + 2.0 * log * count * miss.variance)
 
 
-def _cut(away: Array, radius: float) -> Array:
+def _cut(away: dp.Array, radius: float) -> dp.Array:
     """The nearest point of a ball around 0, which may have no interior: a minimiser may be known."""
     length = float(np.linalg.norm(away))
     return away * (radius / length) if length > radius else away
@@ -285,7 +283,7 @@ class DpGd(NamedTuple):
     def publishes(self) -> int:
         return self.steps
 
-    def part(self, context: CoordinatorContext, objective: LowerObjective, first: int, share: float) -> Part:
+    def part(self, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float) -> dp.Part:
         """State its releases in a round, from position `first` on.
 
         Args:
@@ -294,11 +292,11 @@ class DpGd(NamedTuple):
             first: position of the first release in the round.
             share: of the round's μ², for all of them together, in proportion to other channels'.
         """
-        return Part(range(first, first + self.steps), context.problem.q, objective.kinds(context), share, self.rate)
+        return dp.Part(range(first, first + self.steps), context.problem.q, objective.kinds(context), share, self.rate)
 
     def solve(
-        self, context: CoordinatorContext, objective: LowerObjective, x: Array, y: Array
-    ) -> Generator[Request, Response, Array]:
+        self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array, y: dp.Array
+    ) -> dp.CoordinatorSteps[dp.Array]:
         """Compute ỹ, (q,), by K projected steps.
 
         Args:
@@ -317,7 +315,7 @@ class DpGd(NamedTuple):
             )
         return y
 
-    def _smoothness(self, context: CoordinatorContext, objective: LowerObjective, x: Array) -> float:
+    def _smoothness(self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array) -> float:
         known = None if self.smoothness is not None else context.constants_at(x, objective.penalty)
         if known is None:
             # Only where an x so far out was reached that no constants hold: nothing moves there.
@@ -330,25 +328,25 @@ class OutputPerturbation(NamedTuple):
 
     publishes: int = 1
 
-    def part(self, context: CoordinatorContext, objective: LowerObjective, first: int, share: float) -> Part:
+    def part(self, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float) -> dp.Part:
         """State its release in a round, at position `first`.
 
         Args:
             context, objective, first, share: as of `DpGd.part`.
         """
-        return Part((first,), context.problem.q, objective.kinds(context), share)
+        return dp.Part((first,), context.problem.q, objective.kinds(context), share)
 
     def solve(
-        self, context: CoordinatorContext, objective: LowerObjective, x: Array, y: Array
-    ) -> Generator[Request, Response, Array]:
+        self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array, y: dp.Array
+    ) -> dp.CoordinatorSteps[dp.Array]:
         """Compute ỹ, (q,), by one release of the minimiser.
 
         Args:
             context, objective, x: as of `DpGd.solve`.
             y: the start, which is not read.
         """
-        pool = yield Pool()
-        released = yield Release(**{objective.channel: pool.minimiser(x, objective.penalty or None)})
+        pool = yield dp.Pool()
+        released = yield dp.Release(**{objective.channel: pool.minimiser(x, objective.penalty or None)})
         return context.inside(x, released.released[objective.channel][0], objective.penalty)
 
 
@@ -387,10 +385,10 @@ def solver_of(name: str, steps: int, stages: int, smoothness: float | None, rate
     return OutputPerturbation() if SOLVERS[name].needs_records else DpLocGd(steps, stages, rate)
 
 
-def check_perturbed(context: CoordinatorContext, solver: str) -> None:
+def check_perturbed(context: dp.CoordinatorContext, solver: str) -> None:
     """Raises InputError where a solver of pooled records finds none in the lower level."""
     if SOLVERS[solver].needs_records and not context.reads("lower_grad_y"):
-        raise InputError(
+        raise dp.InputError(
             f'algorithm.solver: "{solver}" has nothing to perturb where the lower level reads no record; take "dp_gd".'
         )
 
@@ -443,7 +441,7 @@ def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
     return math.sqrt(stages) / k.modulus
 
 
-class SolvesLower(Coordinated, Protocol):
+class SolvesLower(dp.Coordinated, Protocol):
     """A coordinator's program with a private solver of the lower level, which says what it needs.
 
     Args:

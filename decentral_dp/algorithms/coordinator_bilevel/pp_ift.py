@@ -34,12 +34,13 @@ whose hypergradients are at the exact solution.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import Defaults
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     LowerObjective,
@@ -49,14 +50,6 @@ from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     solver_of,
 )
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import lower_solver, option, solver_smoothness, solver_steps
-from decentral_dp.algorithms.protocol import Charge, Part, StepSize, check_message, gaussian_charges
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, ClippedSum, Release, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, split_read
 from decentral_dp.problems.records import regulariser_matrices
@@ -69,9 +62,9 @@ _SOLVERS = ("dp_gd", "output_perturbation")
 class State(NamedTuple):
     """x: (p,) the iterate. y: (q,) the last released point. at: the x that it is for."""
 
-    x: Array
-    y: Array
-    at: Array
+    x: dp.Array
+    y: dp.Array
+    at: dp.Array
 
 
 @dataclass(frozen=True)
@@ -84,17 +77,19 @@ class PpIft(SolvesLower):
         solver: a key of `lower_solvers.SOLVERS`.
     """
 
-    x: StepSize | None = option("η, of x; settled by public constants if left out", default=None)
-    inner: int | None = solver_steps("K, ")
-    smoothness: float | None = solver_smoothness("of g")
-    solver: str = lower_solver()
+    x: dp.StepSize | None = dp.option("η, of x; settled by public constants if left out", default=None)
+    inner: int | None = dp.solver_steps("K, ")
+    smoothness: float | None = dp.solver_smoothness("of g")
+    solver: str = dp.lower_solver()
 
     def __post_init__(self) -> None:
         if self.solver not in _SOLVERS:
-            raise InputError(f"algorithm.solver: pp_ift has no solver {self.solver!r}; one of {', '.join(_SOLVERS)}.")
+            raise dp.InputError(
+                f"algorithm.solver: pp_ift has no solver {self.solver!r}; one of {', '.join(_SOLVERS)}."
+            )
         for key in ("inner", "smoothness"):
             if self.solver != "dp_gd" and getattr(self, key) is not None:
-                raise InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
+                raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -114,11 +109,11 @@ class PpIft(SolvesLower):
     def _solver(self) -> Solver:
         return solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         p, q = context.problem.p, context.problem.q
         if not self._keeps_x:
             mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
-            check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
+            dp.check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
         check_perturbed(context, self.solver)
         known = self
         if self.solver == "dp_gd" and self.inner is None:
@@ -132,7 +127,7 @@ class PpIft(SolvesLower):
             known = replace(known, x=usual_step(context))
         return known, self._clipped(context)
 
-    def _clipped(self, context: CoordinatorContext) -> CoordinatorContext:
+    def _clipped(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""
         bounds = {c: context.clip.bound(c) for c in ("x", "y", "z")}
         for term in self.queries if context.noisy else ():
@@ -144,23 +139,23 @@ class PpIft(SolvesLower):
             bounds[channel] = usual[channel]
         return replace(context, clip=Clip("l2", **bounds))
 
-    def init(self, context: CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> State:
         x = context.start("x", self.start)
         return State(x, context.start("y", self.start), x)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
         if self._keeps_x:
             return State(s.x, y, s.x)
-        released = yield Release(gx=(yield from self._gradient(context, s.x, y)))
+        released = yield dp.Release(gx=(yield from self._gradient(context, s.x, y)))
         eta = self.x(t) if self.x is not None else 0.0
         return State(context.domain.project(s.x - eta * released.released.gx[0]), y, s.x)
 
-    def _gradient(self, context: CoordinatorContext, x: Array, y: Array) -> Generator[Request, Response, Bounded]:
+    def _gradient(self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array) -> dp.CoordinatorSteps[dp.Bounded]:
         """a − J H⁻¹ b at the released y."""
         p, q = context.problem.p, context.problem.q
-        asked = {name: ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
-        answer: Mapping[str, Any] = yield Ask(**asked)
+        asked = {name: dp.ClippedSum(term, x, y) for name, term in _MEANS.items() if context.reads(term)}
+        answer: Mapping[str, Any] = yield dp.Ask(**asked)
         regulariser = regulariser_matrices(context.problem, x[None], y[None], None)
         public = {
             "a": np.zeros((1, p)),
@@ -170,33 +165,35 @@ class PpIft(SolvesLower):
         }
         return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.at, "y": s.y}
 
-    def free_channels(self, context: CoordinatorContext) -> dict[str, int]:
+    def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
         """The lower-level point, where that level reads no record."""
         return {} if LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self._solver.publishes
-        kinds: list[Split] = [k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}]
-        parts = {} if self._keeps_x else {"gx": Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
+        kinds: list[dp.Split] = [
+            k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}
+        ]
+        parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
         if LowerObjective("y").kinds(context):
             parts = {"y": self._solver.part(context, LowerObjective("y"), 0, _MODEL_SHARE), **parts}
-        return gaussian_charges(rounds, self.releases_per_round, parts)
+        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
 _MEANS = {"a": "upper_grad_x", "b": "upper_grad_y", "jacobian": "lower_jacobian", "hessian": "lower_hessian"}
 
 
-def kind_of(context: CoordinatorContext, term: str) -> Split | None:
+def kind_of(context: dp.CoordinatorContext, term: str) -> dp.Split | None:
     """The records that a term reads, if any."""
     return split_read(term, context.problem.reads_records) if context.reads(term) else None
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
-    (Citation("Implicit hypergradients, here at a private point, after", LOWY_LIU),),
+    (dp.Citation("Implicit hypergradients, here at a private point, after", dp.LOWY_LIU),),
     unprinted=('privacy.guarantee: pp_ift was never printed, so it has no "as_printed". Use "certified", or "none".'),
 )

@@ -30,20 +30,12 @@ Reference: G. Kornowski, "Differentially Private Bilevel Optimization", 2024, Se
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import count_option, internal, option
-from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, gaussian_charges
-from decentral_dp.algorithms.references import KORNOWSKI, Citation
-from decentral_dp.bounded import Array, Split
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Release, Released, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import FiniteExponential, Score
 
@@ -60,13 +52,13 @@ _MODEL_MU = 0.25
 class State(NamedTuple):
     """x: (1,) to be tried next. at: (1,) tried last, and y: (q,) the model released there."""
 
-    x: Array
-    at: Array
-    y: Array
+    x: dp.Array
+    at: dp.Array
+    y: dp.Array
 
 
 @dataclass(frozen=True)
-class RegularisationTuner(Coordinated):
+class RegularisationTuner(dp.Coordinated):
     """A trusted coordinator: one regularisation strength and its model, three ways (Kornowski, 2024, Section 7).
 
     Args:
@@ -78,11 +70,15 @@ class RegularisationTuner(Coordinated):
         pointwise: whether the slope of "ppift" is bounded at the released ỹ instead of on the whole ball of minimisers.
     """
 
-    method: str = option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
-    penalty: float | None = option("λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0)
-    candidates: int | None = count_option("strengths that the method em chooses among; 65 if left out", "points", "65")
-    last_share: float = internal(0.0)
-    pointwise: bool = internal(False)
+    method: str = dp.option('how the strength is found: "ppift", "penalty" or "em"', default="ppift")
+    penalty: float | None = dp.option(
+        "λ of the method penalty; 10 if left out", default=None, example="1.0", at_least=0
+    )
+    candidates: int | None = dp.count_option(
+        "strengths that the method em chooses among; 65 if left out", "points", "65"
+    )
+    last_share: float = dp.internal(0.0)
+    pointwise: bool = dp.internal(False)
 
     needs_constants = needs_records = True
     releases_per_round = 2
@@ -92,27 +88,27 @@ class RegularisationTuner(Coordinated):
         """λ."""
         return _PENALTY if self.penalty is None else self.penalty
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         if self.method not in METHODS:
-            raise InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
+            raise dp.InputError(f"algorithm.method: no method {self.method!r}; one of {', '.join(METHODS)}.")
         for key, method, value in (("penalty", "penalty", self.penalty), ("candidates", "em", self.candidates)):
             if value is not None and self.method != method:
-                raise InputError(
+                raise dp.InputError(
                     f'algorithm.{key}: the method "{self.method}" takes none, only "{method}" does. Leave it out.'
                 )
         family = context.family
         if family is None or context.problem.p != 1:
-            raise InputError(
+            raise dp.InputError(
                 f"problem.kind: regularisation_tuner tunes one strength; this problem has p = {context.problem.p} "
                 'upper variables. Take "logistic_regularisation" or "ridge_regularisation".'
             )
         if context.domain.kind != "box":
-            raise InputError(
+            raise dp.InputError(
                 "algorithm.domain: regularisation_tuner needs a box for the log of the strength, for example "
                 '{ kind = "box", low = -5.0, high = 0.0 }.'
             )
         if self.method == "em" and context.rounds != 1:
-            raise InputError(
+            raise dp.InputError(
                 f'algorithm.rounds: got {context.rounds}; the method "em" chooses once, and more rounds would spend '
                 "the budget again. Set rounds = 1."
             )
@@ -124,67 +120,67 @@ class RegularisationTuner(Coordinated):
         count = _CANDIDATES if self.candidates is None and self.method == "em" else self.candidates
         return replace(self, penalty=penalty, candidates=count), context
 
-    def init(self, context: CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> State:
         middle = 0.5 * (context.domain.low + context.domain.high)
         x = context.domain.project(np.array([self.start.get("x", middle)]))
         return State(x, x, context.start("y", self.start))
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
-        pool: Pooled = yield Pool()
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool: Pooled = yield dp.Pool()
         if self.method == "em":
-            drawn: Released = yield Release(x=self._selection(context, pool))
+            drawn: dp.Released = yield dp.Release(x=self._selection(context, pool))
             x = drawn.released.x[0]
             found = pool.minimiser(x)
-            model: Released = yield Release(model=found.in_l1() if _is_pure(context) else found)
+            model: dp.Released = yield dp.Release(model=found.in_l1() if _is_pure(context) else found)
             return State(x, x, context.inside(x, model.released.model[0]))
-        model = yield Release(model=pool.minimiser(s.x))
+        model = yield dp.Release(model=pool.minimiser(s.x))
         y = context.inside(s.x, model.released.model[0])
         if self.last_share and t == context.rounds - 1:
-            yield Release()
+            yield dp.Release()
             return State(s.x, s.x, y)
         if self.method == "ppift":
-            released = yield Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
+            released = yield dp.Release(slope=pool.implicit(s.x, y, pointwise=self.pointwise))
             slope, noise = float(released.released.slope[0, 0]), released.scale["slope"]
         else:
-            penalised = yield Release(pulled=pool.minimiser(s.x, self._weight))
+            penalised = yield dp.Release(pulled=pool.minimiser(s.x, self._weight))
             slope, noise = penalty_slope(context, s.x, self._weight, model, penalised)
         width = context.domain.high - context.domain.low
         move = slope / (abs(slope) + noise) if noise > 0.0 else float(np.sign(slope))
         x = context.domain.project(s.x - _FIRST_STEP * width / math.sqrt(t + 1.0) * move)
         return State(x, s.x, y)
 
-    def _selection(self, context: CoordinatorContext, pool: Pooled) -> FiniteExponential:
+    def _selection(self, context: dp.CoordinatorContext, pool: Pooled) -> FiniteExponential:
         low, high = context.domain.corners(1)
         # From strong to weak regularisation: each solution is near the next.
         points = np.linspace(high, low, self.candidates or _CANDIDATES)
         return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.at, "y": s.y}
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
-        both: tuple[Split, ...] = ("train", "validation")
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
+        both: tuple[dp.Split, ...] = ("train", "validation")
         if self.method == "em":
             # A validation record is in the choice alone, which may therefore cost it more.
             prices = {"train": 1.0, "validation": 2.0}
-            weight: dict[Split, Array] = {split: np.array([prices[split]]) for split in both}
+            weight: dict[dp.Split, dp.Array] = {split: np.array([prices[split]]) for split in both}
             return {
-                "x": Charge("exponential", 1, np.array([1]), weight),
+                "x": dp.Charge("exponential", 1, np.array([1]), weight),
                 "model": (
-                    Charge("laplace", context.problem.q, np.array([2]), {"train": np.array([1.0])})
+                    dp.Charge("laplace", context.problem.q, np.array([2]), {"train": np.array([1.0])})
                     if _is_pure(context)
-                    else Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])})
+                    else dp.Charge("gaussian", context.problem.q, np.array([2]), {"train": np.array([_MODEL_MU])})
                 ),
             }
         if self.last_share:
             return self._with_last_model(context, rounds)
-        model = Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
+        model = dp.Part((0,), context.problem.q, ("train",), _MODEL_SHARE)
         if self.method == "ppift":
-            return gaussian_charges(rounds, 2, {"model": model, "slope": Part((1,), 1, both, 1.0 - _MODEL_SHARE)})
-        penalised = Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
-        return gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
+            return dp.gaussian_charges(rounds, 2, {"model": model, "slope": dp.Part((1,), 1, both, 1.0 - _MODEL_SHARE)})
+        penalised = dp.Part((1,), context.problem.q, both, 1.0 - _MODEL_SHARE)
+        return dp.gaussian_charges(rounds, 2, {"model": model, "pulled": penalised})
 
-    def _with_last_model(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def _with_last_model(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """The charges of all rounds but the last, scaled to leave a train record its share for the last model."""
         charges = replace(self, last_share=0.0).planned_releases(context, rounds - 1)
         rest, indices = math.sqrt(1.0 - self.last_share), charges["model"].indices
@@ -200,7 +196,7 @@ class RegularisationTuner(Coordinated):
 
 
 def penalty_slope(
-    context: CoordinatorContext, x: Array, penalty: float, model: Released, penalised: Released
+    context: dp.CoordinatorContext, x: dp.Array, penalty: float, model: dp.Released, penalised: dp.Released
 ) -> tuple[float, float]:
     """Estimate the derivative of the method "penalty" at x, and about the deviation of its noise, from released values.
 
@@ -219,15 +215,15 @@ def penalty_slope(
     return slope, strength * math.hypot(near * float(np.linalg.norm(plain)), away * float(np.linalg.norm(far)))
 
 
-def _is_pure(context: CoordinatorContext) -> bool:
+def _is_pure(context: dp.CoordinatorContext) -> bool:
     """Whether there is a target, and it is one of pure ε."""
     return context.noisy and math.isinf(context.budget)
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "regularisation_tuner",
     RegularisationTuner,
-    (Citation('The rule of method = "penalty", its sign corrected', KORNOWSKI),),
+    (dp.Citation('The rule of method = "penalty", its sign corrected', dp.KORNOWSKI),),
     unprinted=(
         'privacy.guarantee: the printed tuner climbs the validation loss, so there is no "as_printed" of it. Use '
         '"certified".'

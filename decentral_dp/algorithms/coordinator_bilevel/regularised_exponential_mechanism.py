@@ -26,19 +26,12 @@ Equation 5; S. Gopi, Y. T. Lee and D. Liu, "Private Convex Optimization via Expo
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import SingleDraw, State, charge, drawn, no_score
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Charge
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.regularised_selection import NOT_CONVEX, Density, RegularisedSelection
 
 METHODS = ("tangent", "cells")
@@ -57,17 +50,17 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     name = "regularised_exponential_mechanism"
 
-    strength: float | None = option(
+    strength: float | None = dp.option(
         "μ_r, of the quadratic regulariser; settled by public constants if left out",
         default=None,
         example="1.0",
         above=0,
     )
-    method: str | None = option(
+    method: str | None = dp.option(
         '"tangent" or "cells"; what fits the problem if left out', default=None, example='"tangent"'
     )
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self._check_setting(context)
         strength = self._usual_strength(context) if self.strength is None else self.strength
         facts = replace(self, strength=strength).density(context)
@@ -77,66 +70,66 @@ class RegularisedExponentialMechanism(SingleDraw):
             facts.check(method)
         return replace(self, strength=strength, method=method), context
 
-    def _check_setting(self, context: CoordinatorContext) -> None:
+    def _check_setting(self, context: dp.CoordinatorContext) -> None:
         """Refuse more than one round, a domain that is no box, an unknown method and δ = 0."""
         self.check_once(context)
         self.box(context)
         if self.method not in (None, *METHODS):
             there = ", ".join(METHODS)
-            raise InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
+            raise dp.InputError(f"algorithm.method: no method {self.method!r} of {self.name}; there are {there}.")
         if context.noisy and math.isinf(context.budget):
-            raise InputError(
+            raise dp.InputError(
                 f"privacy.delta: a Gaussian pair has no pure guarantee, and {self.name} draws from one; give a delta "
                 "above 0, for example 1e-6."
             )
 
-    def _usual_strength(self, context: CoordinatorContext) -> float:
+    def _usual_strength(self, context: dp.CoordinatorContext) -> float:
         """√(2p)·S/(μR)."""
         radius = 0.5 * self.box(context).diameter
         return math.sqrt(2.0 * context.problem.p) * self._sensitivity(context) / (context.budget * radius)
 
-    def _check_convex(self, context: CoordinatorContext, facts: Density) -> None:
+    def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
         if context.noisy and not facts.certified:
             whose = "the default of " if self.strength is None else ""
-            raise InputError(
+            raise dp.InputError(
                 f"algorithm.strength: {whose}{facts.strength:.4g} does not make the regularised upper level convex for "
                 "every data set on this box, and without that nothing is proven; give more than "
                 f"{facts.smooth:.4g}, which does, or narrow the box."
             )
 
-    def _sensitivity(self, context: CoordinatorContext) -> float:
+    def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S, of the larger kind."""
         return max(bounds_of(context).gradient_sensitivity(*context.domain.corners(context.problem.p)).values())
 
-    def finest(self, context: CoordinatorContext) -> float:
+    def finest(self, context: dp.CoordinatorContext) -> float:
         """The smallest scale of any run with this target: S/μ."""
         return self._sensitivity(context) / (context.budget * _ROOM) if context.noisy else 0.0
 
-    def density(self, context: CoordinatorContext) -> Density:
+    def density(self, context: dp.CoordinatorContext) -> Density:
         """What is public of the density."""
         box = self.box(context)
         return Density.of(bounds_of(context), box.low, box.high, self.strength or 0.0, self.finest(context))
 
-    def law(self, context: CoordinatorContext, pool: Any = None) -> RegularisedSelection:
+    def law(self, context: dp.CoordinatorContext, pool: Any = None) -> RegularisedSelection:
         """The draw. pool: None where only prices are wanted."""
         facts, way = self.density(context), self.method or "tangent"
         if pool is None:
             return RegularisedSelection(facts, no_score, no_score, None, way)
         return RegularisedSelection(facts, pool.scores, pool.gradient, pool.quadratic() if facts.convex else None, way)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
-        pool = yield Pool()
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool = yield dp.Pool()
         return (yield from drawn(self.law(context, pool)))
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         law = self.law(context)
         return charge(law, "" if law.facts.certified else NOT_CONVEX)
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     RegularisedExponentialMechanism.name,
     RegularisedExponentialMechanism,
-    (Citation("Mechanism (Equation 5, its calibration corrected)", LOWY_LIU),),
+    (dp.Citation("Mechanism (Equation 5, its calibration corrected)", dp.LOWY_LIU),),
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
     needs_domain=True,
     loss_range=("certified", "as_printed"),

@@ -23,44 +23,36 @@ Rates", 2025: Algorithm 1, Theorem 4.3; sensitivities as above instead of Lemma 
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Release, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.participants.pooled import PooledBounds
 
 
 class State(NamedTuple):
     """x: (p,) the iterate. best: the one with the smallest step so far, and the size of that step."""
 
-    x: Array
-    best: Array
+    x: dp.Array
+    best: dp.Array
     step: float
 
 
 @dataclass(frozen=True)
-class SecondOrder(Coordinated):
+class SecondOrder(dp.Coordinated):
     """A trusted coordinator: exact hypergradients of pooled records, with noise (Lowy & Liu, 2025, Algorithm 1).
 
     Args:
         x: η, or None for 1/(2b).
     """
 
-    x: StepSize | None = option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
+    x: dp.StepSize | None = dp.option("η, of x; 1/(2b) of the hyper-objective if left out", default=None)
 
     needs_constants = needs_records = True
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         bounds = bounds_of(context)
         # Whether float64 certifies anything is known from public numbers: at the start, and on a compact domain.
         bounds.hypergradient(context.start("x", self.start))
@@ -72,54 +64,54 @@ class SecondOrder(Coordinated):
         bounds.gradient_error(low, high)
         return replace(self, x=self.x if self.x is not None else usual_step(context)), context
 
-    def init(self, context: CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> State:
         x = context.start("x", self.start)
         return State(x, x, np.inf)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
-        pool = yield Pool()
-        released = yield Release(gx=pool.hypergradient(s.x))
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
+        pool = yield dp.Pool()
+        released = yield dp.Release(gx=pool.hypergradient(s.x))
         eta = self.x(t) if self.x is not None else 0.0
         return moved(s, context.domain.project(s.x - eta * released.released.gx[0]))
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.best}
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         kinds = tuple(bounds_of(context).hypergradient(context.start("x", self.start)))
-        return gaussian_charges(rounds, 1, {"gx": Part((0,), context.problem.p, kinds)})
+        return dp.gaussian_charges(rounds, 1, {"gx": dp.Part((0,), context.problem.p, kinds)})
 
 
-def check_bounded(context: CoordinatorContext) -> None:
+def check_bounded(context: dp.CoordinatorContext) -> None:
     """Refuse a domain that is not compact. Raises InputError."""
     if not context.domain.compact:
-        raise InputError(
+        raise dp.InputError(
             "algorithm.domain: missing. The smoothness of the hyperobjective is known on a bounded domain; "
             'give one, for example { kind = "box", low = -5.0, high = 0.0 }, or a step size x.'
         )
 
 
-def moved(s: State, x: Array) -> State:
+def moved(s: State, x: dp.Array) -> State:
     """The next state: the iterate, and the one that has moved least so far."""
     step = float(np.linalg.norm(x - s.x))
     return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)
 
 
-def usual_step(context: CoordinatorContext) -> StepSize:
+def usual_step(context: dp.CoordinatorContext) -> dp.StepSize:
     """1/(2b), b the smoothness of Φ on a compact domain; 1 where Φ is linear."""
     smooth = bounds_of(context).smoothness(*context.domain.corners(context.problem.p))
-    return StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
+    return dp.StepSize(0.5 / smooth if smooth > 0.0 else 1.0)
 
 
-def bounds_of(context: CoordinatorContext) -> PooledBounds:
+def bounds_of(context: dp.CoordinatorContext) -> PooledBounds:
     """The public prices of what is computed over pooled records. Raises ValueError without a family."""
     if context.family is None:
         raise ValueError("prices over pooled records need the problem's constants")
     return PooledBounds(context.family, context.counts["train"], context.counts["validation"])
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "second_order_dp_bilevel",
     SecondOrder,
-    (Citation("Algorithm", LOWY_LIU),),
+    (dp.Citation("Algorithm", dp.LOWY_LIU),),
 )

@@ -22,22 +22,14 @@ Algorithm 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, State, bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import check_compact, no_score
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import count_option, option
-from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
-from decentral_dp.algorithms.references import LOWY_LIU, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Pool, Release, Request, Response
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.selection import FiniteExponential, Function, Score, candidates, per_axis
 
 NAME = "warm_start"
@@ -46,7 +38,7 @@ START_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class WarmStart(Coordinated):
+class WarmStart(dp.Coordinated):
     """A trusted coordinator: hypergradient descent from a start drawn privately (Lowy & Liu, 2025, Algorithm 2).
 
     Args:
@@ -54,8 +46,8 @@ class WarmStart(Coordinated):
         candidates: along each axis.
     """
 
-    x: StepSize | None = option("η, of x after the start; settled by public constants if left out", default=None)
-    candidates: int | None = count_option(
+    x: dp.StepSize | None = dp.option("η, of x after the start; settled by public constants if left out", default=None)
+    candidates: int | None = dp.count_option(
         "candidates for the start along each axis; settled by default", "points", "65"
     )
 
@@ -65,9 +57,9 @@ class WarmStart(Coordinated):
     def _descent(self) -> SecondOrder:
         return SecondOrder(self.x, start=self.start)
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         if context.rounds < 2:
-            raise InputError(
+            raise dp.InputError(
                 "algorithm.rounds: got 1, but round 0 is the start, and descent takes more; give 2 or more, or take "
                 '"exponential_mechanism".'
             )
@@ -76,26 +68,26 @@ class WarmStart(Coordinated):
         descent, context = self._descent.resolve_defaults(context)
         return replace(self, x=descent.x, candidates=self.candidates or per_axis(context.problem.p)), context
 
-    def law(self, context: CoordinatorContext, score: Function) -> FiniteExponential:
+    def law(self, context: dp.CoordinatorContext, score: Function) -> FiniteExponential:
         """Of the start."""
         facts = Score.of_value(bounds_of(context), *context.domain.corners(context.problem.p))
         return FiniteExponential(facts, candidates(context.domain, context.problem.p, self.candidates), score)
 
-    def init(self, context: CoordinatorContext) -> State:
+    def init(self, context: dp.CoordinatorContext) -> State:
         return self._descent.init(context)
 
-    def step(self, t: int, context: CoordinatorContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         if t > 0:
             return (yield from self._descent.step(t - 1, context, s))
-        pool = yield Pool()
-        released = yield Release(x0=self.law(context, pool.scores_along))
-        start: Array = released.released.x0[0]
+        pool = yield dp.Pool()
+        released = yield dp.Release(x0=self.law(context, pool.scores_along))
+        start: dp.Array = released.released.x0[0]
         return State(start, start, np.inf)
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, dp.Array]:
         return self._descent.published(s)
 
-    def planned_releases(self, context: CoordinatorContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         """ε₁ and μ_t with ε₁²/8 and Σμ_t²/2 in the proportion of the shares."""
         law, after = self.law(context, no_score), rounds - 1
         first = {kind: np.array([math.sqrt(8.0 * START_SHARE)]) for kind in law.sensitivity}
@@ -103,15 +95,15 @@ class WarmStart(Coordinated):
         descent = self._descent.planned_releases(context, after)["gx"]
         weight = {kind: math.sqrt(2.0 * (1.0 - START_SHARE)) * w for kind, w in descent.weight.items()}
         return {
-            "x0": Charge(law.mechanism, law.width, np.array([1]), first),
+            "x0": dp.Charge(law.mechanism, law.width, np.array([1]), first),
             "gx": descent._replace(indices=descent.indices + 1, weight=weight),
         }
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "warm_start",
     WarmStart,
-    (Citation("Algorithm 2", LOWY_LIU),),
+    (dp.Citation("Algorithm 2", dp.LOWY_LIU),),
     needs_domain=True,
     loss_range=("certified",),
 )

@@ -38,11 +38,11 @@ Reference: Xu et al. 2025, Algorithm 2 and Theorem 6, with per-record clips.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.spider import (
     Block,
     Estimating,
@@ -53,13 +53,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     shortened,
     split,
 )
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, StepSize
-from decentral_dp.algorithms.references import DP_DRO, DRO, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 # Channels of anchors and of differences → their term.
 Y, X = ("gy", "dy"), ("gx", "dx")
@@ -78,12 +71,12 @@ class DoubleSpider(Estimating):
         longest: of a step of x.
     """
 
-    x: StepSize = option("η_x, of x")
-    y: StepSize = option("η_y, of the dual variable")
-    period: int = anchor_period()
-    smoothness: float | None = change_smoothness()
-    rate: float = sampling_rate()
-    longest: float | None = option(
+    x: dp.StepSize = dp.option("η_x, of x")
+    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    period: int = dp.anchor_period()
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
+    longest: float | None = dp.option(
         "length that no step of x exceeds; without it steps are as long as they come",
         default=None,
         example="1.0",
@@ -93,10 +86,10 @@ class DoubleSpider(Estimating):
     queries = ("grad_x", "grad_y")
     releases_per_round = 2
 
-    def init(self, context: MinimaxContext) -> SpiderState:
+    def init(self, context: dp.MinimaxContext) -> SpiderState:
         return SpiderState.start(context, self.start)
 
-    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
+    def step(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dp.CoordinatorSteps[SpiderState]:
         problem = context.problem
         u = yield from self._estimate(t, context, Y, s, (s.x, s.y), (s.last_x, s.last_y))
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
@@ -106,35 +99,35 @@ class DoubleSpider(Estimating):
         return SpiderState(x, y, v, u, s.x, s.y)
 
     def _estimate(
-        self, t: int, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point
-    ) -> Generator[Request, Response, Array]:
+        self, t: int, context: dp.MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point
+    ) -> dp.CoordinatorSteps[dp.Array]:
         """A new estimate at a point: a mean, or the last one and its change. Publishes once."""
         old, fresh = s.u if names == Y else s.v, is_anchor(t, self.period)
         if not context.reads(TERMS[names]):
-            yield Release()
+            yield dp.Release()
             return old
         released = yield from self._released(context, names, s, here, None if fresh else before)
         # The noise is in the release: added to the estimate alone, after the difference, it would betray low bits.
         return np.asarray(released if fresh else old + released)
 
     def _released(
-        self, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
-    ) -> Generator[Request, Response, Array]:
+        self, context: dp.MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
+    ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean at a point, or where there is one before it, what it has changed by since."""
         term, channel = TERMS[names], names[before is not None]
         if before is None:
             asked = context.query(term, *here, self.rate)
         else:
             asked = self.change_query(context, term, here, before)
-        mean = (yield Ask(mean=asked)).mean
-        released: Array = (yield Release(**{channel: mean})).released[channel][0]
+        mean = (yield dp.Ask(mean=asked)).mean
+        released: dp.Array = (yield dp.Release(**{channel: mean})).released[channel][0]
         return released
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         return plan_of_estimates(context, rounds, self.period, self.rate)
 
 
-def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, Charge]:
+def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate: float) -> dict[str, dp.Charge]:
     """Plan u in the first release of a round and v in the second: half of the budget each.
 
     Args:
@@ -154,9 +147,9 @@ def plan_of_estimates(context: MinimaxContext, rounds: int, period: int, rate: f
     return block_charges(blocks, rate)
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "double_spider",
     DoubleSpider,
-    (Citation("Algorithm 2, with per-record clips", DP_DRO),),
-    example=DRO | {"smoothness": "1.0"},
+    (dp.Citation("Algorithm 2, with per-record clips", dp.DP_DRO),),
+    example=dp.DRO | {"smoothness": "1.0"},
 )

@@ -21,22 +21,16 @@ Reference: Xu et al. 2025 (Section 3, after Bassily, Smith & Thakurta 2014 and A
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Self
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate
 from decentral_dp.algorithms.coordinator_minimax.spider import check_one_clip, joint_step
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
-from decentral_dp.algorithms.references import DP_DRO, DRO, Citation, Work
-from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 @dataclass(frozen=True)
-class DpSgdDual(Coordinated):
+class DpSgdDual(dp.Coordinated):
     """A trusted coordinator: both gradients as one vector, one noised step a round (DP-SGD on the dual objective).
 
     Args:
@@ -44,32 +38,32 @@ class DpSgdDual(Coordinated):
         rate: q.
     """
 
-    x: StepSize = option("η, of x, and of the dual variable where y is left out")
-    y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
-    rate: float = sampling_rate()
+    x: dp.StepSize = dp.option("η, of x, and of the dual variable where y is left out")
+    y: dp.StepSize | None = dp.option("η of the dual variable; that of x if left out", default=None)
+    rate: float = dp.sampling_rate()
 
     queries = ("joint",)
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         context.check_start(self.start)
         check_one_clip(context, "dp_sgd_dual")
         return self, context
 
-    def init(self, context: MinimaxContext) -> Iterate:
+    def init(self, context: dp.MinimaxContext) -> Iterate:
         return Iterate.start(context, self.start)
 
-    def step(self, t: int, context: MinimaxContext, s: Iterate) -> Generator[Request, Response, Iterate]:
-        mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
-        v = (yield Release(g=mean)).released.g[0]
+    def step(self, t: int, context: dp.MinimaxContext, s: Iterate) -> dp.CoordinatorSteps[Iterate]:
+        mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
+        v = (yield dp.Release(g=mean)).released.g[0]
         return Iterate(*joint_step(context, v, s.x, s.y, t, self.x, self.y))
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-        return gaussian_charges(
-            rounds, 1, {"g": Part((0,), context.problem.width("joint"), ("train",), rate=self.rate)}
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        return dp.gaussian_charges(
+            rounds, 1, {"g": dp.Part((0,), context.problem.width("joint"), ("train",), rate=self.rate)}
         )
 
 
-DP_SGD = Work(
+DP_SGD = dp.Work(
     "bassily2014private",
     "Bassily, Raef and Smith, Adam and Thakurta, Abhradeep",
     "Private Empirical Risk Minimization: Efficient Algorithms and Tight Error Bounds",
@@ -77,9 +71,9 @@ DP_SGD = Work(
     "FOCS 2014",
     "IEEE 55th Annual Symposium on Foundations of Computer Science (FOCS)",
 )
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "dp_sgd_dual",
     DpSgdDual,
-    (Citation("DP-SGD", DP_SGD), Citation("On (x, η) as one variable (Section 3)", DP_DRO)),
-    example=DRO,
+    (dp.Citation("DP-SGD", DP_SGD), dp.Citation("On (x, η) as one variable (Section 3)", dp.DP_DRO)),
+    example=dp.DRO,
 )

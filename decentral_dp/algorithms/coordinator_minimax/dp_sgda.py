@@ -23,12 +23,11 @@ Reference: Yang et al. 2022; "DP-SGDA" in Zhang et al. 2025 (PrivateDiff Minimax
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Self
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
-    CHANNELS,
     Iterate,
     best,
     check_solver,
@@ -37,19 +36,14 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     released_gradient,
     step_of,
 )
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import maximiser, option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
-from decentral_dp.algorithms.references import ASCENT, AUC, PRIVATEDIFF, Citation
-from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
 
 # Of a round's μ², for the mean that gives the best y.
 _DUAL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class DpSgda(Coordinated):
+class DpSgda(dp.Coordinated):
     """A trusted coordinator: minimax by simultaneous steps on one noised Poisson sample (Yang et al., 2022).
 
     Args:
@@ -58,10 +52,10 @@ class DpSgda(Coordinated):
         solver: "ascent" or "closed_form".
     """
 
-    x: StepSize = option("η_x, of x, downwards")
-    y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    rate: float = sampling_rate()
-    solver: str = maximiser()
+    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    y: dp.StepSize | None = dp.option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    rate: float = dp.sampling_rate()
+    solver: str = dp.maximiser()
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y)
@@ -72,35 +66,35 @@ class DpSgda(Coordinated):
 
     @property
     def queries(self) -> tuple[str, ...]:
-        return tuple(CHANNELS[c] for c in self._channels)
+        return tuple(MINIMAX_CHANNELS[c] for c in self._channels)
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         context.check_start(self.start)
         context.check_bounded(self.queries)
         return self, context
 
-    def init(self, context: MinimaxContext) -> Iterate:
+    def init(self, context: dp.MinimaxContext) -> Iterate:
         return Iterate.start(context, self.start)
 
-    def step(self, t: int, context: MinimaxContext, s: Iterate) -> Generator[Request, Response, Iterate]:
-        released = (yield Release(**(yield Ask(**self._questions(context, s))))).released
+    def step(self, t: int, context: dp.MinimaxContext, s: Iterate) -> dp.CoordinatorSteps[Iterate]:
+        released = (yield dp.Release(**(yield dp.Ask(**self._questions(context, s))))).released
         x = context.problem.project_x(s.x - self.x(t) * released_gradient(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
             return Iterate(x, best(context, released))
         by_y = released_gradient(context, released, "gy", s.x, s.y, t)
         return Iterate(x, context.problem.project_y(s.y + step_of(self.y, t) * by_y))
 
-    def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
+    def _questions(self, context: dp.MinimaxContext, s: Iterate) -> dict[str, dp.ClippedQuery]:
         return questions(context, self._channels, s.x, s.y, self.rate)
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
         return one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "dp_sgda",
     DpSgda,
-    (Citation("Algorithm 1 of the paper, as DP-SGDA", PRIVATEDIFF),),
-    example=AUC | ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+    (dp.Citation("Algorithm 1 of the paper, as DP-SGDA", dp.PRIVATEDIFF),),
+    example=dp.AUC | dp.ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

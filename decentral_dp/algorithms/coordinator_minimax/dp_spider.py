@@ -32,12 +32,12 @@ Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) 
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.spider import (
     block_charges,
     change_bound,
@@ -47,27 +47,20 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     joint_step,
     split,
 )
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
-from decentral_dp.algorithms.references import DP_DRO, DRO, Citation, Work
-from decentral_dp.bounded import Array, Bounded
-from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 
 class State(NamedTuple):
     """All public. v: (p + q,) estimate of the records' part of the gradient. last_x, last_y: of the round before."""
 
-    x: Array
-    y: Array
-    v: Array
-    last_x: Array
-    last_y: Array
+    x: dp.Array
+    y: dp.Array
+    v: dp.Array
+    last_x: dp.Array
+    last_y: dp.Array
 
 
 @dataclass(frozen=True)
-class DpSpider(Coordinated):
+class DpSpider(dp.Coordinated):
     """A trusted coordinator: both gradients as one vector, carried on by differences (Arora et al., 2023).
 
     Args:
@@ -77,47 +70,47 @@ class DpSpider(Coordinated):
         rate: q.
     """
 
-    x: StepSize = option("η, of x, and of the dual variable where y is left out")
-    period: int = anchor_period()
-    y: StepSize | None = option("η of the dual variable; that of x if left out", default=None)
-    smoothness: float | None = change_smoothness()
-    rate: float = sampling_rate()
+    x: dp.StepSize = dp.option("η, of x, and of the dual variable where y is left out")
+    period: int = dp.anchor_period()
+    y: dp.StepSize | None = dp.option("η of the dual variable; that of x if left out", default=None)
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
 
     queries = ("joint",)
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         context.check_start(self.start)
         check_one_clip(context, "dp_spider")
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
 
-    def init(self, context: MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros(x.size + y.size), x, y)
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         if is_anchor(t, self.period):
-            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
-            v = (yield Release(g=mean)).released.g[0]
+            mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
+            v = (yield dp.Release(g=mean)).released.g[0]
         else:
             before = s.last_x, s.last_y
             bound = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
-            mean = (yield Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
+            mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
             v = s.v + (yield from self._released_change(mean, bound))
         x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
         return State(x, y, v, s.x, s.y)
 
-    def _released_change(self, mean: Bounded, bound: float) -> Generator[Request, Response, Array]:
+    def _released_change(self, mean: dp.Bounded, bound: float) -> dp.CoordinatorSteps[dp.Array]:
         """What the mean has changed by, no record's part by more than the bound."""
-        released: Array = (yield Release(d=mean)).released.d[0]
+        released: dp.Array = (yield dp.Release(d=mean)).released.d[0]
         return released
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
 
 
-ARORA = Work(
+ARORA = dp.Work(
     "arora2023faster",
     "Arora, Raman and Bassily, Raef and González, Tomás and Guzmán, Cristóbal A. and Menart, Michael and Ullah, Enayat",
     "Faster Rates of Convergence to Stationary Points in Differentially Private Optimization",
@@ -125,12 +118,12 @@ ARORA = Work(
     "ICML 2023",
     "Proceedings of the 40th International Conference on Machine Learning",
 )
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "dp_spider",
     DpSpider,
     (
-        Citation("Algorithm, with per-record clips", ARORA),
-        Citation("On (x, η) as one variable (Section 3)", DP_DRO),
+        dp.Citation("Algorithm, with per-record clips", ARORA),
+        dp.Citation("On (x, η) as one variable (Section 3)", dp.DP_DRO),
     ),
-    example=DRO | {"smoothness": "1.0"},
+    example=dp.DRO | {"smoothness": "1.0"},
 )

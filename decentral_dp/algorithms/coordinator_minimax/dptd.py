@@ -24,29 +24,22 @@ Limit cases: a_t = 1 is DP-SGDA. The output is the last iterate.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.declared import release_gradients
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option, sampling_rate
-from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.algorithms.references import Citation, Work
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.algorithms import vocabulary as dp
 
 
 class State(NamedTuple):
     """x: (p,), y: (q,), and the averages of their gradients, v: (p,), w: (q,): all public."""
 
-    x: Array
-    y: Array
-    v: Array
-    w: Array
+    x: dp.Array
+    y: dp.Array
+    v: dp.Array
+    w: dp.Array
 
 
 @dataclass(frozen=True)
@@ -59,26 +52,26 @@ class Dptd:
         rate: q.
     """
 
-    x: StepSize = option("η_x, of x, downwards")
-    y: StepSize = option("η_y, of y, upwards")
-    averaging: StepSize = option("a, weight of the newest gradient in both running averages, cut at 1")
-    rate: float = sampling_rate()
+    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    y: dp.StepSize = dp.option("η_y, of y, upwards")
+    averaging: dp.StepSize = dp.option("a, weight of the newest gradient in both running averages, cut at 1")
+    rate: float = dp.sampling_rate()
 
     QUERIES = ("grad_x", "grad_y")
     SHARES: ClassVar[Mapping[str, float]] = {"grad_x": 0.5, "grad_y": 0.5}
 
-    def init(self, context: MinimaxContext, x: Array, y: Array) -> State:
+    def init(self, context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> State:
         return State(x, y, np.zeros_like(x), np.zeros_like(y))
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
-        g = yield from release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
+        g = yield from dp.release_gradients(t, context, self.QUERIES, s.x, s.y, self.rate)
         newest = min(1.0, self.averaging(t))
         v, w = (1.0 - newest) * s.v + newest * g.x, (1.0 - newest) * s.w + newest * g.y
         x = context.problem.project_x(s.x - self.x(t) * v)
         return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
 
-DPTD = Work(
+DPTD = dp.Work(
     "zhao2023differentially",
     "Zhao, Canzhe and Ze, Yanjie and Dong, Jing and Wang, Baoxiang and Li, Shuai",
     "Differentially Private Temporal Difference Learning with Stochastic Nonconvex-Strongly-Concave Optimization",
@@ -92,10 +85,10 @@ TEMPORAL_DIFFERENCES = {
     "problem_keys": 'discount = 0.9\nmodel = { kind = "mlp", hidden = [50] }\nsynthetic = { records = 20, steps = 50 }',
     "clip": "clip.x = 3.0\nclip.y = 3.0",
 }
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "dptd",
     Dptd,
-    (Citation("An algorithm of the kind of", DPTD),),
+    (dp.Citation("An algorithm of the kind of", DPTD),),
     example=TEMPORAL_DIFFERENCES,
     unprinted=(
         'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '

@@ -29,12 +29,12 @@ Reference: Zhang et al. 2025, Algorithms 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     best,
     check_solver,
@@ -43,20 +43,6 @@ from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
     step_of,
 )
 from decentral_dp.algorithms.coordinator_minimax.spider import Block, Estimating, block_charges, is_anchor, split
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import (
-    anchor_period,
-    change_smoothness,
-    count_option,
-    maximiser,
-    option,
-    sampling_rate,
-)
-from decentral_dp.algorithms.protocol import Charge, StepSize
-from decentral_dp.algorithms.references import ASCENT, AUC, PRIVATEDIFF, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 # Of Σμ², for y.
 Y_SHARE = 0.1
@@ -65,10 +51,10 @@ Y_SHARE = 0.1
 class State(NamedTuple):
     """All public. x, y: the iterate. v: estimate of the records' part of ∇_x F. last: x_{r−1}."""
 
-    x: Array
-    y: Array
-    v: Array
-    last: Array
+    x: dp.Array
+    y: dp.Array
+    v: dp.Array
+    last: dp.Array
 
 
 @dataclass(frozen=True)
@@ -84,13 +70,13 @@ class PrivateDiff(Estimating):
         solver: "ascent" or "closed_form".
     """
 
-    x: StepSize = option("η_x, of x, downwards")
-    period: int = anchor_period()
-    y: StepSize | None = option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
-    inner: int | None = count_option("steps of y in every round; settled by default", "steps", "5")
-    smoothness: float | None = change_smoothness()
-    rate: float = sampling_rate()
-    solver: str = maximiser()
+    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    period: int = dp.anchor_period()
+    y: dp.StepSize | None = dp.option('η_y, of y, upwards; needed where solver is "ascent"', default=None)
+    inner: int | None = dp.count_option("steps of y in every round; settled by default", "steps", "5")
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
+    solver: str = dp.maximiser()
 
     def __post_init__(self) -> None:
         check_solver(self.solver, self.y, self.inner)
@@ -108,41 +94,41 @@ class PrivateDiff(Estimating):
     def releases_per_round(self) -> int:
         return self.steps + 1
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         known, context = super().resolve_defaults(context)
         return (replace(known, inner=self.steps) if self.solver == "ascent" else known), context
 
-    def init(self, context: MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros_like(x), x)
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         y = yield from (self._solved(context, s) if self.solver == "closed_form" else self._ascended(t, context, s))
         v = s.v
         if not context.reads("grad_x"):
-            yield Release()
+            yield dp.Release()
         elif is_anchor(t, self.period):
             asked = context.query("grad_x", s.x, y, self.rate)
-            v = (yield Release(gx=(yield Ask(gx=asked)).gx)).released.gx[0]
+            v = (yield dp.Release(gx=(yield dp.Ask(gx=asked)).gx)).released.gx[0]
         else:
             asked = self.change_query(context, "grad_x", (s.x, y), (s.last, s.y))
-            v = v + (yield Release(dx=(yield Ask(dx=asked)).dx)).released.dx[0]
+            v = v + (yield dp.Release(dx=(yield dp.Ask(dx=asked)).dx)).released.dx[0]
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
 
-    def _solved(self, context: MinimaxContext, s: State) -> Generator[Request, Response, Array]:
-        released = yield Release(dual=(yield Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
+    def _solved(self, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
+        released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
         return best(context, released.released)
 
-    def _ascended(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, Array]:
+    def _ascended(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
         y = s.y
         for i in range(self.steps):
-            released = (yield Release(**(yield Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
+            released = (yield dp.Release(**(yield dp.Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
             by_y = released_gradient(context, released, "gy", s.x, y, t)
             y = context.problem.project_y(y + step_of(self.y, i) * by_y)
         return y
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first, blocks = np.arange(rounds, dtype=np.int64) * self.releases_per_round + 1, {}
         channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
         if context.reads(term):
@@ -153,9 +139,9 @@ class PrivateDiff(Estimating):
         return block_charges(blocks, self.rate)
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "privatediff",
     PrivateDiff,
-    (Citation("Algorithms 3 and 4; certified here with a y that is released", PRIVATEDIFF),),
-    example=AUC | ASCENT | {"smoothness": "1.0"},
+    (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", dp.PRIVATEDIFF),),
+    example=dp.AUC | dp.ASCENT | {"smoothness": "1.0"},
 )

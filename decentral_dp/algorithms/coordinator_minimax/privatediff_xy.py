@@ -27,11 +27,11 @@ Reference: after Algorithm 3 of Zhang et al. 2025, whose y carries no noise; it 
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.spider import (
     Block,
     Estimating,
@@ -40,13 +40,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, StepSize
-from decentral_dp.algorithms.references import AUC, PRIVATEDIFF, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 # Variable → its channels of anchors and of differences, and its term.
 _NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
@@ -64,33 +57,33 @@ class PrivateDiffXY(Estimating):
         rate: q.
     """
 
-    x: StepSize = option("η_x, of x, downwards")
-    y: StepSize = option("η_y, of y, upwards")
-    period: int = anchor_period()
-    smoothness: float | None = change_smoothness()
-    rate: float = sampling_rate()
+    x: dp.StepSize = dp.option("η_x, of x, downwards")
+    y: dp.StepSize = dp.option("η_y, of y, upwards")
+    period: int = dp.anchor_period()
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
 
     queries = ("grad_x", "grad_y")
 
-    def init(self, context: MinimaxContext) -> SpiderState:
+    def init(self, context: dp.MinimaxContext) -> SpiderState:
         return SpiderState.start(context, self.start)
 
-    def step(self, t: int, context: MinimaxContext, s: SpiderState) -> Generator[Request, Response, SpiderState]:
-        released = (yield Release(**(yield Ask(**self._questions(t, context, s))))).released
+    def step(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dp.CoordinatorSteps[SpiderState]:
+        released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
         v, u = _carried(t, self.period, released, "x", s.v), _carried(t, self.period, released, "y", s.u)
         by_x = v + context.problem.public("grad_x", s.x, s.y, t)
         by_y = u + context.problem.public("grad_y", s.x, s.y, t)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return SpiderState(x, y, v, u, s.x, s.y)
 
-    def _questions(self, t: int, context: MinimaxContext, s: SpiderState) -> dict[str, ClippedQuery]:
+    def _questions(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dict[str, dp.ClippedQuery]:
         read = [variable for variable in "xy" if context.reads(_TERMS[variable])]
         if is_anchor(t, self.period):
             return {_NAMES[v][0]: context.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         return {_NAMES[v][1]: self.change_query(context, _TERMS[v], here, before) for v in read}
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         width = {"x": context.problem.p, "y": context.problem.q}
         blocks: dict[str, Block] = {}
         for v in [v for v in "xy" if context.reads(_TERMS[v])]:
@@ -98,7 +91,7 @@ class PrivateDiffXY(Estimating):
         return block_charges(blocks, self.rate)
 
 
-def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Array) -> Array:
+def _carried(t: int, period: int, released: dp.Bundle, variable: str, estimate: dp.Array) -> dp.Array:
     """The estimate after this round's release: a new one, or the last one and its change."""
     anchor, change = _NAMES[variable]
     if is_anchor(t, period):
@@ -106,11 +99,11 @@ def _carried(t: int, period: int, released: Bundle, variable: str, estimate: Arr
     return np.asarray(estimate + released[change][0]) if change in released else estimate
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "privatediff_xy",
     PrivateDiffXY,
-    (Citation("After Algorithm 3", PRIVATEDIFF),),
-    example=AUC | {"smoothness": "1.0"},
+    (dp.Citation("After Algorithm 3", dp.PRIVATEDIFF),),
+    example=dp.AUC | {"smoothness": "1.0"},
     unprinted=(
         'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
         '"none"; as printed there is privatediff.'

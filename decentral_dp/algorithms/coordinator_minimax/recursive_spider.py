@@ -35,12 +35,12 @@ recursion of s, a sample instead of one record, λ ≥ λ_0, a first round.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.spider import (
     Block,
     Estimating,
@@ -50,13 +50,6 @@ from decentral_dp.algorithms.coordinator_minimax.spider import (
     is_anchor,
     split,
 )
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import anchor_period, change_smoothness, option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, StepSize
-from decentral_dp.algorithms.references import DP_DRO, KL_DRO, Citation
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 _TERMS = {"x": "inner_x", "y": "inner_y"}
 
@@ -67,14 +60,14 @@ class State(NamedTuple):
     last_x, last_y: of the round before.
     """
 
-    x: Array
-    y: Array
-    v: Array
-    u: Array
-    s: Array
+    x: dp.Array
+    y: dp.Array
+    v: dp.Array
+    u: dp.Array
+    s: dp.Array
     variance: float
-    last_x: Array
-    last_y: Array
+    last_x: dp.Array
+    last_y: dp.Array
 
 
 @dataclass(frozen=True)
@@ -89,25 +82,25 @@ class RecursiveSpider(Estimating):
         rate: q.
     """
 
-    x: StepSize = option("η_x, of x")
-    y: StepSize = option("η_y, of the dual variable")
-    period: int = anchor_period()
-    averaging: StepSize = option("β, weight of the newest estimate in the running mean")
-    smoothness: float | None = change_smoothness()
-    rate: float = sampling_rate()
+    x: dp.StepSize = dp.option("η_x, of x")
+    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    period: int = dp.anchor_period()
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the running mean")
+    smoothness: float | None = dp.change_smoothness()
+    rate: float = dp.sampling_rate()
 
     queries = ("inner", "inner_x", "inner_y")
 
-    def init(self, context: MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros_like(x), np.zeros_like(y), np.zeros(1), 0.0, x, y)
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         asked, beta = self._questions(t, context, s), self.weight(t)
-        answer = yield Ask(**asked)
+        answer = yield dp.Ask(**asked)
         derivatives = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
-        released = yield Release(**derivatives, s=mean)
+        released = yield dp.Release(**derivatives, s=mean)
         fresh, own = is_anchor(t, self.period), released.released
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
         kept = 1.0 - beta if t else 0.0
@@ -116,7 +109,7 @@ class RecursiveSpider(Estimating):
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return State(x, y, v, u, value, variance, s.x, s.y)
 
-    def _questions(self, t: int, context: MinimaxContext, s: State) -> dict[str, ClippedQuery]:
+    def _questions(self, t: int, context: dp.MinimaxContext, s: State) -> dict[str, dp.ClippedQuery]:
         """All on one sample. now, change: of h itself."""
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         asked = {"now": context.query("inner", *here, self.rate)}
@@ -133,16 +126,16 @@ class RecursiveSpider(Estimating):
         """β_t."""
         return min(1.0, self.averaging(t))
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
         blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
         blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
         return block_charges({**blocks, "s": Block(first, 1, 1.0)}, self.rate)
 
 
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "recursive_spider",
     RecursiveSpider,
-    (Citation("Algorithm 3, corrected", DP_DRO),),
-    example=KL_DRO | {"smoothness": "1.0"},
+    (dp.Citation("Algorithm 3, corrected", dp.DP_DRO),),
+    example=dp.KL_DRO | {"smoothness": "1.0"},
 )

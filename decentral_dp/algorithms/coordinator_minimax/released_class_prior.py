@@ -14,17 +14,12 @@ Reference: the two-class objective of AUC maximisation, "released" beside a decl
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Charge, Coordinated
-from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.problems.minimax.protocol import Parametrised
 
 CHANNEL = "share"
@@ -36,14 +31,14 @@ class State(NamedTuple):
     """inner: of the program. share: (1,) p̂, one half before it is known. All public."""
 
     inner: Any
-    share: Array
+    share: dp.Array
 
 
 @dataclass(frozen=True)
-class ClassShare(Coordinated):
+class ClassShare(dp.Coordinated):
     """program: of a problem with the term "positive", to be given its mean."""
 
-    program: Coordinated
+    program: dp.Coordinated
 
     @property
     def protocol(self) -> str:
@@ -65,46 +60,46 @@ class ClassShare(Coordinated):
     def releases_per_round(self) -> int:
         return self.program.releases_per_round + 1
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         program, context = self.program.resolve_defaults(context)
         return replace(self, program=program), context
 
-    def init(self, context: MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> State:
         return State(self.program.init(context), np.full(1, 0.5))
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         share = s.share
         if t == 0:
             asked = context.query("positive", context.start("x", {}), context.start("y", {}))
-            reply = yield Release(**{CHANNEL: (yield Ask(share=asked)).share})
+            reply = yield dp.Release(**{CHANNEL: (yield dp.Ask(share=asked)).share})
             share = np.clip(reply.released[CHANNEL][0], LEAST, 1.0 - LEAST)
         else:
-            yield Release()
+            yield dp.Release()
         # A problem with the term "positive" has this parameter.
         problem = cast(Parametrised, context.problem).given(share)
         known = replace(context, problem=problem, given=share)
         return State((yield from self.program.step(t, known, s.inner)), share)
 
-    def published(self, s: State) -> dict[str, Array]:
+    def published(self, s: State) -> dict[str, dp.Array]:
         return {**self.program.published(s.inner), CHANNEL: s.share}
 
-    def free_channels(self, context: MinimaxContext) -> dict[str, int]:
+    def free_channels(self, context: dp.MinimaxContext) -> dict[str, int]:
         return dict(self.program.free_channels(context))
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         inner = self.program.planned_releases(context, rounds)
         squares = sum(float(((c.rate.get("train", 1.0) * c.weight["train"]) ** 2).sum()) for c in inner.values())
         first_release = np.full(1, np.sqrt(BUDGET / (1.0 - BUDGET) * squares))
-        first = Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": first_release})
+        first = dp.Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": first_release})
         return {CHANNEL: first} | {name: self._later(charge) for name, charge in inner.items()}
 
-    def _later(self, charge: Charge) -> Charge:
+    def _later(self, charge: dp.Charge) -> dp.Charge:
         """Release e of round t, with one more exchange before it in every round."""
         t = (charge.indices - 1) // self.program.releases_per_round
         return charge._replace(indices=charge.indices + t + 1)
 
 
-def released_share(program: Coordinated, positive_share: float | str | None) -> Coordinated:
+def released_share(program: dp.Coordinated, positive_share: float | str | None) -> dp.Coordinated:
     """The program, with the share of positive records released first where the scenario says so."""
     return ClassShare(program, start=program.start) if positive_share == "released" else program
 
@@ -112,12 +107,12 @@ def released_share(program: Coordinated, positive_share: float | str | None) -> 
 def check_share(positive_share: float | str | None, guarantee: str) -> None:
     """Refuse to certify what moves every gradient with one record, and a release no paper has. Raises InputError."""
     if positive_share == "released" and guarantee == "as_printed":
-        raise InputError(
+        raise dp.InputError(
             'problem.positive_share: no paper prints a noise for it. With "as_printed" give a number, or "empirical", '
             "which counts it."
         )
     if positive_share == "empirical" and guarantee == "certified":
-        raise InputError(
+        raise dp.InputError(
             "problem.positive_share: a counted share is part of every record's gradient, so that one record moves all "
             'of them, by up to 7.4 times what a clip certifies. Give a public number, or "released".'
         )

@@ -19,21 +19,13 @@ paper for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax.spider import composed
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option, sampling_rate
-from decentral_dp.algorithms.protocol import Charge, Coordinated, Part, StepSize, gaussian_charges
-from decentral_dp.algorithms.references import DP_DRO, KL_DRO, Citation, Work
-from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
 
 UNPROTECTED = (
     'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
@@ -46,15 +38,15 @@ _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 class State(NamedTuple):
     """s: estimate of h̄. z_x, z_y: averages of ∇_xΨ and of the direction in which λ improves."""
 
-    x: Array
-    y: Array
-    s: Array
-    z_x: Array
-    z_y: Array
+    x: dp.Array
+    y: dp.Array
+    s: dp.Array
+    z_x: dp.Array
+    z_y: dp.Array
 
 
 @dataclass(frozen=True)
-class Scdro(Coordinated):
+class Scdro(dp.Coordinated):
     """A baseline without privacy: KL-robust learning by moving averages (after Qi et al., 2022).
 
     Args:
@@ -63,24 +55,24 @@ class Scdro(Coordinated):
         rate: q.
     """
 
-    x: StepSize = option("η_x, of x")
-    y: StepSize = option("η_y, of the dual variable")
-    averaging: StepSize = option("β, weight of the newest estimate in the moving averages")
-    rate: float = sampling_rate()
+    x: dp.StepSize = dp.option("η_x, of x")
+    y: dp.StepSize = dp.option("η_y, of the dual variable")
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the moving averages")
+    rate: float = dp.sampling_rate()
 
     queries = tuple(_TERMS.values())
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         context.check_start(self.start)
         return self, context
 
-    def init(self, context: MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, np.zeros(1), np.zeros_like(x), np.zeros_like(y))
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         asked = {channel: context.query(term, s.x, s.y, self.rate) for channel, term in _TERMS.items()}
-        mean = (yield Release(**(yield Ask(**asked)))).released
+        mean = (yield dp.Release(**(yield dp.Ask(**asked)))).released
         beta = min(1.0, self.averaging(t)) if t else 1.0
         value = (1.0 - beta) * s.s + beta * mean.h[0]
         by_x, by_y = composed(context, s.y, value, mean.hx[0], mean.hy[0])
@@ -88,28 +80,33 @@ class Scdro(Coordinated):
         x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
         return State(x, y, value, z_x, z_y)
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
-        parts = {c: Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()}
-        return gaussian_charges(rounds, self.releases_per_round, parts)
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
+        parts = {
+            c: dp.Part((0,), context.problem.width(term), ("train",), rate=self.rate) for c, term in _TERMS.items()
+        }
+        return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
 def check_unprotected(guarantee: str) -> None:
     """Refuse to promise anything. Raises InputError."""
     if guarantee != "none":
-        raise InputError(UNPROTECTED)
+        raise dp.InputError(UNPROTECTED)
 
 
-SCDRO = Work(
+SCDRO = dp.Work(
     "qi2022stochastic",
     "Qi, Qi and Lyu, Jiameng and Chan, Kung-sik and Bai, Er-Wei and Yang, Tianbao",
     "Stochastic Constrained DRO with a Complexity Independent of Sample Size",
     2022,
     "arXiv:2210.05740",
 )
-ENTRY = Entry(
+ENTRY = dp.Entry(
     "scdro",
     Scdro,
-    (Citation("After the algorithm", SCDRO), Citation("As the baseline that is not private (Table 3)", DP_DRO)),
-    example=KL_DRO | {"guarantee": '"none"', "clip": ""},
+    (
+        dp.Citation("After the algorithm", SCDRO),
+        dp.Citation("As the baseline that is not private (Table 3)", dp.DP_DRO),
+    ),
+    example=dp.KL_DRO | {"guarantee": '"none"', "clip": ""},
     check_guarantee=check_unprotected,
 )

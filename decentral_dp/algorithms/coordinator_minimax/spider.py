@@ -16,15 +16,11 @@ from typing import NamedTuple, Protocol, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import Charge, Coordinated, StepSize
-from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.problems.minimax.protocol import Compositional, Known
 
 # A public point (x, y).
-Point = tuple[Array, Array]
+Point = tuple[dp.Array, dp.Array]
 # Of the budget of anchors and differences together.
 ANCHORS = 0.5
 
@@ -41,12 +37,12 @@ class Block(NamedTuple):
     share: float
 
 
-def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, Charge]:
+def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, dp.Charge]:
     """All on samples of one rate. Channels without a release are left out, and what they would have had with them."""
     kept = {channel: block for channel, block in blocks.items() if block.indices.size}
     total = sum(block.share for block in kept.values())
     return {
-        channel: Charge(
+        channel: dp.Charge(
             "gaussian",
             block.width,
             block.indices,
@@ -60,20 +56,20 @@ def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, Charge]
 class SpiderState(NamedTuple):
     """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
 
-    x: Array
-    y: Array
-    v: Array
-    u: Array
-    last_x: Array
-    last_y: Array
+    x: dp.Array
+    y: dp.Array
+    v: dp.Array
+    u: dp.Array
+    last_x: dp.Array
+    last_y: dp.Array
 
     @classmethod
-    def start(cls, context: MinimaxContext, constants: Mapping[str, float]) -> SpiderState:
+    def start(cls, context: dp.MinimaxContext, constants: Mapping[str, float]) -> SpiderState:
         x, y = context.start("x", constants), context.start("y", constants)
         return cls(x, y, np.zeros_like(x), np.zeros_like(y), x, y)
 
 
-class Estimating(Coordinated, Protocol):
+class Estimating(dp.Coordinated, Protocol):
     """A program with estimates that differences carry on.
 
     Args:
@@ -86,7 +82,7 @@ class Estimating(Coordinated, Protocol):
     smoothness: float | None
     rate: float
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         """As it is.
 
         Raises:
@@ -97,7 +93,7 @@ class Estimating(Coordinated, Protocol):
         check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
 
-    def change_query(self, context: MinimaxContext, term: str, here: Point, before: Point) -> ClippedQuery:
+    def change_query(self, context: dp.MinimaxContext, term: str, here: Point, before: Point) -> dp.ClippedQuery:
         """The mean change of a term between two points, each record's change clipped at τ.
 
         Args:
@@ -148,7 +144,7 @@ def threshold(smoothness: float | None, here: Point, before: Point) -> float:
     return found if math.isfinite(found) else 0.0
 
 
-def change_bound(context: MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
+def change_bound(context: dp.MinimaxContext, term: str, here: Point, before: Point, smoothness: float | None) -> float:
     """Compute τ, what the change of one record's contribution is clipped to.
 
     Args:
@@ -164,7 +160,7 @@ def change_bound(context: MinimaxContext, term: str, here: Point, before: Point,
     return min(threshold(smoothness, here, before), distance(context, term, here, before))
 
 
-def distance(context: MinimaxContext, term: str, here: Point, before: Point) -> float:
+def distance(context: dp.MinimaxContext, term: str, here: Point, before: Point) -> float:
     """Compute the largest distance between a vector in the ball at one point and one in the ball at another.
 
     Args:
@@ -182,12 +178,12 @@ def distance(context: MinimaxContext, term: str, here: Point, before: Point) -> 
 def check_smoothness(smoothness: float | None, period: int, noisy: bool) -> None:
     """Refuse differences that nothing bounds, and a bound on what is never released. Raises InputError."""
     if period > 1 and smoothness is None and noisy:
-        raise InputError(
+        raise dp.InputError(
             "algorithm.smoothness: missing. Changes of gradients are clipped at smoothness times how far the points "
             "are apart; give a public constant, for example 1.0, or take period = 1."
         )
     if period == 1 and smoothness is not None:
-        raise InputError(
+        raise dp.InputError(
             "algorithm.smoothness: with period = 1 every round is an anchor, and nothing reads it. Leave it out."
         )
 
@@ -197,7 +193,7 @@ def reach(ball: Known) -> float:
     return ball.radius + (0.0 if ball.centre is None else float(np.linalg.norm(ball.centre)))
 
 
-def inner_bound(context: MinimaxContext, here: Point, before: Point) -> float:
+def inner_bound(context: dp.MinimaxContext, here: Point, before: Point) -> float:
     """How far "inner" of a record moves between two points where its clipped derivatives are its derivatives."""
     by_x = max(reach(context.ball("inner_x", *point)) for point in (here, before))
     by_y = max(reach(context.ball("inner_y", *point)) for point in (here, before))
@@ -206,7 +202,9 @@ def inner_bound(context: MinimaxContext, here: Point, before: Point) -> float:
     return min(found, distance(context, "inner", here, before)) if math.isfinite(found) else 0.0
 
 
-def composed(context: MinimaxContext, y: Array, inner: Array, inner_x: Array, inner_y: Array) -> tuple[Array, Array]:
+def composed(
+    context: dp.MinimaxContext, y: dp.Array, inner: dp.Array, inner_x: dp.Array, inner_y: dp.Array
+) -> tuple[dp.Array, dp.Array]:
     """Compute ∇_x F and the direction in which y improves, from estimates of the three means.
 
     Args:
@@ -223,7 +221,7 @@ def composed(context: MinimaxContext, y: Array, inner: Array, inner_x: Array, in
     return cast(Compositional, context.problem).outer(y, inner, inner_x, inner_y)
 
 
-def shortened(size: float, longest: float | None, direction: Array) -> float:
+def shortened(size: float, longest: float | None, direction: dp.Array) -> float:
     """min{size, longest/‖direction‖}: the step size with which no step is longer than that."""
     if longest is None:
         return size
@@ -231,22 +229,28 @@ def shortened(size: float, longest: float | None, direction: Array) -> float:
     return size if not length * size > longest else longest / length
 
 
-def check_one_clip(context: MinimaxContext, kind: str) -> None:
+def check_one_clip(context: dp.MinimaxContext, kind: str) -> None:
     """Both gradients are one vector with one clip. Raises InputError."""
     if context.noisy and not math.isfinite(context.clip.bound("x")):
-        raise InputError(
+        raise dp.InputError(
             "privacy.clip.x: missing. Nothing else bounds what one record adds to the gradient by x and y; give for "
             "example clip.x = 1.0."
         )
     if math.isfinite(context.clip.bound("y")):
-        raise InputError(
+        raise dp.InputError(
             f"privacy.clip.y: {kind} clips the gradient by x and y as one vector, to clip.x. Leave it out."
         )
 
 
 def joint_step(
-    context: MinimaxContext, released: Array, x: Array, y: Array, t: int, size: StepSize, size_y: StepSize | None
-) -> tuple[Array, Array]:
+    context: dp.MinimaxContext,
+    released: dp.Array,
+    x: dp.Array,
+    y: dp.Array,
+    t: int,
+    size: dp.StepSize,
+    size_y: dp.StepSize | None,
+) -> tuple[dp.Array, dp.Array]:
     """Step x against and y along an estimate of both gradients.
 
     Args:

@@ -32,15 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series
-from decentral_dp.algorithms.options import lower_steps, neumann_smoothness, neumann_terms, option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Answer, Ask
-from decentral_dp.participants.agents import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 
@@ -48,12 +41,12 @@ U_TERMS = ("upper_grad_x", "lower_jvp")
 class State(NamedTuple):
     """x: (b, p), y: (b, q): the server's, the same in every row."""
 
-    x: Array
-    y: Array
+    x: dp.Array
+    y: dp.Array
 
 
 @dataclass(frozen=True)
-class Bsa(Algorithm):
+class Bsa(dp.Algorithm):
     """A server asks, agents answer with noise: inner steps and a Neumann series (Ghadimi & Wang, 2018).
 
     Args:
@@ -61,11 +54,11 @@ class Bsa(Algorithm):
         inner, inverse, smoothness: K, b, L.
     """
 
-    x: StepSize = option("α, of x along the hypergradient")
-    y: StepSize = option("β, of y in every inner iteration")
-    inner: int = lower_steps()
-    inverse: int = neumann_terms()
-    smoothness: float = neumann_smoothness()
+    x: dp.StepSize = dp.option("α, of x along the hypergradient")
+    y: dp.StepSize = dp.option("β, of y in every inner iteration")
+    inner: int = dp.lower_steps()
+    inverse: int = dp.neumann_terms()
+    smoothness: float = dp.neumann_smoothness()
 
     central = True
 
@@ -73,60 +66,60 @@ class Bsa(Algorithm):
     def releases_per_round(self) -> int:
         return 2 + self.inner + self.inverse
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         return State(x, y)
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Ask, Answer, State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> Generator[dp.Ask, dp.Answer, State]:
         batches = (dataset.batch(t, draw) for draw in range(self.releases_per_round - 1))
         x, y = s
         # What the server says, before it asks anything.
-        yield Ask(x=x, y=y)
+        yield dp.Ask(x=x, y=y)
         for _ in range(self.inner):
-            answer = yield Ask(gy=next(batches).lower_grad_y(x, y))
+            answer = yield dp.Ask(gy=next(batches).lower_grad_y(x, y))
             y = y - self.y(t) * answer.mean.gy
 
         step = 1.0 / self.smoothness
-        v = (yield Ask(v=next(batches).upper_grad_y(x, y))).mean.v
+        v = (yield dp.Ask(v=next(batches).upper_grad_y(x, y))).mean.v
         w = step * v
         for _ in range(1, self.inverse):
-            v = (yield Ask(v=v - step * next(batches).lower_hvp(x, y, v))).mean.v
+            v = (yield dp.Ask(v=v - step * next(batches).lower_hvp(x, y, v))).mean.v
             w = w + step * v
 
         at = next(batches)
-        answer = yield Ask(gx=at.upper_grad_x(x, y) - at.lower_jvp(x, y, w))
+        answer = yield dp.Ask(gx=at.upper_grad_x(x, y) - at.lower_jvp(x, y, w))
         return State(x - self.x(t) * answer.mean.gx, y)
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {
-            "x": Channel("x", p, ()),
-            "y": Channel("y", q, ()),
-            "gy": Channel("y", q, ("lower_grad_y",)),
-            "v": Channel("z", q, V_TERMS),
-            "gx": Channel("x", p, U_TERMS),
+            "x": dp.Channel("x", p, ()),
+            "y": dp.Channel("y", q, ()),
+            "gy": dp.Channel("y", q, ("lower_grad_y",)),
+            "v": dp.Channel("z", q, V_TERMS),
+            "gx": dp.Channel("x", p, U_TERMS),
         }
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, K ask for gy, b for v, the last for gx."""
         rounds, e = np.arange(public.rounds), self.releases_per_round
         ends, always = (rounds + 1) * e, np.ones(public.rounds)
-        gy_index, gy_t = grid(public.rounds, e, range(1, 1 + self.inner))
-        v_index, v_t = grid(public.rounds, e, range(1 + self.inner, e - 1))
+        gy_index, gy_t = dp.grid(public.rounds, e, range(1, 1 + self.inner))
+        v_index, v_t = dp.grid(public.rounds, e, range(1 + self.inner, e - 1))
         k = np.tile(np.arange(self.inverse), public.rounds)
         return {
-            "x": free_release(public, ends),
-            "y": free_release(public, ends),
-            "gy": released(public, gy_index, [Use("lower_grad_y", np.ones(gy_t.size), gy_t)]),
+            "x": dp.free_release(public, ends),
+            "y": dp.free_release(public, ends),
+            "gy": dp.released(public, gy_index, [dp.Use("lower_grad_y", np.ones(gy_t.size), gy_t)]),
             "v": planned_series(public, v_index, v_t, k, self.smoothness),
-            "gx": released(public, ends - 1, [Use(term, always, rounds) for term in U_TERMS]),
+            "gx": dp.released(public, ends - 1, [dp.Use(term, always, rounds) for term in U_TERMS]),
         }
 
 
-BSA = Work(
+BSA = dp.Work(
     "ghadimi2018approximation",
     "Ghadimi, Saeed and Wang, Mengdi",
     "Approximation Methods for Bilevel Programming",
     2018,
     "arXiv:1802.02246",
 )
-ENTRY = Entry("bsa", Bsa, (Citation("Algorithm", BSA),))
+ENTRY = dp.Entry("bsa", Bsa, (dp.Citation("Algorithm", BSA),))

@@ -54,22 +54,14 @@ Letters; noised on every message as in Chen & Wang, ICML 2024, Algorithm 3.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize, check_message
-from decentral_dp.algorithms.references import NOISED, Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, free_release, grid, released, tracked
-from decentral_dp.bounded import Array
 from decentral_dp.constants.bounded_matrices import transposed, unproven
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
 
 
 class State(NamedTuple):
@@ -78,9 +70,9 @@ class State(NamedTuple):
     y_near: Σ_j w_ij ỹ_j of the last message.
     """
 
-    x: Value
-    y: Value
-    y_near: Array
+    x: dp.Value
+    y: dp.Value
+    y_near: dp.Array
 
 
 @dataclass(frozen=True)
@@ -92,36 +84,36 @@ class DsboJhip(NestedLoops):
         inner, inverse: K, N.
     """
 
-    x: StepSize = option("η, of x along the hypergradient")
-    y: StepSize = option("β, of y in every inner iteration")
-    z: StepSize = option("γ, of the tracked matrix")
-    inner: int = lower_steps()
-    inverse: int = inverse_iterations()
+    x: dp.StepSize = dp.option("η, of x along the hypergradient")
+    y: dp.StepSize = dp.option("β, of y in every inner iteration")
+    z: dp.StepSize = dp.option("γ, of the tracked matrix")
+    inner: int = dp.lower_steps()
+    inverse: int = dp.inverse_iterations()
 
     def check(self, p: int, q: int) -> None:
         """Refuse messages that are too large."""
         mend = "Use fewer features, or ma_dsbo, which sends vectors only."
-        check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
+        dp.check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         return State(*self.starts(dataset), self.first_sum(dataset))
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
-        released, x_near = yield Gossip(x=s.x)
+        released, x_near = yield dp.Gossip(x=s.x)
         x = released.x
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
-        z: Value = dataset.public(0.0, q * p)
+        z: dp.Value = dataset.public(0.0, q * p)
         d = -transposed(at.lower_jacobian(x, y), p, q)
         for k in range(self.inverse):
             if k == 0:
-                released, neighbour_sum = yield Gossip(Z=z, D=d, h=upper)
+                released, neighbour_sum = yield dp.Gossip(Z=z, D=d, h=upper)
                 upper = released.h
             else:
-                released, neighbour_sum = yield Gossip(Z=z, D=d)
+                released, neighbour_sum = yield dp.Gossip(Z=z, D=d)
             z = a * released.Z + neighbour_sum.Z - self.z(t) * released.D
             if k < self.inverse - 1:
                 d = a * released.D + neighbour_sum.D + at.lower_hessian_product(x, y, z - released.Z)
@@ -130,42 +122,42 @@ class DsboJhip(NestedLoops):
         direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
         return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.
         tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
         return {
-            "x": Channel("x", p, ("upper_grad_x",)),
-            "y": Channel("y", q, ("lower_grad_y",)),
-            "Z": Channel("z", q * p, ()),
-            "D": Channel("z", q * p, tracked),
-            "h": Channel("z", q, ("upper_grad_y",)),
+            "x": dp.Channel("x", p, ("upper_grad_x",)),
+            "y": dp.Channel("y", q, ("lower_grad_y",)),
+            "Z": dp.Channel("z", q * p, ()),
+            "D": dp.Channel("z", q * p, tracked),
+            "h": dp.Channel("z", q, ("upper_grad_y",)),
         }
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1, the first of them h too."""
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_t = np.arange(rounds)
-        h_index, h_t = grid(rounds, e, [1 + inner])
+        h_index, h_t = dp.grid(rounds, e, [1 + inner])
         return {
-            "x": released(public, (x_t + 1) * e, [Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
+            "x": dp.released(public, (x_t + 1) * e, [dp.Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
             "y": self.planned_descent(public),
-            "Z": free_release(public, h_index),
-            "D": tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
-            "h": released(public, h_index, [Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
+            "Z": dp.free_release(public, h_index),
+            "D": dp.tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
+            "h": dp.released(public, h_index, [dp.Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
 
 
-def transposed_times(z: Array, vectors: Array) -> Array:
+def transposed_times(z: dp.Array, vectors: dp.Array) -> dp.Array:
     """Zᵀ v, row by row: Z flat (b, q·p), v (b, q)."""
     rows, q = vectors.shape
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 
 
-DSBO_JHIP = Work(
+DSBO_JHIP = dp.Work(
     "chen2022decentralized",
     "Chen, Xuxing and Huang, Minhui and Ma, Shiqian",
     "Decentralized Bilevel Optimization",
     2022,
     "arXiv:2206.05670",
 )
-ENTRY = Entry("dsbo_jhip", DsboJhip, (Citation("Algorithm", DSBO_JHIP), NOISED))
+ENTRY = dp.Entry("dsbo_jhip", DsboJhip, (dp.Citation("Algorithm", DSBO_JHIP), dp.NOISED))

@@ -46,34 +46,26 @@ Networks", NeurIPS 2022; noised on every message as in Chen & Wang, ICML 2024, A
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize, check_message
-from decentral_dp.algorithms.references import NOISED, Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
-from decentral_dp.bounded import Array
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.constants.bounded_matrices import unproven
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
 
 
 class State(NamedTuple):
     """x: (b, p), y: (b, q): before noise. estimates: channel → s (b, p), h (b, q), u (b, p·q), v1 … (b, q·q)."""
 
-    x: Value
-    y: Value
-    estimates: Mapping[str, Value]
+    x: dp.Value
+    y: dp.Value
+    estimates: Mapping[str, dp.Value]
 
 
 @dataclass(frozen=True)
-class Gbdsbo(Algorithm):
+class Gbdsbo(dp.Algorithm):
     """One time scale, gossiped gradients, Jacobian and Neumann factors (Yang, Zhang & Wang, NeurIPS 2022).
 
     Args:
@@ -82,15 +74,15 @@ class Gbdsbo(Algorithm):
         smoothness: L.
     """
 
-    x: StepSize = option("α, of x along the hypergradient")
-    y: StepSize = option("γ, of y")
-    averaging: StepSize = option("β, weight of the newest estimate in the running averages")
-    inverse: int = neumann_terms()
-    smoothness: float = neumann_smoothness()
+    x: dp.StepSize = dp.option("α, of x along the hypergradient")
+    y: dp.StepSize = dp.option("γ, of y")
+    averaging: dp.StepSize = dp.option("β, weight of the newest estimate in the running averages")
+    inverse: int = dp.neumann_terms()
+    smoothness: float = dp.neumann_smoothness()
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.averaging.scale <= 1.0:
-            raise InputError(
+            raise dp.InputError(
                 f"algorithm.averaging.scale: got {self.averaging.scale:g}, wanted a weight from 0 to 1 for the newest "
                 "estimate in a running average. Use for example 0.2."
             )
@@ -105,17 +97,17 @@ class Gbdsbo(Algorithm):
         """Refuse messages that are too large."""
         numbers, formula = 2 * p + 2 * q + p * q + self.inverse * q * q, f"2p + 2q + pq + {self.inverse}q²"
         mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
-        check_message("gbdsbo", numbers, formula, p, q, mend)
+        dp.check_message("gbdsbo", numbers, formula, p, q, mend)
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}
-        values: dict[str, Value] = {
+        values: dict[str, dp.Value] = {
             c: dataset.start(c, self.start) if c in self.channels else dataset.public(0.0, d) for c, d in widths.items()
         }
         return State(values.pop("x"), values.pop("y"), values)
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        own, neighbour_sum = yield Gossip(x=s.x, y=s.y, **s.estimates)
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        own, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, **s.estimates)
         a = 1.0 - dataset.neighbour_weight
         mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
         x, y, beta = own["x"], own["y"], self.averaging(t)
@@ -126,7 +118,7 @@ class Gbdsbo(Algorithm):
         for j, c in enumerate(hessians):
             seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(x, y)
 
-        def product(u: Array, h: Array, *v: Array) -> Array:
+        def product(u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
             return correction(self.smoothness, u, h, *v)
 
         by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
@@ -136,28 +128,28 @@ class Gbdsbo(Algorithm):
             estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
         )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         """x, y and the estimates, each with the term that enters it at public points."""
         widths = {"s": p, "h": q, "u": p * q}
         families = {"s": "x", "u": "x"}
-        estimates = {c: Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
-        return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))} | estimates
+        estimates = {c: dp.Channel(families.get(c, "z"), widths.get(c, q * q), (t,)) for c, t in self.terms.items()}
+        return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",))} | estimates
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1."""
         index = np.arange(1, public.rounds + 1)
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {
-            "x": free_release(public, index),
-            "y": released(public, index, [Use("lower_grad_y", gamma, index - 1)], kept=True),
+            "x": dp.free_release(public, index),
+            "y": dp.released(public, index, [dp.Use("lower_grad_y", gamma, index - 1)], kept=True),
         }
         if public.rounds > 1:
             sent = index[:-1]
-            out |= {c: released(public, sent, [Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
+            out |= {c: dp.released(public, sent, [dp.Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
         return out
 
 
-def correction(smoothness: float, u: Array, h: Array, *v: Array) -> Array:
+def correction(smoothness: float, u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
     """u q h, (b, p), row by row."""
     rows, q = h.shape
     series = h
@@ -166,12 +158,12 @@ def correction(smoothness: float, u: Array, h: Array, *v: Array) -> Array:
     return _times(u.reshape(rows, -1, q), series) / smoothness
 
 
-def _times(matrices: Array, vectors: Array) -> Array:
+def _times(matrices: dp.Array, vectors: dp.Array) -> dp.Array:
     """Row by row, (b, n, q) times (b, q)."""
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
-GBDSBO = Work(
+GBDSBO = dp.Work(
     "yang2022decentralized",
     "Yang, Shuoguang and Zhang, Xuezhou and Wang, Mengdi",
     "Decentralized Gossip-Based Stochastic Bilevel Optimization over Communication Networks",
@@ -180,4 +172,4 @@ GBDSBO = Work(
     "Advances in Neural Information Processing Systems",
     {"volume": "35"},
 )
-ENTRY = Entry("gbdsbo", Gbdsbo, (Citation("Algorithm", GBDSBO), NOISED))
+ENTRY = dp.Entry("gbdsbo", Gbdsbo, (dp.Citation("Algorithm", GBDSBO), dp.NOISED))

@@ -34,20 +34,12 @@ Guaranteed Convergence Accuracy", ICML 2024, PMLR 235, Algorithms 1 and 2, Theor
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, ONE_STEP, Citation
-from decentral_dp.algorithms.sensitivity_rules import Use, released
-from decentral_dp.bounded import CHANNELS, Array, memory_slack
-from decentral_dp.exchange import Bundle, Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.privacy.accounting.private_state import hidden_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
@@ -55,13 +47,13 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 class State(NamedTuple):
     """x: (b, p), y: (b, q), z: (b, q): before noise."""
 
-    x: Value
-    y: Value
-    z: Value
+    x: dp.Value
+    y: dp.Value
+    z: dp.Value
 
 
 @dataclass(frozen=True)
-class LdpDsbo(Algorithm):
+class LdpDsbo(dp.Algorithm):
     """Single-loop bilevel gossip with noised x, y and z (Chen & Wang, ICML 2024).
 
     Args:
@@ -69,23 +61,23 @@ class LdpDsbo(Algorithm):
         protocol: "released" or "private".
     """
 
-    x: StepSize = option("λ_x, of x along the hypergradient")
-    y: StepSize = option("λ_y, of y along the lower gradient")
-    z: StepSize = option("λ_z, of z, the product of inverse Hessian and gradient")
+    x: dp.StepSize = dp.option("λ_x, of x along the hypergradient")
+    y: dp.StepSize = dp.option("λ_y, of y along the lower gradient")
+    z: dp.StepSize = dp.option("λ_z, of z, the product of inverse Hessian and gradient")
     protocol: Literal["released", "private"] = "released"
 
-    channels = CHANNELS
+    channels = dp.CHANNELS
 
-    def init(self, dataset: LocalDataset) -> State:
-        values = [dataset.start(c, self.start) for c in CHANNELS]
+    def init(self, dataset: dp.LocalDataset) -> State:
+        values = [dataset.start(c, self.start) for c in dp.CHANNELS]
         if self.protocol == "released":
             return State(*values)
         # A private state remembers every batch it met, so it is bounded from the start; a free channel never meets any.
-        hidden = [dataset.reads_records(c) for c in CHANNELS]
+        hidden = [dataset.reads_records(c) for c in dp.CHANNELS]
         return State(*(dataset.untouched(v) if h else v for v, h in zip(values, hidden, strict=True)))
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        released, neighbour_sum = yield Gossip(x=s.x, y=s.y, z=s.z)
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         kept = released if self.protocol == "released" else s
         if self.protocol == "private":
             kept = State(*(dataset.remembered(t, v) for v in s))
@@ -94,29 +86,29 @@ class LdpDsbo(Algorithm):
         following = step_along(steps, 1.0 - dataset.neighbour_weight, kept, neighbour_sum, d)
         return following._replace(x=dataset.within_steps(following.x, max(steps[1:])))
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in CHANNELS}
-        return {c: Channel(c, p if c == "x" else q, met[c]) for c in CHANNELS}
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        met = {c: tuple(t for t in TERMS if CLIP_OF_TERM[t] == c) for c in dp.CHANNELS}
+        return {c: dp.Channel(c, p if c == "x" else q, met[c]) for c in dp.CHANNELS}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Sensitivities from public numbers only, by the formulas above."""
-        return {c: self._planned_bounded(c, public) for c in CHANNELS}
+        return {c: self._planned_bounded(c, public) for c in dp.CHANNELS}
 
-    def _planned_bounded(self, channel: str, public: Public) -> Planned:
+    def _planned_bounded(self, channel: str, public: dp.Public) -> dp.Planned:
         index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
-        uses = [Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
+        uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
         # Earlier batches live on in a private state, so sampling amplifies nothing.
-        planned = released(public, index, uses, kept=self.protocol == "private")
+        planned = dp.released(public, index, uses, kept=self.protocol == "private")
         if self.protocol == "released":
             return planned
         weight = public.neighbour_weight
         sensitivity = {
-            k: hidden_state(d, weight, memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
+            k: hidden_state(d, weight, dp.memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
         }
         return planned._replace(sensitivity=sensitivity, largest=hidden_state(planned.largest, weight))
 
 
-def step_along(steps: tuple[float, float, float], a: Array, own: Any, neighbour_sum: Bundle, d: Any) -> State:
+def step_along(steps: tuple[float, float, float], a: dp.Array, own: Any, neighbour_sum: dp.Bundle, d: Any) -> State:
     """Compute a·v + Σ_j w_ij ṽ_j − λ_v · (the step of v) for v = x, y, z.
 
     Args:
@@ -137,6 +129,9 @@ def step_along(steps: tuple[float, float, float], a: Array, own: Any, neighbour_
     )
 
 
-ENTRY = Entry(
-    "ldp_dsbo", LdpDsbo, (Citation("Algorithm and convergence theorem (Theorem 4.1)", CHEN_WANG),), message=ONE_STEP
+ENTRY = dp.Entry(
+    "ldp_dsbo",
+    LdpDsbo,
+    (dp.Citation("Algorithm and convergence theorem (Theorem 4.1)", dp.CHEN_WANG),),
+    message=dp.ONE_STEP,
 )

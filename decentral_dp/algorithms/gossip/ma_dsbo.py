@@ -38,22 +38,14 @@ per-Iteration Complexity", ICML 2023; noised in Chen & Wang, ICML 2024, Algorith
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.algorithms.options import inverse_iterations, lower_steps, option
-from decentral_dp.algorithms.protocol import Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import NOISED, Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released, tracked
-from decentral_dp.bounded import Array, memory_slack
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 D_TERMS = ("upper_grad_y", "lower_hvp")
@@ -65,11 +57,11 @@ class State(NamedTuple):
     r: (b, p) average of hypergradient estimates. y_near: Σ_j w_ij ỹ_j of the last message.
     """
 
-    x: Value
-    y: Value
-    z: Value
-    r: Value
-    y_near: Array
+    x: dp.Value
+    y: dp.Value
+    z: dp.Value
+    r: dp.Value
+    y_near: dp.Array
 
 
 @dataclass(frozen=True)
@@ -81,30 +73,30 @@ class MaDsbo(NestedLoops):
         inner, inverse: K, N.
     """
 
-    x: StepSize = option("α, of x along the hypergradient")
-    y: StepSize = option("β, of y in every inner iteration")
-    z: StepSize = option("γ, of z, the product of inverse Hessian and gradient")
-    inner: int = lower_steps()
-    inverse: int = inverse_iterations()
+    x: dp.StepSize = dp.option("α, of x along the hypergradient")
+    y: dp.StepSize = dp.option("β, of y in every inner iteration")
+    z: dp.StepSize = dp.option("γ, of z, the product of inverse Hessian and gradient")
+    inner: int = dp.lower_steps()
+    inverse: int = dp.inverse_iterations()
 
     channels = ("x", "y", "z")
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         x, y = self.starts(dataset)
         z, r = dataset.public(0.0, dataset.q), dataset.public(0.0, dataset.p)
         return State(x, y, z, r if not dataset.reads_records("x") else dataset.untouched(r), self.first_sum(dataset))
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         a = 1.0 - dataset.neighbour_weight
-        released, x_near = yield Gossip(x=s.x)
+        released, x_near = yield dp.Gossip(x=s.x)
         x = released.x
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
-        z: Value = dataset.public(0.0, dataset.q)
+        z: dp.Value = dataset.public(0.0, dataset.q)
         d = -at.upper_grad_y(x, y)
         for k in range(self.inverse):
-            released, neighbour_sum = yield Gossip(z=z, d=d)
+            released, neighbour_sum = yield dp.Gossip(z=z, d=d)
             z = a * released.z + neighbour_sum.z - self.z(t) * released.d
             if k < self.inverse - 1:
                 d = a * released.d + neighbour_sum.d + at.lower_hvp(x, y, z - released.z)
@@ -120,38 +112,38 @@ class MaDsbo(NestedLoops):
             y_near=y_near,
         )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.
         tracked = D_TERMS[: self.inverse]
         terms: dict[str, tuple[str, ...]] = {"x": U_TERMS, "y": ("lower_grad_y",), "d": tracked, "z": ()}
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
-        return {c: Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
+        return {c: dp.Channel(families[c], p if c == "x" else q, terms[c]) for c in terms}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1."""
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
-        z_index, _ = grid(rounds, e, range(1 + inner, e))
+        z_index, _ = dp.grid(rounds, e, range(1 + inner, e))
         return {
             "x": self._planned_x(public, x_index),
             "y": self.planned_descent(public),
-            "z": free_release(public, z_index),
-            "d": tracked(public, e, 1 + inner, *D_TERMS),
+            "z": dp.free_release(public, z_index),
+            "d": dp.tracked(public, e, 1 + inner, *D_TERMS),
         }
 
-    def _planned_x(self, public: Public, index: NDArray[np.int64]) -> Planned:
+    def _planned_x(self, public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
         """x_{t+1} takes α_t r_t, and r remembers every u before it."""
         alpha = self.x.series(public.rounds)[:, None]
-        u = released(public, index, [Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True)
+        u = dp.released(public, index, [dp.Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True)
 
-        def sent(change: Array, growth: Array | float = 1.0) -> Array:
-            return alpha * before(fading(change, 1.0 - alpha, growth))
+        def sent(change: dp.Array, growth: dp.Array | float = 1.0) -> dp.Array:
+            return alpha * dp.before(dp.fading(change, 1.0 - alpha, growth))
 
-        sensitivity = {k: sent(change, memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
+        sensitivity = {k: sent(change, dp.memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))
 
 
-MA_DSBO = Work(
+MA_DSBO = dp.Work(
     "chen2023decentralized",
     "Chen, Xuxing and Huang, Minhui and Ma, Shiqian and Balasubramanian, Krishnakumar",
     "Decentralized Stochastic Bilevel Optimization with Improved per-Iteration Complexity",
@@ -159,4 +151,4 @@ MA_DSBO = Work(
     "ICML 2023",
     "Proceedings of the 40th International Conference on Machine Learning",
 )
-ENTRY = Entry("ma_dsbo", MaDsbo, (Citation("Algorithm", MA_DSBO), NOISED))
+ENTRY = dp.Entry("ma_dsbo", MaDsbo, (dp.Citation("Algorithm", MA_DSBO), dp.NOISED))

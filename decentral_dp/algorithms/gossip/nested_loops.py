@@ -9,17 +9,12 @@ each step over a fresh batch, and each result sent at once.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Protocol
 
-from decentral_dp.algorithms.protocol import Algorithm, Planned, Public, StepSize
-from decentral_dp.algorithms.sensitivity_rules import Use, grid, released
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.algorithms import vocabulary as dp
 
 
-class NestedLoops(Algorithm, Protocol):
+class NestedLoops(dp.Algorithm, Protocol):
     """An algorithm whose rounds send x once, then y of K inner steps, then what N inverse iterations need.
 
     Args:
@@ -28,7 +23,7 @@ class NestedLoops(Algorithm, Protocol):
         inverse: N.
     """
 
-    y: StepSize
+    y: dp.StepSize
     inner: int
     inverse: int
 
@@ -36,13 +31,13 @@ class NestedLoops(Algorithm, Protocol):
     def releases_per_round(self) -> int:
         return 1 + self.inner + self.inverse
 
-    def first_sum(self, dataset: LocalDataset) -> Array:
+    def first_sum(self, dataset: dp.LocalDataset) -> dp.Array:
         """Σ_j w_ij y_j, known before anything is sent: all agents start from the same y."""
         return dataset.neighbour_weight * dataset.start("y", self.start)
 
     def descend(
-        self, t: int, dataset: LocalDataset, x: Value, y: Value, y_near: Array
-    ) -> Generator[Gossip, Reply, tuple[Value, Array]]:
+        self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value, y_near: dp.Array
+    ) -> dp.GossipSteps[tuple[dp.Value, dp.Array]]:
         """Take K gossiped steps from y.
 
         Args:
@@ -58,11 +53,11 @@ class NestedLoops(Algorithm, Protocol):
         a = 1.0 - dataset.neighbour_weight
         for k in range(self.inner):
             y = a * y + y_near - self.y(t) * dataset.batch(t, k, kept=True).lower_grad_y(x, y)
-            reply = yield Gossip(y=y)
+            reply = yield dp.Gossip(y=y)
             y, y_near = self.own(reply.released.y, y), reply.neighbour_sum.y
         return y, y_near
 
-    def planned_descent(self, public: Public) -> Planned:
+    def planned_descent(self, public: dp.Public) -> dp.Planned:
         """Exchanges 1 … K send y¹ … y^K, each β_t times a clipped mean."""
-        index, t = grid(public.rounds, self.releases_per_round, range(1, 1 + self.inner))
-        return released(public, index, [Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)
+        index, t = dp.grid(public.rounds, self.releases_per_round, range(1, 1 + self.inner))
+        return dp.released(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)

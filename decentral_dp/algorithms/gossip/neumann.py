@@ -12,21 +12,17 @@ train records through 1/L times another: one record moves them by 2C_z/N and (1/
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import Planned, Public
-from decentral_dp.algorithms.sensitivity_rules import Use, free_release, reads, released
-from decentral_dp.bounded import SPLITS
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.batch import Batch
+from decentral_dp.algorithms import vocabulary as dp
 
 V_TERMS = ("upper_grad_y", "lower_hvp")
 
 
-def solved(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Generator[Gossip, Reply, Value]:
+def solved(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
     """Compute w at (x, y) of every agent by itself.
 
     Args:
@@ -39,22 +35,22 @@ def solved(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> G
         w, (agents, q).
     """
     step = 1.0 / smoothness
-    v = (yield Gossip(v=batches[0].upper_grad_y(x, y))).released.v
+    v = (yield dp.Gossip(v=batches[0].upper_grad_y(x, y))).released.v
     w = step * v
     for batch in batches[1:]:
-        v = (yield Gossip(v=v - step * batch.lower_hvp(x, y, v))).released.v
+        v = (yield dp.Gossip(v=v - step * batch.lower_hvp(x, y, v))).released.v
         w = w + step * v
     return w
 
 
 def planned_series(
-    public: Public,
+    public: dp.Public,
     index: NDArray[np.int64],
     t: NDArray[np.int64],
     k: NDArray[np.int64],
     smoothness: float,
     kept: bool = False,
-) -> Planned:
+) -> dp.Planned:
     """Plan releases of v_k; those that read no record are free.
 
     Args:
@@ -65,13 +61,13 @@ def planned_series(
         smoothness: L.
         kept: whether a batch outlives its first release; default False.
     """
-    read = [any(reads(public, (term,), split) for split in SPLITS) for term in V_TERMS]
+    read = [any(dp.reads(public, (term,), split) for split in dp.SPLITS) for term in V_TERMS]
     charged = np.where(k == 0, *read)
     if not charged.any():
-        return free_release(public, index)
+        return dp.free_release(public, index)
     first = (k == 0)[charged]
     uses = [
-        Use("upper_grad_y", np.where(first, 1.0, 0.0), t[charged]),
-        Use("lower_hvp", np.where(first, 0.0, 1.0 / smoothness), t[charged]),
+        dp.Use("upper_grad_y", np.where(first, 1.0, 0.0), t[charged]),
+        dp.Use("lower_hvp", np.where(first, 0.0, 1.0 / smoothness), t[charged]),
     ]
-    return released(public, index[charged], uses, kept)
+    return dp.released(public, index[charged], uses, kept)

@@ -20,54 +20,46 @@ Algorithms?", NeurIPS 2017 (decentralised SGD).
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, ONE_STEP, Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
-from decentral_dp.bounded import Array
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.algorithms import vocabulary as dp
 
 
 class State(NamedTuple):
     """x: (b, p), constant and public. y: (b, q): before noise."""
 
-    x: Array
-    y: Value
+    x: dp.Array
+    y: dp.Value
 
 
 @dataclass(frozen=True)
-class OneLevel(Algorithm, Protocol):
+class OneLevel(dp.Algorithm, Protocol):
     """Gossip on y alone, at an x that is published as it is. y: step size λ."""
 
-    y: StepSize = option("λ, of y along the lower gradient")
+    y: dp.StepSize = dp.option("λ, of y along the lower gradient")
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         return State(dataset.start("x", self.start), dataset.start("y", self.start))
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         """x is published as it is, y is sent."""
-        return {"x": Channel("x", p, ()), "y": Channel("y", q, ("lower_grad_y",))}
+        return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",))}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
         indices = np.arange(1, public.rounds + 1)
-        use = Use("lower_grad_y", self.y.series(public.rounds), indices - 1)
-        return {"x": free_release(public, indices[-1:]), "y": released(public, indices, [use])}
+        use = dp.Use("lower_grad_y", self.y.series(public.rounds), indices - 1)
+        return {"x": dp.free_release(public, indices[-1:]), "y": dp.released(public, indices, [use])}
 
 
 class LdpSingleLevel(OneLevel):
     """The lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        released, neighbour_sum = yield Gossip(y=s.y)
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        released, neighbour_sum = yield dp.Gossip(y=s.y)
         mixed = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, released.y))
 
@@ -75,13 +67,13 @@ class LdpSingleLevel(OneLevel):
 class DpDsgd(OneLevel):
     """Decentralised DP-SGD on the lower level: a local noised step first, then gossip."""
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        released, neighbour_sum = yield Gossip(y=s.y)
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        released, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
 
-DSGD = Work(
+DSGD = dp.Work(
     "lian2017can",
     "Lian, Xiangru and others",
     "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for Decentralized Parallel "
@@ -92,16 +84,16 @@ DSGD = Work(
     {"volume": "30"},
 )
 ENTRIES = (
-    Entry(
+    dp.Entry(
         "ldp_single_level",
         LdpSingleLevel,
-        (Citation("Algorithm (its lower level alone, Appendix G.3)", CHEN_WANG),),
-        message=ONE_STEP,
+        (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", dp.CHEN_WANG),),
+        message=dp.ONE_STEP,
     ),
-    Entry(
+    dp.Entry(
         "dp_dsgd",
         DpDsgd,
-        (Citation("Decentralised SGD, here with noise", DSGD),),
-        message=ONE_STEP,
+        (dp.Citation("Decentralised SGD, here with noise", DSGD),),
+        message=dp.ONE_STEP,
     ),
 )

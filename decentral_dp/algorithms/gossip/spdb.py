@@ -34,20 +34,13 @@ upper one. The steps above are such a method; the published listing may differ.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
-from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, grid, released
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 
@@ -55,13 +48,13 @@ U_TERMS = ("upper_grad_x", "lower_jvp")
 class State(NamedTuple):
     """x, multiplier: (b, p), y: (b, q): x and y before noise."""
 
-    x: Value
-    y: Value
-    multiplier: Value
+    x: dp.Value
+    y: dp.Value
+    multiplier: dp.Value
 
 
 @dataclass(frozen=True)
-class Spdb(Algorithm):
+class Spdb(dp.Algorithm):
     """Personal lower variables, consensus on x by multipliers (after Lu et al., ICASSP 2022).
 
     Args:
@@ -70,23 +63,23 @@ class Spdb(Algorithm):
         smoothness, inverse: L, b.
     """
 
-    x: StepSize = option("α, of x")
-    y: StepSize = option("β, of the personal y")
-    penalty: float = option("ρ, weight of disagreement on x", example="1.0", at_least=0)
-    dual: StepSize = option("ρ', of the multipliers")
-    smoothness: float = neumann_smoothness()
-    inverse: int = neumann_terms()
+    x: dp.StepSize = dp.option("α, of x")
+    y: dp.StepSize = dp.option("β, of the personal y")
+    penalty: float = dp.option("ρ, weight of disagreement on x", example="1.0", at_least=0)
+    dual: dp.StepSize = dp.option("ρ', of the multipliers")
+    smoothness: float = dp.neumann_smoothness()
+    inverse: int = dp.neumann_terms()
 
     @property
     def releases_per_round(self) -> int:
         return 1 + self.inverse
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         x, y = self.starts(dataset)
         return State(x, y, dataset.public(0.0, dataset.p))
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        released, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
         x, y = released.x, released.y
         distance = dataset.neighbour_weight * x - neighbour_sum.x
         multiplier = s.multiplier + self.dual(t) * distance
@@ -101,24 +94,28 @@ class Spdb(Algorithm):
             multiplier=multiplier,
         )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return {"x": Channel("x", p, U_TERMS), "y": Channel("y", q, ("lower_grad_y",)), "v": Channel("z", q, V_TERMS)}
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {
+            "x": dp.Channel("x", p, U_TERMS),
+            "y": dp.Channel("y", q, ("lower_grad_y",)),
+            "v": dp.Channel("z", q, V_TERMS),
+        }
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, the others v_0 … v_{b−1}."""
         rounds = np.arange(public.rounds)
         ends = (rounds + 1) * self.releases_per_round
         alpha, beta = self.x.series(public.rounds), self.y.series(public.rounds)
-        index, t = grid(public.rounds, self.releases_per_round, range(1, self.releases_per_round))
+        index, t = dp.grid(public.rounds, self.releases_per_round, range(1, self.releases_per_round))
         k = np.tile(np.arange(self.inverse), public.rounds)
         return {
-            "x": released(public, ends, [Use(term, alpha, rounds) for term in U_TERMS]),
-            "y": released(public, ends, [Use("lower_grad_y", beta, rounds)]),
+            "x": dp.released(public, ends, [dp.Use(term, alpha, rounds) for term in U_TERMS]),
+            "y": dp.released(public, ends, [dp.Use("lower_grad_y", beta, rounds)]),
             "v": planned_series(public, index, t, k, self.smoothness),
         }
 
 
-SPDB = Work(
+SPDB = dp.Work(
     "lu2022decentralized",
     "Lu, Songtao and others",
     "Decentralized Bilevel Optimization for Personalized Client Learning",
@@ -126,4 +123,4 @@ SPDB = Work(
     "ICASSP 2022",
     "IEEE International Conference on Acoustics, Speech and Signal Processing (ICASSP)",
 )
-ENTRY = Entry("spdb", Spdb, (Citation("A primal-dual method after", SPDB),))
+ENTRY = dp.Entry("spdb", Spdb, (dp.Citation("A primal-dual method after", SPDB),))

@@ -36,23 +36,15 @@ rounds: κ_t ≥ 0 mends that.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.neumann import V_TERMS, planned_series, solved
-from decentral_dp.algorithms.options import neumann_smoothness, neumann_terms, option
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.references import CHEN_WANG, Citation, Work
-from decentral_dp.algorithms.sensitivity_rules import Use, before, fading, free_release, grid, released
-from decentral_dp.bounded import Array, memory_slack
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.batch import Batch
 
 U_TERMS = ("upper_grad_x", "lower_jvp")
 
@@ -63,20 +55,20 @@ class State(NamedTuple):
     u, v: U and V, un-noised. zf, zg: what counts as the agent's own; zf_near, zg_near: Σ_j w_ij of what was received.
     """
 
-    x: Value
-    y: Value
-    last_x: Value
-    last_y: Value
-    u: Value
-    v: Value
-    zf: Value
-    zg: Value
-    zf_near: Array
-    zg_near: Array
+    x: dp.Value
+    y: dp.Value
+    last_x: dp.Value
+    last_y: dp.Value
+    u: dp.Value
+    v: dp.Value
+    zf: dp.Value
+    zg: dp.Value
+    zf_near: dp.Array
+    zg_near: dp.Array
 
 
 @dataclass(frozen=True)
-class Vrdsbo(Algorithm):
+class Vrdsbo(dp.Algorithm):
     """Variance-reduced local hypergradients with gradient tracking (Gao, Gu & Thai, AISTATS 2023; VRDBO).
 
     Args:
@@ -85,14 +77,14 @@ class Vrdsbo(Algorithm):
         smoothness, inverse: L, b.
     """
 
-    x: StepSize = option("β of x")
-    y: StepSize = option("β of y")
-    averaging: StepSize = option("η, of the interpolation between old and new points")
-    momentum: float = option(
+    x: dp.StepSize = dp.option("β of x")
+    y: dp.StepSize = dp.option("β of y")
+    averaging: dp.StepSize = dp.option("η, of the interpolation between old and new points")
+    momentum: float = dp.option(
         "α of κ_t = max(0, 1 − α η_t²), the weight of the past in both estimates", example="0.5", at_least=0
     )
-    smoothness: float = neumann_smoothness()
-    inverse: int = neumann_terms()
+    smoothness: float = dp.neumann_smoothness()
+    inverse: int = dp.neumann_terms()
 
     @property
     def releases_per_round(self) -> int:
@@ -102,14 +94,14 @@ class Vrdsbo(Algorithm):
         """κ_t."""
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> State:
         x, y = self.starts(dataset)
         over, under = dataset.public(0.0, dataset.p), dataset.public(0.0, dataset.q)
         return State(x, y, x, y, over, under, over, under, over, under)
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
-        _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
 
         at = dataset.batch(t, kept=True)
         u, v = yield from self._directions(at, s.x, s.y)
@@ -122,7 +114,7 @@ class Vrdsbo(Algorithm):
         last_u, last_v = dataset.remembered(t, s.u), dataset.remembered(t, s.v)
         zf = a * s.zf + s.zf_near + (u - (1.0 - kept) * last_u)
         zg = a * s.zg + s.zg_near + (v - (1.0 - kept) * last_v)
-        released, z_near = yield Gossip(zf=zf, zg=zg)
+        released, z_near = yield dp.Gossip(zf=zf, zg=zg)
         zf, zg = self.own(released.zf, zf), self.own(released.zg, zg)
 
         eta = self.averaging(t)
@@ -139,66 +131,66 @@ class Vrdsbo(Algorithm):
             zg_near=z_near.zg,
         )
 
-    def _directions(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, tuple[Value, Value]]:
+    def _directions(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
         """G_i and ∇_y g_i at one point."""
         w = yield from self._series(at, x, y)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
 
-    def _series(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, Value]:
+    def _series(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """w at one point, by b releases."""
         return (yield from solved([at] * self.inverse, x, y, self.smoothness))
 
-    def _no_series(self, dataset: LocalDataset) -> Generator[Gossip, Reply, None]:
+    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         """As many releases in place of a series that is not needed."""
         for _ in range(self.inverse):
-            yield Gossip(v=dataset.public(0.0, dataset.q))
+            yield dp.Gossip(v=dataset.public(0.0, dataset.q))
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {
-            "x": Channel("x", p, ()),
-            "y": Channel("y", q, ()),
-            "v": Channel("z", q, V_TERMS),
-            "zf": Channel("x", p, U_TERMS),
-            "zg": Channel("y", q, ("lower_grad_y",)),
+            "x": dp.Channel("x", p, ()),
+            "y": dp.Channel("y", q, ()),
+            "v": dp.Channel("z", q, V_TERMS),
+            "zf": dp.Channel("x", p, U_TERMS),
+            "zg": dp.Channel("y", q, ("lower_grad_y",)),
         }
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
         rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
         kept = np.fromiter((self.kept(t) for t in range(rounds)), np.float64, rounds)
-        index, t = grid(rounds, e, range(1, 1 + 2 * self.inverse))
+        index, t = dp.grid(rounds, e, range(1, 1 + 2 * self.inverse))
         place = np.tile(np.arange(2 * self.inverse), rounds)
         sent = (place < self.inverse) | (kept[t] > 0.0)
         k = place % self.inverse
         return {
-            "x": free_release(public, ends),
-            "y": free_release(public, ends),
+            "x": dp.free_release(public, ends),
+            "y": dp.free_release(public, ends),
             "v": planned_series(public, index[sent], t[sent], k[sent], self.smoothness, kept=True),
             "zf": _tracked(public, ends - 1, U_TERMS, kept),
             "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),
         }
 
 
-def _tracked(public: Public, index: NDArray[np.int64], terms: Sequence[str], kept: Array) -> Planned:
+def _tracked(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], kept: dp.Array) -> dp.Planned:
     """Increments of U or V; κ: (T,)."""
     keep, rounds = kept[:, None], np.arange(public.rounds)
-    news = released(public, index, [Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
+    news = dp.released(public, index, [dp.Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
     sensitivity = {}
     for kind, change in news.sensitivity.items():
-        growth = memory_slack(public.averaged[kind])
-        sensitivity[kind] = _less(1.0 - keep, before(fading(change, keep, growth)) * growth) + change
-    largest = _less(1.0 - keep, before(fading(news.largest, keep))) + news.largest
+        growth = dp.memory_slack(public.averaged[kind])
+        sensitivity[kind] = _less(1.0 - keep, dp.before(dp.fading(change, keep, growth)) * growth) + change
+    largest = _less(1.0 - keep, dp.before(dp.fading(news.largest, keep))) + news.largest
     return news._replace(sensitivity=sensitivity, largest=largest)
 
 
-def _less(factor: Array, size: Array) -> Array:
+def _less(factor: dp.Array, size: dp.Array) -> dp.Array:
     """factor · size, 0 where the factor is 0, however large the other."""
     with np.errstate(invalid="ignore"):
         return np.where(factor == 0.0, 0.0, factor * size)
 
 
-VRDBO = Work(
+VRDBO = dp.Work(
     "gao2023convergence",
     "Gao, Hongchang and Gu, Bin and Thai, My T.",
     "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms over a Network",
@@ -206,6 +198,8 @@ VRDBO = Work(
     "AISTATS 2023",
     "Proceedings of the 26th International Conference on Artificial Intelligence and Statistics",
 )
-ENTRY = Entry(
-    "vrdsbo", Vrdsbo, (Citation("Algorithm", VRDBO), Citation("Noise on its messages (Appendix A there)", CHEN_WANG))
+ENTRY = dp.Entry(
+    "vrdsbo",
+    Vrdsbo,
+    (dp.Citation("Algorithm", VRDBO), dp.Citation("Noise on its messages (Appendix A there)", dp.CHEN_WANG)),
 )

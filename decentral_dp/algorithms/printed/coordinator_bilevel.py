@@ -60,37 +60,36 @@ from typing import Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel
-from decentral_dp.algorithms.coordinator_bilevel.exponential_mechanism import ExponentialMechanism
-from decentral_dp.algorithms.coordinator_bilevel.gradient_norm_exponential_mechanism import GradientNormMechanism
-from decentral_dp.algorithms.coordinator_bilevel.grid_walk import GridWalk
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import SOLVERS
-from decentral_dp.algorithms.coordinator_bilevel.regularised_exponential_mechanism import (
-    RegularisedExponentialMechanism,
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.coordinator_bilevel import (
+    dp_bilevel,
+    exponential_mechanism,
+    gradient_norm_exponential_mechanism,
+    grid_walk,
+    lower_solvers,
+    regularised_exponential_mechanism,
+    second_order_dp_bilevel,
+    single_draw,
+    warm_start,
 )
-from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import SecondOrder, bounds_of, check_bounded
-from decentral_dp.algorithms.coordinator_bilevel.single_draw import constants_of, no_score
-from decentral_dp.algorithms.coordinator_bilevel.warm_start import WarmStart
 from decentral_dp.algorithms.printed.protocol import Calibration, Noise, calibrated, one_draw, smaller_count
 from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
-from decentral_dp.errors import InputError
-from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.regularised_selection import Density
 
 
 @final
-class PrintedSecondOrder(SecondOrder):
+class PrintedSecondOrder(second_order_dp_bilevel.SecondOrder):
     """The fields and steps of `SecondOrder`, with the printed noise, which needs a bounded domain."""
 
     protocol = "printed"
 
-    def resolve_defaults(self, context: CoordinatorContext) -> tuple[Self, CoordinatorContext]:
+    def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         resolved = super().resolve_defaults(context)
-        check_bounded(context)
+        second_order_dp_bilevel.check_bounded(context)
         return resolved
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        bounds, (low, high) = bounds_of(context), context.domain.corners(context.problem.p)
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        bounds, (low, high) = second_order_dp_bilevel.bounds_of(context), context.domain.corners(context.problem.p)
         k = printed_k(bounds.family.constants(low, high))
         scale = 32.0 * k * np.sqrt(rounds * np.log(1.0 / delta)) / (smaller_count(context) * epsilon)
         slack = 2.0 * bounds.gradient_error(low, high)
@@ -99,19 +98,19 @@ class PrintedSecondOrder(SecondOrder):
 
 
 @final
-class PrintedDpBilevel(DpBilevel):
+class PrintedDpBilevel(dp_bilevel.DpBilevel):
     """The fields and steps of `DpBilevel`, with the printed noise."""
 
     protocol = "printed"
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Compute Lemma 15 at (ε/√(18T), δ/(3(T+1))), with sensitivities of full batches, which Theorem 11 keeps.
 
         Raises:
             InputError: a solver that needs the records themselves.
         """
         if self.needs_records:
-            raise InputError(
+            raise dp.InputError(
                 'algorithm.solver: the paper solves the lower level step by step; with "as_printed" take "dp_loc_gd", '
                 '"dp_loc_sgd" or "dp_gd".'
             )
@@ -119,7 +118,7 @@ class PrintedDpBilevel(DpBilevel):
         inner, width = self._solver, context.problem.q
         below = {"lower_grad_y": 1.0}
         above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised.penalty}
-        sampled = self.rate if SOLVERS[self.solver].samples else 1.0
+        sampled = self.rate if lower_solvers.SOLVERS[self.solver].samples else 1.0
         out = {
             channel: calibrated(context, factors, width, sampled, rounds, inner.publishes, each)
             for channel, factors in (("y", below), ("pulled", above))
@@ -132,63 +131,65 @@ class PrintedDpBilevel(DpBilevel):
 
 
 @final
-class PrintedExponentialMechanism(ExponentialMechanism):
+class PrintedExponentialMechanism(exponential_mechanism.ExponentialMechanism):
     """The fields and steps of `ExponentialMechanism`, at the printed scale."""
 
     protocol = "printed"
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        return one_draw(self.law(context, no_score), equation_4_scale(context, epsilon))
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        return one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, epsilon))
 
 
-def equation_4_scale(context: CoordinatorContext, epsilon: float) -> float:
+def equation_4_scale(context: dp.CoordinatorContext, epsilon: float) -> float:
     """2s/ε with s of Equation 4."""
     width = context.domain.diameter(context.problem.p)
-    return 2.0 * printed_score(constants_of(context), smaller_count(context), width) / epsilon
+    return 2.0 * printed_score(single_draw.constants_of(context), smaller_count(context), width) / epsilon
 
 
 @final
-class PrintedRegularisedExponentialMechanism(RegularisedExponentialMechanism):
+class PrintedRegularisedExponentialMechanism(regularised_exponential_mechanism.RegularisedExponentialMechanism):
     """The fields and steps of `RegularisedExponentialMechanism`, with the S of Lemma B.6."""
 
     protocol = "printed"
 
-    def _check_convex(self, context: CoordinatorContext, facts: Density) -> None:
+    def _check_convex(self, context: dp.CoordinatorContext, facts: Density) -> None:
         """Without a proof that it is convex it runs, at ε = ∞."""
 
-    def _sensitivity(self, context: CoordinatorContext) -> float:
+    def _sensitivity(self, context: dp.CoordinatorContext) -> float:
         """S of Lemma B.6."""
-        return printed_lipschitz(constants_of(context), smaller_count(context))
+        return printed_lipschitz(single_draw.constants_of(context), smaller_count(context))
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         return one_draw(self.law(context), self._sensitivity(context) / context.budget)
 
 
 @final
-class PrintedGradientNormMechanism(GradientNormMechanism):
+class PrintedGradientNormMechanism(gradient_norm_exponential_mechanism.GradientNormMechanism):
     """The fields and steps of `GradientNormMechanism`, at the printed scale."""
 
     protocol = "printed"
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         # 2G, as the formula for n = 1 says.
-        return one_draw(self.law(context, no_score), printed_lipschitz(constants_of(context), 1) / epsilon)
+        return one_draw(
+            self.law(context, single_draw.no_score), printed_lipschitz(single_draw.constants_of(context), 1) / epsilon
+        )
 
 
 @final
-class PrintedGridWalk(GridWalk):
+class PrintedGridWalk(grid_walk.GridWalk):
     """The fields and steps of `GridWalk`, at the printed scale."""
 
     protocol = "printed"
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        law, scale = self.law(context, no_score), equation_4_scale(context, 0.5 * epsilon)
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+        law, scale = self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon)
         law.check(scale)
         return one_draw(law, scale)
 
 
 @final
-class PrintedWarmStart(WarmStart):
+class PrintedWarmStart(warm_start.WarmStart):
     """The fields and steps of `WarmStart`, with the printed noise."""
 
     protocol = "printed"
@@ -197,9 +198,9 @@ class PrintedWarmStart(WarmStart):
     def _descent(self) -> PrintedSecondOrder:
         return PrintedSecondOrder(self.x, start=self.start)
 
-    def printed_calibration(self, context: CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
         start = Calibration(
             np.array([equation_4_scale(context, 0.5 * epsilon)]),
-            {kind: np.array([s]) for kind, s in self.law(context, no_score).sensitivity.items()},
+            {kind: np.array([s]) for kind, s in self.law(context, single_draw.no_score).sensitivity.items()},
         )
         return {"x0": start, **self._descent.printed_calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}

@@ -87,37 +87,22 @@ Reference: Arora et al. 2023 (DP-SPIDER); Xu et al. 2025 (Section 3) on (x, η) 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from decentral_dp.algorithms.coordinator_minimax.double_spider import TERMS, DoubleSpider, plan_of_estimates
-from decentral_dp.algorithms.coordinator_minimax.dp_sgd_dual import DpSgdDual
-from decentral_dp.algorithms.coordinator_minimax.dp_sgda import DpSgda
-from decentral_dp.algorithms.coordinator_minimax.dp_spider import DpSpider
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
-    CHANNELS,
-    Iterate,
-    check_solver,
-    questions,
-    released_gradient,
-    step_of,
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.coordinator_minimax import (
+    double_spider,
+    dp_sgd_dual,
+    dp_sgda,
+    dp_spider,
+    minimax_steps,
+    recursive_spider,
+    spider,
 )
-from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider
-from decentral_dp.algorithms.coordinator_minimax.recursive_spider import State as RecursiveSpiderState
-from decentral_dp.algorithms.coordinator_minimax.spider import (
-    Block,
-    Estimating,
-    Point,
-    SpiderState,
-    block_charges,
-    composed,
-    is_anchor,
-    reach,
-    split,
-)
+from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
 from decentral_dp.algorithms.printed.protocol import (
     Calibration,
     Noise,
@@ -126,15 +111,11 @@ from decentral_dp.algorithms.printed.protocol import (
     in_units,
     root_log,
 )
-from decentral_dp.algorithms.protocol import Charge, StepSize
-from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Ask, ClippedQuery, Release, Request, Response
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.bounded import Sensitivity
 
 
 @final
-class PrintedDpSgda(DpSgda):
+class PrintedDpSgda(dp_sgda.DpSgda):
     """The fields and steps of `DpSgda`, for solver = "ascent" alone, with clips to constants and the printed noise."""
 
     protocol = "printed"
@@ -143,22 +124,22 @@ class PrintedDpSgda(DpSgda):
         super().__post_init__()
         check_ascent(self.solver, "as printed, y ascends")
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         known, context = super().resolve_defaults(context)
         if context.reads("grad_y") and not np.isfinite(context.clip.bound("y")):
-            raise InputError(
+            raise dp.InputError(
                 "privacy.clip.y: missing. As printed ∇_y f is clipped around 0, too; give for example clip.y = 1.0."
             )
         return known, context
 
-    def _questions(self, context: MinimaxContext, s: Iterate) -> dict[str, ClippedQuery]:
+    def _questions(self, context: dp.MinimaxContext, s: minimax_steps.Iterate) -> dict[str, dp.ClippedQuery]:
         """The paper clips to a constant, whatever is known of the problem at this point."""
-        asked = {c: CHANNELS[c] for c in ("gx", "gy") if context.reads(CHANNELS[c])}
+        asked = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
         return {
             c: context.query(term, s.x, s.y, self.rate, None, context.clip.bound(c[-1])) for c, term in asked.items()
         }
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         unit = 8.0 * math.sqrt(rounds * math.log(1.0 / delta)) / (context.n * epsilon)
         asked = self._questions(context, self.init(context))
         noise = {channel: (unit * q.bound, context.sensitivity_of(q)) for channel, q in asked.items()}
@@ -174,22 +155,22 @@ REASON = (
 class State(NamedTuple):
     """x: iterate. y: ỹ, the output. carried: y without noise. v: ṽ. last: x_{r−1}. sample: the last round's mean."""
 
-    x: Array
-    y: Array
-    carried: Array
-    v: Array
-    last: Array
-    sample: Bounded | None
+    x: dp.Array
+    y: dp.Array
+    carried: dp.Array
+    v: dp.Array
+    last: dp.Array
+    sample: dp.Bounded | None
 
 
 @final
 @dataclass(frozen=True)
-class PrintedPrivateDiff(Estimating):
+class PrintedPrivateDiff(spider.Estimating):
     """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: C_2. rate: q. solver: "ascent"."""
 
-    x: StepSize
+    x: dp.StepSize
     period: int
-    y: StepSize | None = None
+    y: dp.StepSize | None = None
     inner: int | None = None
     smoothness: float | None = None
     rate: float = 1.0
@@ -199,7 +180,7 @@ class PrintedPrivateDiff(Estimating):
     queries = ("grad_x", "grad_y")
 
     def __post_init__(self) -> None:
-        check_solver(self.solver, self.y, self.inner)
+        minimax_steps.check_solver(self.solver, self.y, self.inner)
         check_ascent(self.solver, "the paper ascends step by step")
 
     @property
@@ -211,34 +192,34 @@ class PrintedPrivateDiff(Estimating):
     def releases_per_round(self) -> int:
         return self.steps + 1
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         super().resolve_defaults(context)
         return replace(self, inner=self.steps), context
 
-    def init(self, context: MinimaxContext) -> State:
+    def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)
         return State(x, y, y, np.zeros_like(x), x, None)
 
-    def step(self, t: int, context: MinimaxContext, s: State) -> Generator[Request, Response, State]:
+    def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         y = s.carried
         for i in range(self.steps):
-            answer = yield Ask(**questions(context, ("gy",), s.x, y, self.rate))
-            released = (yield Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-            by_y = released_gradient(context, released, "gy", s.x, y, t)
-            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
-        out = {"y": Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
+            answer = yield dp.Ask(**minimax_steps.questions(context, ("gy",), s.x, y, self.rate))
+            released = (yield dp.Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
+            by_y = minimax_steps.released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + minimax_steps.step_of(self.y, i) * by_y)
+        out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):
-            sample = (yield Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
+            sample = (yield dp.Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
         if sample is None:
-            released = (yield Release(**out)).released
-        elif is_anchor(t, self.period) or s.sample is None:
-            released = (yield Release(gx=_unproven(sample), **out)).released
+            released = (yield dp.Release(**out)).released
+        elif spider.is_anchor(t, self.period) or s.sample is None:
+            released = (yield dp.Release(gx=_unproven(sample), **out)).released
             v = released.gx[0]
         else:
             # In units of C_{2,r}, so that the scale of the noise is the printed constant.
             unit = self._unit(s)
-            released = (yield Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
+            released = (yield dp.Release(dx=_unproven((sample - s.sample) * (1.0 / unit)), **out)).released
             v = v + unit * released.dx[0]
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, released.y[0], y, v, s.x, sample)
@@ -249,27 +230,29 @@ class PrintedPrivateDiff(Estimating):
             sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
         return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         last = (np.arange(rounds, dtype=np.int64) + 1) * self.releases_per_round
         anchored = np.arange(rounds) % self.period == 0
         out = {}
         if context.reads("grad_y"):
             each = (last[:, None] - self.steps + np.arange(self.steps)).reshape(-1)
-            out["gy"] = Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
+            out["gy"] = dp.Charge("uncertified", context.problem.q, each, _infinite(each.size), reason=REASON)
         if context.reads("grad_x"):
             for channel, chosen in (("gx", last[anchored]), ("dx", last[~anchored])):
                 if chosen.size:
-                    out[channel] = Charge("gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON)
-        return out | {"y": Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
+                    out[channel] = dp.Charge(
+                        "gaussian", context.problem.p, chosen, _infinite(chosen.size), reason=REASON
+                    )
+        return out | {"y": dp.Charge("gaussian", context.problem.q, last, _infinite(rounds), reason=REASON)}
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         """Compute the noise of Remark 5.1.
 
         Raises:
             InputError: an η_i that says nothing of μ.
         """
         if self.y is None or self.y.scale == 0.0:
-            raise InputError(
+            raise dp.InputError(
                 'algorithm.y: with "as_printed" its scale is 1/μ, μ the strong concavity in y, and 0 is none; give for '
                 "example y = { scale = 1.0, decay = 1.0 }."
             )
@@ -287,7 +270,7 @@ class PrintedPrivateDiff(Estimating):
         }
 
 
-def _unproven(value: Bounded) -> Bounded:
+def _unproven(value: dp.Bounded) -> dp.Bounded:
     """A value of which nothing is claimed: its sample lives on."""
     return replace(
         value, sensitivities={split: _unbounded(s.sensitivity.size) for split, s in value.sensitivities.items()}
@@ -298,38 +281,47 @@ def _unbounded(agents: int) -> Sensitivity:
     return Sensitivity(np.full(agents, np.inf), np.ones(agents), None)
 
 
-def _infinite(releases: int) -> dict[Split, Array]:
+def _infinite(releases: int) -> dict[dp.Split, dp.Array]:
     return {"train": np.full(releases, np.inf)}
 
 
 @final
-class PrintedDoubleSpider(DoubleSpider):
+class PrintedDoubleSpider(double_spider.DoubleSpider):
     """The fields and steps of `DoubleSpider`, for clipped means of batches."""
 
     protocol = "printed"
 
-    def resolve_defaults(self, context: MinimaxContext) -> tuple[Self, MinimaxContext]:
+    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         known, context = super().resolve_defaults(context)
         if self.longest is None and self.smoothness is not None:
             return replace(known, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
         return known, context
 
     def _released(
-        self, context: MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
-    ) -> Generator[Request, Response, Array]:
+        self,
+        context: dp.MinimaxContext,
+        names: tuple[str, str],
+        s: spider.SpiderState,
+        here: spider.Point,
+        before: spider.Point | None,
+    ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean, or what it has changed by, clipped when it has been taken."""
-        term, channel = TERMS[names], names[before is not None]
-        unit = reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
-        mean = (yield Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
+        term, channel = double_spider.TERMS[names], names[before is not None]
+        unit = (
+            spider.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
+        )
+        mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
-        released: Array = (yield Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][0]
+        released: dp.Array = (yield dp.Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][
+            0
+        ]
         return released * unit
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         # What one record moves does not depend on the sample, which therefore amplifies nothing.
-        return plan_of_estimates(context, rounds, self.period, 1.0)
+        return double_spider.plan_of_estimates(context, rounds, self.period, 1.0)
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         size, root = self.rate * context.n, root_log(delta)
         often = math.sqrt(rounds) / (context.n * math.sqrt(self.period))
         by_x = root / epsilon * max(1.0 / size, often)
@@ -339,7 +331,7 @@ class PrintedDoubleSpider(DoubleSpider):
         return constant_noise(charges, sizes)
 
 
-def _larger(s: SpiderState) -> float:
+def _larger(s: spider.SpiderState) -> float:
     """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
     with np.errstate(all="ignore"):
         found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
@@ -351,44 +343,46 @@ _NONE = 1e-9
 
 
 @final
-class PrintedRecursiveSpider(RecursiveSpider):
+class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
     """The fields of `RecursiveSpider`, with the printed steps and noise."""
 
     protocol = "printed"
     releases_per_round = 2
 
-    def init(self, context: MinimaxContext) -> RecursiveSpiderState:
+    def init(self, context: dp.MinimaxContext) -> recursive_spider.State:
         return super().init(context)._replace(s=np.ones(1))
 
     def step(
-        self, t: int, context: MinimaxContext, s: RecursiveSpiderState
-    ) -> Generator[Request, Response, RecursiveSpiderState]:
+        self, t: int, context: dp.MinimaxContext, s: recursive_spider.State
+    ) -> dp.CoordinatorSteps[recursive_spider.State]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        clips, fresh = _clips(context), is_anchor(t, self.period)
+        clips, fresh = _clips(context), spider.is_anchor(t, self.period)
         since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
         asked = {
             name: context.query(term, *here, self.rate, since, clip)
             for name, term, clip in zip(names, ("inner_x", "inner_y"), clips, strict=True)
         }
-        answer = yield Ask(**asked)
+        answer = yield dp.Ask(**asked)
         units = (1.0, 1.0) if fresh else _units(self.smoothness or 0.0, s, clips)
         released = (
-            yield Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
+            yield dp.Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
         ).released
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
-        one = (yield Ask(one=_one(context, *here))).one
-        value = (1.0 - self.weight(t)) * s.s + (yield Release(s=self.weight(t) * one)).released.s[0]
-        by_x, by_y = composed(context, s.y, value, v, u)
+        one = (yield dp.Ask(one=_one(context, *here))).one
+        value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
+        by_x, by_y = spider.composed(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-        return RecursiveSpiderState(x, y, v, u, value, 0.0, s.x, s.y)
+        return recursive_spider.State(x, y, v, u, value, 0.0, s.x, s.y)
 
-    def planned_releases(self, context: MinimaxContext, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(rounds, dtype=np.int64) * 2 + 1
-        blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
-        blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
-        return block_charges(blocks, self.rate) | block_charges({"s": Block(first + 1, 1, 1.0)}, 1.0 / context.n)
+        blocks = spider.split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= spider.split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        return spider.block_charges(blocks, self.rate) | spider.block_charges(
+            {"s": spider.Block(first + 1, 1, 1.0)}, 1.0 / context.n
+        )
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)
         worst = _worst(context)
         anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
@@ -411,22 +405,24 @@ class PrintedRecursiveSpider(RecursiveSpider):
         return out
 
 
-def _one(context: MinimaxContext, x: Array, y: Array) -> ClippedQuery:
+def _one(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.ClippedQuery:
     """h of one record, on average."""
     return context.query("inner", x, y, 1.0 / context.n)
 
 
-def _worst(context: MinimaxContext) -> Point:
+def _worst(context: dp.MinimaxContext) -> spider.Point:
     """Where λ is least: there h and its derivatives reach as far as anywhere."""
     return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
-def _clips(context: MinimaxContext) -> tuple[float, float]:
+def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
     """C_x and C_λ, the same at every λ."""
-    return reach(context.ball("inner_x", *_worst(context))), reach(context.ball("inner_y", *_worst(context)))
+    return spider.reach(context.ball("inner_x", *_worst(context))), spider.reach(
+        context.ball("inner_y", *_worst(context))
+    )
 
 
-def _units(smoothness: float, s: RecursiveSpiderState, clips: tuple[float, float]) -> tuple[float, float]:
+def _units(smoothness: float, s: recursive_spider.State, clips: tuple[float, float]) -> tuple[float, float]:
     """Deviations of the noise on differences over a: each in the minimum with the other's clip."""
     away = float(np.linalg.norm(s.x - s.last_x)), float(np.linalg.norm(s.y - s.last_y))
     by_x, by_y = min(smoothness * away[0], 2.0 * clips[1]), min(smoothness * away[1], 2.0 * clips[0])
@@ -434,16 +430,16 @@ def _units(smoothness: float, s: RecursiveSpiderState, clips: tuple[float, float
 
 
 @final
-class PrintedDpSpider(DpSpider):
+class PrintedDpSpider(dp_spider.DpSpider):
     """The fields and steps of `DpSpider`, with the printed noise in units of the clip."""
 
     protocol = "printed"
 
-    def _released_change(self, mean: Bounded, bound: float) -> Generator[Request, Response, Array]:
-        released: Array = (yield Release(d=in_units(mean, bound))).released.d[0]
+    def _released_change(self, mean: dp.Bounded, bound: float) -> dp.CoordinatorSteps[dp.Array]:
+        released: dp.Array = (yield dp.Release(d=in_units(mean, bound))).released.d[0]
         return released * bound
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s, size = self.init(context), self.rate * context.n
         often = math.sqrt(rounds) / context.n
         anchor = context.query("joint", s.x, s.y, self.rate)
@@ -460,12 +456,12 @@ class PrintedDpSpider(DpSpider):
 
 
 @final
-class PrintedDpSgdDual(DpSgdDual):
+class PrintedDpSgdDual(dp_sgd_dual.DpSgdDual):
     """The fields and steps of `DpSgdDual`, with the printed noise."""
 
     protocol = "printed"
 
-    def printed_calibration(self, context: MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
+    def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         s = self.init(context)
         asked = context.query("joint", s.x, s.y, self.rate)
         size = max(1.0 / (self.rate * context.n), math.sqrt(rounds) / context.n)

@@ -94,44 +94,32 @@ Reference: after S. Lu et al., "Decentralized Bilevel Optimization for Personali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.gossip.bsa import Bsa
-from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip, transposed_times
-from decentral_dp.algorithms.gossip.dsbo_jhip import State as DsboJhipState
-from decentral_dp.algorithms.gossip.gbdsbo import Gbdsbo, correction
-from decentral_dp.algorithms.gossip.gbdsbo import State as GbdsboState
-from decentral_dp.algorithms.gossip.ldp_dsbo import State, step_along
-from decentral_dp.algorithms.gossip.ma_dsbo import D_TERMS, MaDsbo
-from decentral_dp.algorithms.gossip.ma_dsbo import U_TERMS as MA_DSBO_U_TERMS
-from decentral_dp.algorithms.gossip.ma_dsbo import State as MaDsboState
-from decentral_dp.algorithms.gossip.neumann import V_TERMS
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
-from decentral_dp.algorithms.gossip.single_level import State as SingleLevelState
-from decentral_dp.algorithms.gossip.spdb import U_TERMS as SPDB_U_TERMS
-from decentral_dp.algorithms.gossip.spdb import Spdb
-from decentral_dp.algorithms.gossip.spdb import State as SpdbState
-from decentral_dp.algorithms.gossip.vrdsbo import U_TERMS as VRDSBO_U_TERMS
-from decentral_dp.algorithms.gossip.vrdsbo import Vrdsbo
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.gossip import (
+    bsa,
+    dsbo_jhip,
+    gbdsbo,
+    ldp_dsbo,
+    ma_dsbo,
+    neumann,
+    single_level,
+    spdb,
+    vrdsbo,
+)
 from decentral_dp.algorithms.printed.protocol import PrintedGossip
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Planned, Public, StepSize
-from decentral_dp.algorithms.sensitivity_rules import before, fading, free_release, grid, nothing_proven
-from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.constants.bounded_matrices import transposed, unproven
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.batch import Batch
 from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
-def solve_unreleased(batches: Sequence[Batch], x: Value, y: Value, smoothness: float) -> Value:
+def solve_unreleased(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.Value:
     """Compute w at (x, y).
 
     Args:
@@ -157,13 +145,13 @@ def solve_unreleased(batches: Sequence[Batch], x: Value, y: Value, smoothness: f
 
 def track_unreleased(
     channels: tuple[str, str],
-    keep: Array,
+    keep: dp.Array,
     step: float,
     iterations: int,
-    z: Value,
-    first: Value,
-    residual: Callable[[int, Value], Value],
-) -> Generator[Gossip, Reply, Value]:
+    z: dp.Value,
+    first: dp.Value,
+    residual: Callable[[int, dp.Value], dp.Value],
+) -> dp.GossipSteps[dp.Value]:
     """Iterate on z along a tracker of the mean residual, both sent in every exchange.
 
     Args:
@@ -181,7 +169,7 @@ def track_unreleased(
     of_z, of_d = channels
     last = d = first
     for k in range(iterations):
-        _, neighbour_sum = yield Gossip(**{of_z: z, of_d: d})
+        _, neighbour_sum = yield dp.Gossip(**{of_z: z, of_d: d})
         z = keep * z + neighbour_sum[of_z] - step * d
         if k < iterations - 1:
             now = residual(k + 1, z)
@@ -192,80 +180,82 @@ def track_unreleased(
 
 @final
 @dataclass(frozen=True)
-class PrintedLdpDsbo(Algorithm):
+class PrintedLdpDsbo(dp.Algorithm):
     """x, y, z: step sizes λ. start: constants, 0 where absent."""
 
-    x: StepSize
-    y: StepSize
-    z: StepSize
+    x: dp.StepSize
+    y: dp.StepSize
+    z: dp.StepSize
 
     protocol = "printed"
-    channels = CHANNELS
+    channels = dp.CHANNELS
 
-    def init(self, dataset: LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> ldp_dsbo.State:
         # A private state remembers every batch it met, so it is bounded from the start.
-        return State(*(dataset.untouched(dataset.start(c, self.start)) for c in CHANNELS))
+        return ldp_dsbo.State(*(dataset.untouched(dataset.start(c, self.start)) for c in dp.CHANNELS))
 
-    def step(self, t: int, dataset: LocalDataset, s: State) -> Generator[Gossip, Reply, State]:
-        _, neighbour_sum = yield Gossip(x=s.x, y=s.y, z=s.z)
+    def step(self, t: int, dataset: dp.LocalDataset, s: ldp_dsbo.State) -> dp.GossipSteps[ldp_dsbo.State]:
+        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, z=s.z)
         d = dataset.oracle(t, s.x, s.y, s.z)
-        return step_along((self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, s, neighbour_sum, d)
+        return ldp_dsbo.step_along(
+            (self.x(t), self.y(t), self.z(t)), 1.0 - dataset.neighbour_weight, s, neighbour_sum, d
+        )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return {c: Channel(c, p if c == "x" else q, tuple(TERMS)) for c in CHANNELS}
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {c: dp.Channel(c, p if c == "x" else q, tuple(TERMS)) for c in dp.CHANNELS}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """The recursion of the private state, or infinite from the first record on where no constants are known."""
         shares = (public.rounds, public.neighbour_weight.size)
-        steps = {c: getattr(self, c) for c in CHANNELS}
-        still = [c for c in CHANNELS if steps[c].scale == 0.0]
+        steps = {c: getattr(self, c) for c in dp.CHANNELS}
+        still = [c for c in dp.CHANNELS if steps[c].scale == 0.0]
         if public.constants is None and still:
             # What one record reaches, and when, would be another recursion for every set of variables that rest.
-            raise InputError(
+            raise dp.InputError(
                 f"algorithm.{still[0]}.scale: got 0, but without problem constants the printed form is priced for "
                 "steps above 0 only. Give a step size above 0."
             )
-        out: dict[str, dict[Split, Array]] = {c: {} for c in CHANNELS}
-        for split in SPLITS:
+        out: dict[str, dict[dp.Split, dp.Array]] = {c: {} for c in dp.CHANNELS}
+        for split in dp.SPLITS:
             if public.constants is None:
                 # After one round only the channels that read such records have met one; then it is in everything.
                 met = {
                     c: any(k == split and CLIP_OF_TERM[t] == c for t, k in public.reads_records.items())
-                    for c in CHANNELS
+                    for c in dp.CHANNELS
                 }
-                for c in CHANNELS:
+                for c in dp.CHANNELS:
                     out[c][split] = np.full(shares, np.inf if any(met.values()) else 0.0)
                     out[c][split][0] = np.inf if met[c] else 0.0
                 continue
             change = private_state(
                 public.constants, steps, public.neighbour_weight, public.averaged, public.rounds, split
             )
-            for v, c in enumerate(CHANNELS):
+            for v, c in enumerate(dp.CHANNELS):
                 out[c][split] = change[1:, :, v]
         ones, unbounded = np.ones(shares), np.full(shares, np.inf)
         index = np.arange(1, public.rounds + 1)
-        return {c: Planned(out[c], dict.fromkeys(SPLITS, ones), unbounded, index) for c in CHANNELS}
+        return {c: dp.Planned(out[c], dict.fromkeys(dp.SPLITS, ones), unbounded, index) for c in dp.CHANNELS}
 
 
-_MET = (*MA_DSBO_U_TERMS, "lower_grad_y", *D_TERMS)
+_MET = (*ma_dsbo.U_TERMS, "lower_grad_y", *ma_dsbo.D_TERMS)
 
 
 @final
-class PrintedMaDsbo(PrintedGossip, MaDsbo):
+class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
     """The fields of `MaDsbo`, with own values that are never noised."""
 
-    def init(self, dataset: LocalDataset) -> MaDsboState:
+    def init(self, dataset: dp.LocalDataset) -> ma_dsbo.State:
         return super().init(dataset)._replace(r=dataset.untouched(dataset.public(0.0, dataset.p)))
 
-    def step(self, t: int, dataset: LocalDataset, s: MaDsboState) -> Generator[Gossip, Reply, MaDsboState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: ma_dsbo.State) -> dp.GossipSteps[ma_dsbo.State]:
         a = 1.0 - dataset.neighbour_weight
-        _, x_near = yield Gossip(x=s.x)
+        _, x_near = yield dp.Gossip(x=s.x)
         y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         first = -at.upper_grad_y(s.x, y)
 
-        def residual(k: int, z: Value) -> Value:
+        def residual(k: int, z: dp.Value) -> dp.Value:
             at = dataset.batch(t, self.inner + k, kept=True)
             return at.lower_hvp(s.x, y, z) - at.upper_grad_y(s.x, y)
 
@@ -275,7 +265,7 @@ class PrintedMaDsbo(PrintedGossip, MaDsbo):
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(s.x, y) - at.lower_jvp(s.x, y, z)
         alpha = self.x(t)
-        return MaDsboState(
+        return ma_dsbo.State(
             x=a * s.x + x_near.x - alpha * s.r,
             y=y,
             z=z,
@@ -283,11 +273,11 @@ class PrintedMaDsbo(PrintedGossip, MaDsbo):
             y_near=y_near,
         )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
-        return {c: Channel(family, p if c == "x" else q, _MET) for c, family in families.items()}
+        return {c: dp.Channel(family, p if c == "x" else q, _MET) for c, family in families.items()}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Infinite once a record was met, by a step that is not zero; x_1 has met none, z⁰ = 0 is always public.
 
         Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send z and d of k = 0 … N−1. What is published at the end is
@@ -295,32 +285,32 @@ class PrintedMaDsbo(PrintedGossip, MaDsbo):
         """
         rounds, e, inner = public.rounds, self.releases_per_round, self.inner
         x_index = np.arange(1, rounds + 1) * e
-        y_index, _ = grid(rounds, e, range(1, 1 + inner))
-        d_index, _ = grid(rounds, e, range(1 + inner, e))
+        y_index, _ = dp.grid(rounds, e, range(1, 1 + inner))
+        d_index, _ = dp.grid(rounds, e, range(1 + inner, e))
         last, alpha = x_index[-1:], self.x.scale > 0.0
         z_index = d_index.reshape(rounds, self.inverse)[:, 1:].reshape(-1)
         return {
-            "x": nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
-            "y": nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
-            "z": nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
-            "d": nothing_proven(public, d_index),
+            "x": dp.nothing_proven(public, x_index, (np.arange(rounds) > 0) & alpha),
+            "y": dp.nothing_proven(public, np.concatenate([y_index, last]), self.y.scale > 0.0),
+            "z": dp.nothing_proven(public, np.concatenate([z_index, last]), self.z.scale > 0.0),
+            "d": dp.nothing_proven(public, d_index),
         }
 
 
 @final
-class PrintedDsboJhip(PrintedGossip, DsboJhip):
+class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised."""
 
-    def step(self, t: int, dataset: LocalDataset, s: DsboJhipState) -> Generator[Gossip, Reply, DsboJhipState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: dsbo_jhip.State) -> dp.GossipSteps[dsbo_jhip.State]:
         a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
-        _, x_near = yield Gossip(x=s.x)
+        _, x_near = yield dp.Gossip(x=s.x)
         y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
 
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(s.x, y)
         first = -transposed(at.lower_jacobian(s.x, y), p, q)
 
-        def residual(k: int, z: Value) -> Value:
+        def residual(k: int, z: dp.Value) -> dp.Value:
             at = dataset.batch(t, self.inner + k, kept=True)
             return at.lower_hessian_product(s.x, y, z) - transposed(at.lower_jacobian(s.x, y), p, q)
 
@@ -328,16 +318,16 @@ class PrintedDsboJhip(PrintedGossip, DsboJhip):
         z = yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)
 
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        direction = at.upper_grad_x(s.x, y) - unproven(transposed_times, z, upper)
-        return DsboJhipState(x=a * s.x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
+        direction = at.upper_grad_x(s.x, y) - unproven(dsbo_jhip.transposed_times, z, upper)
+        return dsbo_jhip.State(x=a * s.x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
         met = ("upper_grad_x", "lower_grad_y", *tracked, "upper_grad_y")
         sizes = {"x": ("x", p), "y": ("y", q), "Z": ("z", q * p), "D": ("z", q * p)}
-        return {c: Channel(family, width, met) for c, (family, width) in sizes.items()}
+        return {c: dp.Channel(family, width, met) for c, (family, width) in sizes.items()}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Infinite as soon as a record was met; a step of zero meets none, and Z⁰ = 0 is public in every round.
 
         Exchange 0 sends x, 1 … K send y¹ … y^K, the last N send Z and D of k = 0 … N−1. What is published at the end is
@@ -346,45 +336,47 @@ class PrintedDsboJhip(PrintedGossip, DsboJhip):
         rounds, e = public.rounds, self.releases_per_round
         keep = 1.0 - public.neighbour_weight
 
-        def met(step: Array) -> Array:
+        def met(step: dp.Array) -> dp.Array:
             return np.where(np.broadcast_to(step[:, None], (step.size, keep.size)) > 0.0, np.inf, 0.0)
 
-        y_index, y_t = grid(rounds, e, range(1, 1 + self.inner))
-        y = fading(met(self.y.series(rounds)[y_t]), np.broadcast_to(keep, (y_t.size, keep.size)))
-        x = fading(met(self.x.series(rounds)), np.broadcast_to(keep, (rounds, keep.size)))
-        z_index, z_t = grid(rounds, e, range(2 + self.inner, e))
-        d_index, d_t = grid(rounds, e, range(1 + self.inner, e))
+        y_index, y_t = dp.grid(rounds, e, range(1, 1 + self.inner))
+        y = dp.fading(met(self.y.series(rounds)[y_t]), np.broadcast_to(keep, (y_t.size, keep.size)))
+        x = dp.fading(met(self.x.series(rounds)), np.broadcast_to(keep, (rounds, keep.size)))
+        z_index, z_t = dp.grid(rounds, e, range(2 + self.inner, e))
+        d_index, d_t = dp.grid(rounds, e, range(1 + self.inner, e))
         x_index = np.arange(1, rounds + 1) * e
         return {
             "x": _private(x, x_index),
             "y": _private(np.concatenate([y, y[-1:]]), np.concatenate([y_index, x_index[-1:]])),
-            "Z": _private(met(self.z.series(rounds)[z_t]), z_index) if z_index.size else free_release(public, d_index),
+            "Z": _private(met(self.z.series(rounds)[z_t]), z_index)
+            if z_index.size
+            else dp.free_release(public, d_index),
             "D": _private(np.full((d_t.size, keep.size), np.inf), d_index),
         }
 
 
-def _private(sensitivity: Array, index: NDArray[np.int64]) -> Planned:
+def _private(sensitivity: dp.Array, index: NDArray[np.int64]) -> dp.Planned:
     """Releases of a private state, of which nothing else is known."""
-    return Planned(
-        dict.fromkeys(SPLITS, sensitivity),
-        dict.fromkeys(SPLITS, np.ones_like(sensitivity)),
+    return dp.Planned(
+        dict.fromkeys(dp.SPLITS, sensitivity),
+        dict.fromkeys(dp.SPLITS, np.ones_like(sensitivity)),
         sensitivity + np.inf,
         index,
     )
 
 
 @final
-class PrintedGbdsbo(PrintedGossip, Gbdsbo):
+class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
     """The fields of `Gbdsbo`, with own values that are never noised."""
 
-    def init(self, dataset: LocalDataset) -> GbdsboState:
+    def init(self, dataset: dp.LocalDataset) -> gbdsbo.State:
         x, y = self.starts(dataset)
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
-        return GbdsboState(x, y, {c: dataset.untouched(dataset.public(0.0, width)) for c, width in widths.items()})
+        return gbdsbo.State(x, y, {c: dataset.untouched(dataset.public(0.0, width)) for c, width in widths.items()})
 
-    def step(self, t: int, dataset: LocalDataset, s: GbdsboState) -> Generator[Gossip, Reply, GbdsboState]:
-        _, neighbour_sum = yield Gossip(x=s.x, y=s.y, **s.estimates)
-        own: dict[str, Value] = {"x": s.x, "y": s.y, **s.estimates}
+    def step(self, t: int, dataset: dp.LocalDataset, s: gbdsbo.State) -> dp.GossipSteps[gbdsbo.State]:
+        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, **s.estimates)
+        own: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
         a, beta = 1.0 - dataset.neighbour_weight, self.averaging(t)
         mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
 
@@ -398,22 +390,22 @@ class PrintedGbdsbo(PrintedGossip, Gbdsbo):
         for j, c in enumerate(hessians):
             seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(s.x, s.y)
 
-        def product(u: Array, h: Array, *v: Array) -> Array:
-            return correction(self.smoothness, u, h, *v)
+        def product(u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
+            return gbdsbo.correction(self.smoothness, u, h, *v)
 
         by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
-        return GbdsboState(
+        return gbdsbo.State(
             x=mixed["x"] - self.x(t) * (own["s"] - by_y),
             y=mixed["y"] - self.y(t) * batch.lower_grad_y(s.x, s.y),
             estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
         )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         sent = super().releases(p, q)
         met = tuple(dict.fromkeys(t for channel in sent.values() for t in channel.terms))
         return {c: channel._replace(terms=met) for c, channel in sent.items()}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Infinite as soon as a record was met; a step of zero meets none.
 
         x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1.
@@ -425,43 +417,45 @@ class PrintedGbdsbo(PrintedGossip, Gbdsbo):
             np.broadcast_to(s.series(public.rounds)[:, None], shape) for s in (self.x, self.y, self.averaging)
         )
 
-        def accumulated(step: Array, keep: Array) -> Array:
-            return fading(np.where(step > 0.0, np.inf, 0.0), keep)
+        def accumulated(step: dp.Array, keep: dp.Array) -> dp.Array:
+            return dp.fading(np.where(step > 0.0, np.inf, 0.0), keep)
 
         estimates = accumulated(beta, own * (1.0 - beta))
-        sensitivity = {"x": accumulated(x * np.minimum(before(estimates), 1.0), own), "y": accumulated(y, own)}
+        sensitivity = {"x": accumulated(x * np.minimum(dp.before(estimates), 1.0), own), "y": accumulated(y, own)}
         if public.rounds > 1:
             sensitivity |= dict.fromkeys(self.terms, estimates[:-1])
         return {
-            c: Planned(dict.fromkeys(SPLITS, d), dict.fromkeys(SPLITS, np.ones_like(d)), d + np.inf, index[: len(d)])
+            c: dp.Planned(
+                dict.fromkeys(dp.SPLITS, d), dict.fromkeys(dp.SPLITS, np.ones_like(d)), d + np.inf, index[: len(d)]
+            )
             for c, d in sensitivity.items()
         }
 
 
-def _begin(program: LdpSingleLevel | DpDsgd, dataset: LocalDataset) -> SingleLevelState:
-    return SingleLevelState(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
+def _begin(program: single_level.LdpSingleLevel | single_level.DpDsgd, dataset: dp.LocalDataset) -> single_level.State:
+    return single_level.State(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
 
 
-def _mixed(dataset: LocalDataset, s: SingleLevelState) -> Generator[Gossip, Reply, Value]:
+def _mixed(dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[dp.Value]:
     """a_i y_i + Σ_j w_ij ỹ_j, with the agent's own un-noised value."""
-    _, neighbour_sum = yield Gossip(y=s.y)
-    mixed: Value = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
+    _, neighbour_sum = yield dp.Gossip(y=s.y)
+    mixed: dp.Value = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
     return mixed
 
 
-def _planned(program: LdpSingleLevel | DpDsgd, public: Public) -> dict[str, Planned]:
+def _planned(program: single_level.LdpSingleLevel | single_level.DpDsgd, public: dp.Public) -> dict[str, dp.Planned]:
     """x is published as it is; of y nothing is proven once a step has met a record."""
     indices = np.arange(1, public.rounds + 1)
-    return {"x": free_release(public, indices[-1:]), "y": nothing_proven(public, indices, program.y.scale > 0.0)}
+    return {"x": dp.free_release(public, indices[-1:]), "y": dp.nothing_proven(public, indices, program.y.scale > 0.0)}
 
 
 @final
-class PrintedLdpSingleLevel(LdpSingleLevel):
+class PrintedLdpSingleLevel(single_level.LdpSingleLevel):
     """The fields of `LdpSingleLevel`, with an own y that is never noised."""
 
     protocol = "printed"
 
-    def step(self, t: int, dataset: LocalDataset, s: SingleLevelState) -> Generator[Gossip, Reply, SingleLevelState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
         mixed = yield from _mixed(dataset, s)
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, s.y))
 
@@ -469,57 +463,57 @@ class PrintedLdpSingleLevel(LdpSingleLevel):
 
 
 @final
-class PrintedDpDsgd(DpDsgd):
+class PrintedDpDsgd(single_level.DpDsgd):
     """The fields of `DpDsgd`, with an own y that is never noised."""
 
     protocol = "printed"
 
-    def step(self, t: int, dataset: LocalDataset, s: SingleLevelState) -> Generator[Gossip, Reply, SingleLevelState]:
+    def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
         combined = yield from _mixed(dataset, s)
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
     init, planned_releases = _begin, _planned
 
 
-_VRDSBO_MET = (*VRDSBO_U_TERMS, "lower_grad_y", *V_TERMS)
+_VRDSBO_MET = (*vrdsbo.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 
 
 @final
-class PrintedVrdsbo(PrintedGossip, Vrdsbo):
+class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised."""
 
     releases_per_round = 2
 
-    def _series(self, at: Batch, x: Value, y: Value) -> Generator[Gossip, Reply, Value]:
+    def _series(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         yield from ()  # Nothing of it is sent.
         return solve_unreleased([at] * self.inverse, x, y, self.smoothness)
 
-    def _no_series(self, dataset: LocalDataset) -> Generator[Gossip, Reply, None]:
+    def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         yield from ()
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         sizes = {"x": ("x", p), "y": ("y", q), "zf": ("x", p), "zg": ("y", q)}
-        return {c: Channel(family, width, _VRDSBO_MET) for c, (family, width) in sizes.items()}
+        return {c: dp.Channel(family, width, _VRDSBO_MET) for c, (family, width) in sizes.items()}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """Exchange 0 sends x and y, the last Z; nothing is proven of either once a step has met a record."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
         met = {c: size.scale > 0.0 and self.averaging.scale > 0.0 for c, size in (("x", self.x), ("y", self.y))}
-        trackers = nothing_proven(public, ends - 1)
-        return {**{c: nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
+        trackers = dp.nothing_proven(public, ends - 1)
+        return {**{c: dp.nothing_proven(public, ends, m) for c, m in met.items()}, "zf": trackers, "zg": trackers}
 
 
-_SPDB_MET = (*SPDB_U_TERMS, "lower_grad_y", *V_TERMS)
+_SPDB_MET = (*spdb.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 
 
 @final
-class PrintedSpdb(PrintedGossip, Spdb):
+class PrintedSpdb(PrintedGossip, spdb.Spdb):
     """The fields of `Spdb`, with own values and series that are never noised."""
 
     releases_per_round = 1
 
-    def step(self, t: int, dataset: LocalDataset, s: SpdbState) -> Generator[Gossip, Reply, SpdbState]:
-        _, neighbour_sum = yield Gossip(x=s.x, y=s.y)
+    def step(self, t: int, dataset: dp.LocalDataset, s: spdb.State) -> dp.GossipSteps[spdb.State]:
+        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
         distance = dataset.neighbour_weight * s.x - neighbour_sum.x
         multiplier = s.multiplier + self.dual(t) * distance
 
@@ -527,23 +521,23 @@ class PrintedSpdb(PrintedGossip, Spdb):
         w = solve_unreleased(batches[:-1], s.x, s.y, self.smoothness)
         at = batches[-1]
         u = at.upper_grad_x(s.x, s.y) - at.lower_jvp(s.x, s.y, w)
-        return SpdbState(
+        return spdb.State(
             x=s.x - self.x(t) * (u + multiplier + self.penalty * distance),
             y=s.y - self.y(t) * at.lower_grad_y(s.x, s.y),
             multiplier=multiplier,
         )
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
-        return {"x": Channel("x", p, _SPDB_MET), "y": Channel("y", q, _SPDB_MET)}
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {"x": dp.Channel("x", p, _SPDB_MET), "y": dp.Channel("y", q, _SPDB_MET)}
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         """One exchange sends x and y; nothing is proven of either once its step has met a record."""
         ends = np.arange(1, public.rounds + 1) * self.releases_per_round
-        return {c: nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
+        return {c: dp.nothing_proven(public, ends, step.scale > 0.0) for c, step in (("x", self.x), ("y", self.y))}
 
 
 @final
-class PrintedBsa(Bsa):
+class PrintedBsa(bsa.Bsa):
     """The fields and steps of `Bsa`, for answers that are not clipped."""
 
     protocol = "printed"

@@ -11,38 +11,33 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import Algorithm, Charge, Coordinated
-from decentral_dp.bounded import Array, Bounded, Split
-from decentral_dp.errors import InputError
-from decentral_dp.exchange import SelectionMechanism, Value
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.algorithms import vocabulary as dp
 
 
 class Calibration(NamedTuple):
     """A published choice of noise: scale (R,) of every release, and the sensitivities (R,) that it really meets."""
 
-    scale: Array
-    sensitivity: Mapping[Split, Array]
+    scale: dp.Array
+    sensitivity: Mapping[dp.Split, dp.Array]
 
 
 # Channel → its published noise.
 Noise = dict[str, Calibration]
 
 
-class PrintedGossip(Algorithm, Protocol):
+class PrintedGossip(dp.Algorithm, Protocol):
     """A gossip algorithm whose agents keep own values that are never noised."""
 
     protocol: str = "printed"
 
-    def starts(self, dataset: LocalDataset) -> tuple[Value, Value]:
+    def starts(self, dataset: dp.LocalDataset) -> tuple[dp.Value, dp.Value]:
         return dataset.untouched(dataset.start("x", self.start)), dataset.untouched(dataset.start("y", self.start))
 
-    def own(self, released: Value, mine: Value) -> Value:
+    def own(self, released: dp.Value, mine: dp.Value) -> dp.Value:
         return mine
 
 
-class PrintedCoordinated(Coordinated, Protocol):
+class PrintedCoordinated(dp.Coordinated, Protocol):
     """A coordinator's program with the noise and constants of its paper."""
 
     def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> Mapping[str, Calibration]:
@@ -82,7 +77,7 @@ def within(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
 
 
 def calibrated(
-    context: CoordinatorContext,
+    context: dp.CoordinatorContext,
     factors: Mapping[str, float],
     width: int,
     rate: float,
@@ -104,8 +99,8 @@ def calibrated(
     Returns:
         Scale and sensitivities, (rounds·releases,) each.
     """
-    whole: dict[Split, float] = {}
-    sensitivity: dict[Split, Array] = {}
+    whole: dict[dp.Split, float] = {}
+    sensitivity: dict[dp.Split, dp.Array] = {}
     for term in (t for t in factors if context.reads(t)):
         for split, s in context.mean_sensitivity(term, width).items():
             whole[split] = whole.get(split, 0.0) + factors[term] * s
@@ -115,7 +110,7 @@ def calibrated(
     return Calibration(np.full(rounds * releases, scale), sensitivity)
 
 
-def constant_noise(charges: Mapping[str, Charge], noise: Mapping[str, tuple[float, float]]) -> Noise:
+def constant_noise(charges: Mapping[str, dp.Charge], noise: Mapping[str, tuple[float, float]]) -> Noise:
     """A printed noise that is the same in all releases of a channel. noise: channel → its scale, and what it hides."""
     out = {}
     for channel, charge in charges.items():
@@ -124,7 +119,7 @@ def constant_noise(charges: Mapping[str, Charge], noise: Mapping[str, tuple[floa
     return out
 
 
-def in_units(value: Bounded, unit: float) -> Bounded:
+def in_units(value: dp.Bounded, unit: float) -> dp.Bounded:
     """A value in units of a public number, so that noise planned in units is right whatever the number will be.
 
     What is clipped to 0 is 0.
@@ -137,13 +132,13 @@ def root_log(delta: float) -> float:
     return math.sqrt(math.log(1.0 / delta))
 
 
-def one_draw(selection: SelectionMechanism, scale: float) -> Noise:
+def one_draw(selection: dp.SelectionMechanism, scale: float) -> Noise:
     """A published scale of a single draw of x, and what it really meets."""
-    sensitivity: Mapping[Split, float] = selection.sensitivity
+    sensitivity: Mapping[dp.Split, float] = selection.sensitivity
     return {"x": Calibration(np.array([scale]), {kind: np.array([s]) for kind, s in sensitivity.items()})}
 
 
-def smaller_count(context: CoordinatorContext) -> int:
+def smaller_count(context: dp.CoordinatorContext) -> int:
     """n of a published formula, which knows one set of records: the smaller count, by which it adds more noise."""
     return min(context.counts.values())
 
@@ -151,4 +146,4 @@ def smaller_count(context: CoordinatorContext) -> int:
 def check_ascent(solver: str, why: str) -> None:
     """Refuse another way to find y than the paper's. Raises InputError."""
     if solver != "ascent":
-        raise InputError(f'algorithm.solver: {why}; with "as_printed" take "ascent", and a step size y.')
+        raise dp.InputError(f'algorithm.solver: {why}; with "as_printed" take "ascent", and a step size y.')

@@ -1,0 +1,168 @@
+"""What an algorithm is written in, by one name each: `from decentral_dp.algorithms import vocabulary as dp`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+from decentral_dp.algorithms.declared import release_gradients
+from decentral_dp.algorithms.entry import Entry
+from decentral_dp.algorithms.options import (
+    anchor_period,
+    change_smoothness,
+    count_option,
+    internal,
+    inverse_iterations,
+    lower_solver,
+    lower_steps,
+    maximiser,
+    neumann_smoothness,
+    neumann_terms,
+    option,
+    sampling_rate,
+    solver_smoothness,
+    solver_steps,
+)
+from decentral_dp.algorithms.protocol import (
+    Algorithm,
+    Channel,
+    Charge,
+    Coordinated,
+    Part,
+    Planned,
+    Public,
+    StepSize,
+    check_message,
+    gaussian_charges,
+)
+from decentral_dp.algorithms.references import (
+    ASCENT,
+    AUC,
+    CHEN_WANG,
+    DP_DRO,
+    DRO,
+    KL_DRO,
+    KORNOWSKI,
+    LOWY_LIU,
+    NOISED,
+    ONE_STEP,
+    PRIVATEDIFF,
+    Citation,
+    Work,
+)
+from decentral_dp.algorithms.sensitivity_rules import (
+    Use,
+    before,
+    fading,
+    free_release,
+    grid,
+    nothing_proven,
+    reads,
+    released,
+    tracked,
+)
+from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Split, memory_slack
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import (
+    Answer,
+    Ask,
+    Bundle,
+    ClippedQuery,
+    ClippedSum,
+    Gossip,
+    Pool,
+    Release,
+    Released,
+    Reply,
+    Request,
+    Response,
+    SelectionMechanism,
+    Value,
+)
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.participants.batch import Batch
+from decentral_dp.participants.coordinator_context import CoordinatorContext
+from decentral_dp.participants.minimax_context import MinimaxContext
+
+S = TypeVar("S")
+# What agents, and a coordinator, do in a round or a part of it: exchanges are yielded, S is what they end with.
+GossipSteps: TypeAlias = Generator[Gossip, Reply, S]
+CoordinatorSteps: TypeAlias = Generator[Request, Response, S]
+
+__all__ = [
+    "ASCENT",
+    "AUC",
+    "CHANNELS",
+    "CHEN_WANG",
+    "DP_DRO",
+    "DRO",
+    "KL_DRO",
+    "KORNOWSKI",
+    "LOWY_LIU",
+    "NOISED",
+    "ONE_STEP",
+    "PRIVATEDIFF",
+    "SPLITS",
+    "Algorithm",
+    "Answer",
+    "Array",
+    "Ask",
+    "Batch",
+    "Bounded",
+    "Bundle",
+    "Channel",
+    "Charge",
+    "Citation",
+    "ClippedQuery",
+    "ClippedSum",
+    "Coordinated",
+    "CoordinatorContext",
+    "CoordinatorSteps",
+    "Entry",
+    "Gossip",
+    "GossipSteps",
+    "InputError",
+    "LocalDataset",
+    "MinimaxContext",
+    "Part",
+    "Planned",
+    "Pool",
+    "Public",
+    "Release",
+    "Released",
+    "Reply",
+    "Request",
+    "Response",
+    "SelectionMechanism",
+    "Split",
+    "StepSize",
+    "Use",
+    "Value",
+    "Work",
+    "anchor_period",
+    "before",
+    "change_smoothness",
+    "check_message",
+    "count_option",
+    "fading",
+    "free_release",
+    "gaussian_charges",
+    "grid",
+    "internal",
+    "inverse_iterations",
+    "lower_solver",
+    "lower_steps",
+    "maximiser",
+    "memory_slack",
+    "neumann_smoothness",
+    "neumann_terms",
+    "nothing_proven",
+    "option",
+    "reads",
+    "release_gradients",
+    "released",
+    "sampling_rate",
+    "solver_smoothness",
+    "solver_steps",
+    "tracked",
+]
