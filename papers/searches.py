@@ -44,7 +44,7 @@ def arenas() -> dict[str, SearchSpace]:
         "logistic, a strength per feature": (LogisticHyperparameter(_D, _CLASSES), 1.0, _CLASSES),
         "logistic, one strength": (logistic_regularisation(_D, _CLASSES), 1.0, _CLASSES),
         "least squares, one strength": (ridge_regularisation(_D), 1.0, ()),
-        "weighed groups": (HyperCleaning.from_dataset(_D, _CLASSES, 2, ridge=0.3), 1.0, _CLASSES),
+        "weighed groups": (HyperCleaning(_D, _CLASSES, 2, ridge=0.3), 1.0, _CLASSES),
         "least squares, a strength per feature": (ridge_hyperparameter(_D), 1.0, ()),
         "least squares, pulled": (Quadratic(_D, 0.3), 1.0, ()),
         "logistic, pulled": (biased_regularisation(_D, _CLASSES, 0.3), 1.0, _CLASSES),

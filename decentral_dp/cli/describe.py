@@ -37,7 +37,6 @@ from decentral_dp.data.collections import COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.simulation.plan import console
 from decentral_dp.studies.measures import ENDINGS, grouped
 from decentral_dp.studies.schema import Study, load_study
@@ -107,7 +106,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     """Registry → name → one line. titles: whether scenarios and studies, which are files, are read for theirs."""
     lines = {
         "algorithms": {k: e.summary for k, e in ALGORITHMS.items()},
-        "problems": {k: e.summary for k, e in PROBLEMS.items()} | {k: e.summary for k, e in MINIMAX.items()},
+        "problems": {k: e.summary for k, e in PROBLEMS.items()},
         "topologies": {k: g.summary for k, g in GENERATORS.items()} | {n: title(n) for n in names()},
         "scenarios": {n: load(n).title if titles else "" for n in scenario_names()},
         "studies": {n: load_study(n).title if titles else "" for n in shipped_names("study")},
@@ -160,12 +159,11 @@ def _algorithm(entry: Entry) -> Component:
 
 
 def _problem(name: str, of: Component) -> Component:
-    entry = PROBLEMS[name] if name in PROBLEMS else MINIMAX[name]
-    keys = tuple(of_schema(ProblemTable, key) for key in entry.options)
-    needed = getattr(entry, "needed", ())
-    keys = tuple(key._replace(left_out="required") if key.name in needed else key for key in keys)
+    entry = PROBLEMS[name]
+    keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
+    keys = tuple(key._replace(left_out="required") if key.name in entry.needed else key for key in keys)
     written = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
-    return of._replace(text=_docstring(entry.home), keys=keys, written=written)
+    return of._replace(text=entry.description, keys=keys, written=written)
 
 
 def _topology(name: str, of: Component) -> Component:
@@ -351,7 +349,6 @@ def keys() -> tuple[tuple[Key, str], ...]:
     own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
     readers: dict[str, list[str]] = {}
     options = {kind: entry.options for kind, entry in PROBLEMS.items()}
-    options |= {kind: entry.options for kind, entry in MINIMAX.items()}
     for kind, keys_read in options.items():
         for key_read in keys_read:
             readers.setdefault(f"problem.{key_read}", []).append(kind)

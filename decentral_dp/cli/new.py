@@ -41,8 +41,7 @@ from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
-from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS
 
 DEFAULT_ALGORITHM, DEFAULT_DATA = "ldp_dsbo", "breast_cancer"
 # The scenario that an algorithm's new ones start from; else the one of its own name.
@@ -208,11 +207,11 @@ def _topology(wishes: Wishes, base: Mapping[str, Any]) -> dict[str, Any]:
 def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[str, str]) -> dict[str, Any]:
     kind = wishes.problem or str(base.get("kind", "logistic_hyperparameter"))
     entry = ALGORITHMS.get(wishes.algorithm or DEFAULT_ALGORITHM)
-    if entry is not None and kind in (PROBLEMS if entry.solves == "minimax" else MINIMAX):
+    if entry is not None and kind in (BILEVEL if entry.solves == "minimax" else MINIMAX):
         # Before its keys are filled in, of which others could be refused.
         raise InputError(
             f"--problem: {entry.kind} is for {entry.solves} problems, and {quoted(kind)} is none. Take "
-            f"{', '.join(sorted(MINIMAX if entry.solves == 'minimax' else PROBLEMS))}."
+            f"{', '.join(sorted(MINIMAX if entry.solves == 'minimax' else BILEVEL))}."
         )
     if wishes.csv is not None and wishes.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")
@@ -227,7 +226,7 @@ def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[
         # Of LibSVM's sets no ranges are known.
         scaled = {"normalise": "l2"} if data in COLLECTED else scaled
         return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
-    if kind in MINIMAX and MINIMAX[kind].trajectories:
+    if kind in PROBLEMS and PROBLEMS[kind].trajectories:
         raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
     if wishes.label_range is not None:
         if wishes.classes:

@@ -364,11 +364,10 @@ def _with_smoothness(algorithm: Mapping[str, Any], smoothness: float, notes: dic
 
 def _smoothness(problem: Mapping[str, Any], features: int, at: float) -> float | None:
     """sup ‖∇²_yy G‖ where x starts; None where no constants are known. at: every coordinate of a start of strengths."""
-    facts = Facts(
-        features, len(problem.get("classes") or ()), bool(problem.get("intercept")), problem.get("ridge"), None
-    )
+    entry = PROBLEMS[problem["kind"]]
+    options = {key: value for key, value in problem.items() if key in {"intercept", "ridge"} & {*entry.options}}
     try:
-        made = PROBLEMS[problem["kind"]].build(facts)
+        made = entry.build(options, Facts(features, len(problem.get("classes") or ())))
         start = np.full(made.p, at if problem["kind"] in _LOG_STRENGTHS else 0.0)
         return float(family_of(made, 1.0, 1.0).constants(start, start).b_gyy)
     except InputError:

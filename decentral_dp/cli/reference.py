@@ -14,8 +14,7 @@ from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
-from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import BILEVEL, MINIMAX
 from decentral_dp.studies.measures import ENDINGS, grouped
 from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, names
@@ -40,7 +39,7 @@ def pages() -> dict[str, str]:
     out["problem_kinds.md"] = _components(
         "Problem kinds",
         "`problem.kind` is one of these, with the keys that it reads.",
-        {"Bilevel problems": ("problems", PROBLEMS), "Minimax problems": ("problems", MINIMAX)},
+        {"Bilevel problems": ("problems", BILEVEL), "Minimax problems": ("problems", MINIMAX)},
     )
     out["data_sets.md"] = _components(
         "Data sets",

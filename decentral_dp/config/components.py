@@ -41,15 +41,14 @@ from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import find_outside, in_file, own_name
 
 _LONGEST_NAME = 60
 # Component → those of the package, and the groups of entry points that one from outside may be in.
 _REGISTERED: Mapping[str, Mapping[str, Any]] = {
-    "problem": {**PROBLEMS, **MINIMAX},
+    "problem": PROBLEMS,
     "topology": GENERATORS,
     "data": DATASETS,
     "partition": {"iid": None},
@@ -102,8 +101,8 @@ class Rules(NamedTuple):
 
 
 RULES: Mapping[Setting, Rules] = {
-    "gossip": Rules(PROBLEMS, strict=("certified",), counted=True, neighbours=True, own_mechanism=False, unscored=""),
-    "coordinator_bilevel": Rules(PROBLEMS),
+    "gossip": Rules(BILEVEL, strict=("certified",), counted=True, neighbours=True, own_mechanism=False, unscored=""),
+    "coordinator_bilevel": Rules(BILEVEL),
     "coordinator_minimax": Rules(MINIMAX, "minimax", levels=1, priced_on_cpu=True),
 }
 

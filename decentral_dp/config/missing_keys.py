@@ -9,8 +9,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.config.algorithm_tables import channel_terms
 from decentral_dp.errors import InputError
-from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import USER_ERRORS
@@ -116,14 +115,14 @@ def _holds(tables: Mapping[str, Any], key: str) -> bool:
 
 
 def _problem_options(problem: Mapping[str, Any]) -> dict[str, str]:
-    kind = str(problem.get("kind"))
-    wanted = {"problem.losses": '"losses.py"'} if kind == "from_losses" else {}
+    entry = PROBLEMS.get(str(problem.get("kind")))
+    needed = () if entry is None else entry.needed
+    wanted = {"problem.losses": '"losses.py"'} if "losses" in needed else {}
     if str(problem.get("data")).lower().endswith(".csv"):
         wanted["problem.label"] = ""
     shared = _table(problem.get("construction")) or {}
-    needed = MINIMAX[kind].needed if kind in MINIMAX else ()
-    # The construction declares it.
-    return wanted | {f"problem.{key}": "" for key in needed if key != "positive_share" or "share" not in shared}
+    constructed = () if entry is None else [key for key, share in entry.constructed.items() if share in shared]
+    return wanted | {f"problem.{key}": "" for key in needed if key not in ("losses", *constructed)}
 
 
 def _privacy(
@@ -151,11 +150,12 @@ def _families(entry: Entry) -> set[str]:
 
 def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
     """Those of them whose terms read records of this problem; none where the problem cannot be made of sizes alone."""
-    chosen = PROBLEMS.get(str(problem.get("kind")))
+    chosen = BILEVEL.get(str(problem.get("kind")))
     if chosen is None:
         return set()
     try:
-        read = chosen.build(Facts(2, 2, False, problem.get("ridge"), None)).reads_records
+        options = {key: problem[key] for key in ("ridge",) if key in problem and key in chosen.options}
+        read = chosen.build(options, Facts(2, 2)).reads_records
     except USER_ERRORS:
         return set()
     return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}

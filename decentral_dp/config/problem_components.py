@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.outside import Component, instance, table_options
-from decentral_dp.config.problem_schema import ModelTable, ProblemTable
+from decentral_dp.config.problem_schema import DECLARED_KEYS
 from decentral_dp.config.schema import by_channel
 from decentral_dp.data import Shards
-from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
-from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
+from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.user_code import blamed, call
-
-# Options of the [problem] table that minimax problems may read.
-MINIMAX_OPTIONS = (
-    "model",
-    "positive_share",
-    "group_shares",
-    "generator",
-    "divergence",
-    "order",
-    "level",
-    "strength",
-    "loss",
-    "cap",
-    "radius",
-    "discount",
-    "latent",
-    "penalty",
-    "ridge",
-    "groups",
-)
-
 
 # What a whole problem of an author's has to have. One that is given as an object may be for a plan alone: what only
 # evaluations ask for is not asked of it.
@@ -53,67 +26,54 @@ _EVALUATED_BILEVEL = ("regulariser_value", "losses", "accuracy", "constants")
 _WHOLE_MINIMAX = ("p", "q", "start", "terms", "width", "prepare", "public", "sums", "known", "project_x", "project_y")
 _EVALUATED_MINIMAX = ("scores",)
 
-# Those that only bilevel problems have a use for.
-_BILEVEL_OPTIONS = (
-    "validation",
-    "intercept",
-    "corrupt",
-    "corruption",
-    "losses",
-    "start",
-    "tasks",
-    "ways",
-    "width",
-)
 
-
-def minimax_options(c: Components) -> dict[str, Any]:
-    """What a scenario says of its minimax problem, by key of the [problem] table. Reads no record.
+def problem_options(c: Components) -> dict[str, Any]:
+    """What a scenario says of its problem, by key of the [problem] table. Reads no record.
 
     Raises InputError for what the problem would leave unread, or lacks.
     """
     table = c.scenario.problem
     if c.problem.is_outside:
         return dict(vars(instance(c.problem, table_options(table)))) if isinstance(c.problem.value, type) else {}
-    entry = MINIMAX[table.kind]
-    for key in _BILEVEL_OPTIONS:
-        if getattr(table, key):
-            raise InputError(f"problem.{key}: a minimax problem takes none. Leave it out.")
-    given = {k: v for k in MINIMAX_OPTIONS if (v := getattr(table, k)) is not None}
+    entry = PROBLEMS[table.kind]
+    if entry.solves == "minimax" and table.validation is not None:
+        raise InputError("problem.validation: a minimax problem takes none. Leave it out.")
+    given = {k: v for k in DECLARED_KEYS if (v := getattr(table, k)) is not None and v is not False}
     for key in given:
         if key not in entry.options:
-            raise InputError(f"problem.{key}: {table.kind} takes none. Leave it out.")
-    if "positive_share" in entry.options and table.construction is not None and table.construction.share is not None:
-        # The construction declares it.
-        given.setdefault("positive_share", table.construction.share)
+            takers = ", ".join(kind for kind, e in PROBLEMS.items() if key in e.options)
+            raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
+    for key, share in entry.constructed.items():
+        if (value := getattr(table.construction, share, None)) is not None:
+            given.setdefault(key, value)
     for key in entry.needed:
         if key not in given:
             raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
-    return {k: v.model_dump(exclude_none=True) if isinstance(v, ModelTable) else v for k, v in given.items()}
+    return given
 
 
-def minimax_of(c: Components, shards: Shards) -> Minimax:
-    """The minimax problem, from public facts of the data."""
-    s = c.scenario
-    if c.problem.is_outside:
-        return _minimax_from_outside(c, shards)
-    entry, options = MINIMAX[s.problem.kind], minimax_options(c)
+def _registered(c: Components, shards: Shards) -> Any:
+    """The registered problem that the scenario names, from its keys and public facts of the data."""
+    s, options = c.scenario, problem_options(c)
+    entry = PROBLEMS[s.problem.kind]
     if entry.every_class and s.privacy.guarantee != "certified":
-        _check_present(s.problem.kind, shards)
+        _check_present(entry.kind, shards)
+    if "losses" in options:
+        options["losses"] = str(s.resolve(options["losses"]))
     if (loss := c.files.get(("problem", "loss"))) is not None:
         options["loss"] = str(loss)
     if isinstance(options.get("positive_share"), str):
         options["positive_share"] = _positive_share(options["positive_share"], shards)
-    return entry.build(_minimax_facts(c, shards, options))
+    return entry.build(options, _facts(c, shards))
 
 
-def _minimax_facts(c: Components, shards: Shards, options: Mapping[str, Any]) -> MinimaxFacts:
+def _facts(c: Components, shards: Shards) -> Facts:
     s = c.scenario
-    return MinimaxFacts(
+    return Facts(
         shards.features.shape[1],
         len(shards.classes),
-        options,
         shards.image,
+        shards.n_agents,
         s.records_seed,
         s.run.device,
         s.folder,
@@ -123,12 +83,17 @@ def _minimax_facts(c: Components, shards: Shards, options: Mapping[str, Any]) ->
     )
 
 
+def minimax_of(c: Components, shards: Shards) -> Minimax:
+    """The minimax problem, from public facts of the data."""
+    problem: Minimax = _minimax_from_outside(c, shards) if c.problem.is_outside else _registered(c, shards)
+    return problem
+
+
 def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
     """The minimax problem of an author's class or object: an objective on a model's outputs, or the whole."""
     table, name = c.scenario.problem, c.problem.name
     author = instance(c.problem, table_options(table))
-    options = {} if table.model is None else {"model": table.model.model_dump(exclude_none=True)}
-    facts = _minimax_facts(c, shards, options)
+    facts = _facts(c, shards)
     author = _for_data(author, facts, name)
     if hasattr(author, "sums"):
         _check_whole(c.problem, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
@@ -139,7 +104,7 @@ def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
 
     objective = author if hasattr(author, "statistics") else recordwise_objective(author, len(shards.classes), name)
     outputs = objective.outputs if hasattr(objective, "outputs") else max(1, len(shards.classes))
-    return Composite(model_of(facts, outputs), objective)
+    return Composite(facts.model(outputs, table.model), objective)
 
 
 def _positive_share(stated: str, shards: Shards) -> float:
@@ -173,7 +138,7 @@ def check_device(c: Components) -> None:
     """
     s, given = c.scenario, c.problem.is_object
     device, kind = s.run.device, s.problem.kind
-    if device != "cpu" and not given and kind in PROBLEMS and not PROBLEMS[kind].in_torch:
+    if device != "cpu" and not given and kind in BILEVEL and not BILEVEL[kind].in_torch:
         raise InputError(_on_processor(kind))
     devices.check_device(device, "run.device")
     wanted = {device, getattr(c.problem.value, "device", "cpu") if given else "cpu"}
@@ -237,31 +202,12 @@ def problem_of(c: Components, shards: Shards) -> Problem:
 
 
 def _problem_of(c: Components, shards: Shards) -> Problem:
-    s, table = c.scenario, c.scenario.problem
     if not c.problem.is_outside:
-        _check_options(table)
-    facts = Facts(
-        shards.features.shape[1],
-        len(shards.classes),
-        table.intercept,
-        table.ridge,
-        s.resolve(table.losses) if table.losses is not None else None,
-        image=shards.image,
-        agents=shards.n_agents,
-        groups=table.groups,
-        corrupt=table.corrupt,
-        corruption=table.corruption,
-        tasks=table.tasks,
-        ways=table.ways,
-        width=table.width,
-        seed=s.records_seed,
-        device=s.run.device,
-    )
-    if not c.problem.is_outside:
-        built = PROBLEMS[table.kind].build(facts)
-        return built if table.start is None else _started(built, table, facts.seed)
+        registered: Problem = _registered(c, shards)
+        return registered
+    facts = _facts(c, shards)
     name = c.problem.name
-    author = _for_data(instance(c.problem, table_options(table)), facts, name)
+    author = _for_data(instance(c.problem, table_options(c.scenario.problem)), facts, name)
     if hasattr(author, "terms"):
         _check_whole(c.problem, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
         whole: Problem = author
@@ -269,31 +215,3 @@ def _problem_of(c: Components, shards: Shards) -> Problem:
     from decentral_dp.problems.bilevel.recordwise import recordwise
 
     return recordwise(author, facts.n_features, facts.n_classes, name)
-
-
-def _started(problem: Problem, table: ProblemTable, seed: int) -> Problem:
-    """The problem of losses with its public random start, drawn from a stream of its own for each variable."""
-    from decentral_dp.problems.bilevel.losses import LossProblem
-
-    if not isinstance(problem, LossProblem):
-        raise TypeError("only a problem of losses takes a start")
-    drawn: dict[str, Array] = {}
-    for variable, start in (table.start or {}).items():
-        draw = public_generator(seed, "start", "xy".index(variable))
-        size = problem.p if variable == "x" else problem.q
-        drawn[variable] = start.scale * (
-            draw.standard_normal(size) if start.kind == "normal" else draw.uniform(-1.0, 1.0, size)
-        )
-    return replace(problem, start=drawn)
-
-
-def _check_options(table: ProblemTable) -> None:
-    """Refuse what the problem would silently leave unread."""
-    taken = PROBLEMS[table.kind].options
-    own = ("ridge", "groups", "corrupt", "corruption", "tasks", "ways", "width", "losses", "start")
-    options = {k: getattr(table, k) for k in (*own, *MINIMAX_OPTIONS)}
-    given = {"intercept": table.intercept or None, **options}
-    for key in (k for k, value in given.items() if value is not None and k not in taken):
-        options_of = {k: e.options for k, e in PROBLEMS.items()} | {k: e.options for k, e in MINIMAX.items()}
-        takers = ", ".join(name for name, options in options_of.items() if key in options)
-        raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")

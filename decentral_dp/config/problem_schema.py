@@ -5,19 +5,21 @@ Tables of a scenario's [problem] that say which records there are, and which age
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from decentral_dp.config.declared_tables import case_of, merged_fields
 from decentral_dp.files.tables import (
     Count,
     Finite,
@@ -29,6 +31,9 @@ from decentral_dp.files.tables import (
     optional,
     require_keys,
 )
+from decentral_dp.models.build import ModelTable
+from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems.bilevel.losses import StartTable
 from decentral_dp.user_code import in_file, installed
 
 
@@ -122,13 +127,12 @@ class ConstructionTable(Table):
 
 
 def _closed(schema: dict[str, Any]) -> None:
-    """In the JSON Schema an unknown key is wrong beside a registered problem; the options of others are keys."""
-    from decentral_dp.problems import PROBLEMS
-    from decentral_dp.problems.minimax import MINIMAX
-
+    """In the JSON Schema a registered problem has its own keys alone; what another takes is not known."""
     schema.pop("additionalProperties", None)
-    schema["if"] = {"properties": {"kind": {"enum": sorted([*PROBLEMS, *MINIMAX])}}}
-    schema["then"] = {"propertyNames": {"enum": sorted(schema["properties"])}}
+    schema["allOf"] = [
+        case_of(kind, CommonProblemTable.model_fields, e.options, [k for k in e.needed if k not in e.constructed])
+        for kind, e in PROBLEMS.items()
+    ]
 
 
 class StreamTable(Table):
@@ -147,40 +151,6 @@ class StreamTable(Table):
     )
 
 
-class StartTable(Table):
-    """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
-
-    kind: Literal["normal", "uniform"] = Field(
-        description='"normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale.'
-    )
-    scale: Positive = Field(description="How far from 0.")
-
-
-class ModelTable(Table):
-    """A model of a minimax problem: its weights are x (a critic's: y)."""
-
-    kind: Literal["linear", "mlp", "resnet", "torch"] = Field(
-        default="linear",
-        description=(
-            '"linear", "mlp" (hidden), "resnet" (width, depth) with group normalisation, or "torch" (file, name).'
-        ),
-    )
-    hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
-    width: Count | None = optional("Of resnet: channels of the first stage; 16 if left out.")
-    depth: Count | None = optional("Of resnet: blocks of each of its three stages; 1 if left out.")
-    file: str | None = optional(
-        "Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."
-    )
-    name: str | None = optional('Of torch: the name of that function; "build" if left out.')
-
-    @model_validator(mode="after")
-    def _needs(self) -> ModelTable:
-        taken = {"mlp": ("hidden",), "resnet": ("width", "depth"), "torch": ("file", "name")}.get(self.kind, ())
-        needed = [key for key in taken if key in ("hidden", "file")]
-        require_keys(self, " model", needed, taken, ("hidden", "width", "depth", "file", "name"))
-        return self
-
-
 def _partition_from_outside(name: str) -> str:
     if in_file(name) is None and name not in installed("partition"):
         raise PydanticCustomError("outside_name", "the name of a function in a file")
@@ -192,34 +162,10 @@ def _is_from_outside(kind: Any) -> bool:
 
     A name that nobody has is refused as such where the problem is built, and not for the keys beside it.
     """
-    from decentral_dp.problems import PROBLEMS
-    from decentral_dp.problems.minimax import MINIMAX
-
-    return isinstance(kind, str) and kind not in PROBLEMS and kind not in MINIMAX
+    return isinstance(kind, str) and kind not in PROBLEMS
 
 
-# Keys of the [problem] table that are not a problem's own, so that no field of one from outside can be called so.
-SHARED_KEYS = (
-    *(
-        "kind",
-        "data",
-        "manifest",
-        "files",
-        "limit",
-        "features",
-        "label",
-        "classes",
-        "partition",
-        "validation",
-        "test",
-        "scale",
-        "normalise",
-    ),
-    *("stream", "label_bound", "label_range", "construction", "synthetic", "seed", "model", "losses"),
-)
-
-
-class ProblemTable(Table):
+class CommonProblemTable(Table):
     """What is optimised, over which records."""
 
     # Options of a problem from outside are its own; of the others an unknown key is refused below.
@@ -285,10 +231,6 @@ class ProblemTable(Table):
     stream: Literal["all"] | StreamTable = Field(
         default="all", description='Which records a round reads: "all", or a table. Read by gossip algorithms.'
     )
-    intercept: bool = Field(
-        default=False, description="Whether a constant feature 1 is appended. Read by the problems of linear models."
-    )
-    ridge: Positive | None = optional("Strength of a quadratic regulariser, above 0; the default is the problem's own.")
     label_bound: Positive | None = optional(
         "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
         " problem constants."
@@ -297,60 +239,9 @@ class ProblemTable(Table):
         "Public range [low, high] of labels that are numbers: they are scaled to [−1, 1], and cut outside. Scores "
         "are in the labels' own unit."
     )
-    groups: Count | None = optional(
-        "Groups of train records of each agent that share one weight; 1 if left out. Read by hyper_cleaning."
-    )
-    corrupt: Annotated[float, Field(ge=0, le=1)] | None = optional(
-        "Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out. Read by hyper_cleaning."
-    )
-    corruption: Literal["random", "shifted"] | None = optional(
-        'What becomes of labels in corrupted groups: "random", drawn at random, the default; "shifted", the class '
-        "after the right one, after the last the first. Read by hyper_cleaning."
-    )
-    losses: str | None = optional("Path of a Python file with upper_loss, lower_loss, p and q. Read by from_losses.")
-    start: dict[Literal["x", "y"], StartTable] | None = optional(
-        "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
-        "network needs one, for equal units stay equal. Read by from_losses."
-    )
-    tasks: Count | list[list[Annotated[int, Field(ge=0)]]] | None = optional(
-        "Classes of each task, numbered from 0 in the order declared; or how many tasks to draw. Read by meta_learning."
-    )
-    ways: Annotated[int, Field(ge=2)] | None = optional("Classes of each drawn task. Read by meta_learning.")
-    width: Count | None = optional(
-        "Channels of every convolutional block, or hidden units where records are no images. Read by meta_learning."
-    )
-    model: ModelTable | None = optional(
-        "The model whose weights are x (of wgan the critic's: y); linear if left out. Read by minimax problems."
-    )
     construction: ConstructionTable | None = optional(
         "Other records made of the data's own, by their labels, after test records are held out."
     )
-    positive_share: Share | Literal["released", "empirical"] | None = optional(
-        'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
-        "which nothing certifies. Read by auc_maximisation."
-    )
-    group_shares: list[Share] | None = optional(
-        "Public shares of the groups, which are the classes; equal ones if left out. Read by group_dro."
-    )
-    generator: list[Count] | None = optional("Units of each hidden layer of the generator. Read by wgan.")
-    divergence: str | None = optional("The divergence between distributions, by name. Read by dro.")
-    order: Finite | None = optional("Order of the divergence, where it has one. Read by dro.")
-    level: Share | None = optional("Level of CVaR, above 0 and below 1. Read by dro.")
-    strength: Positive | None = optional(
-        "Strength λ of the term that keeps the distribution near that of the records. Read by dro, kl_dro"
-        " and group_dro."
-    )
-    loss: str | None = optional("The loss of one record, by name, or a Python file. Read by dro, kl_dro and group_dro.")
-    cap: Positive | None = optional("Losses are cut at this bound. Read by dro, kl_dro and group_dro.")
-    radius: Positive | None = optional(
-        "Of kl_dro: distributions within this KL divergence of the records count. Of wgan: l2 radius of the "
-        "critic's weights; 10 if left out."
-    )
-    discount: Annotated[float, Field(ge=0, lt=1)] | None = optional(
-        "Discount of rewards to come, from 0 to below 1. Read by mspbe."
-    )
-    latent: Count | None = optional("Numbers that the generator is fed. Read by wgan.")
-    penalty: NonNegative | None = optional("Weight of the gradient penalty of the critic. Read by wgan.")
     synthetic: Synthetic = Field(
         default=Synthetic(),
         description="Sizes of records that are made up. Read by the synthetic families and environments.",
@@ -369,7 +260,7 @@ class ProblemTable(Table):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _own_options(cls, table: Any, validated: ModelWrapValidatorHandler[ProblemTable]) -> ProblemTable:
+    def _own_options(cls, table: Any, validated: ModelWrapValidatorHandler[CommonProblemTable]) -> CommonProblemTable:
         """A problem from outside may have a key of the name of one of ours, of another type."""
         if not isinstance(table, Mapping) or not _is_from_outside(table.get("kind")):
             return validated(table)
@@ -392,3 +283,39 @@ class ProblemTable(Table):
         if unknown and not _is_from_outside(table.get("kind")):
             raise PydanticCustomError("extra_key", "unknown key", {"key": unknown[0]})
         return table
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+
+
+def _readers(by_text: Mapping[str, Sequence[str]]) -> str:
+    """Each description with the problems that it is true of."""
+    if len(by_text) == 1:
+        return "".join(f"{text} Read by {_listed(kinds)}." for text, kinds in by_text.items())
+    return " ".join(f"Of {_listed(kinds)}: {text[0].lower()}{text[1:]}" for text, kinds in by_text.items())
+
+
+if TYPE_CHECKING:
+
+    class ProblemTable(CommonProblemTable):
+        """What is optimised, over which records; with the keys of all registered problems, as they declare them."""
+
+        losses: str | None
+        loss: str | None
+        model: ModelTable | None
+        positive_share: float | str | None
+        start: Mapping[str, StartTable] | None
+
+else:
+    ProblemTable = create_model(
+        "ProblemTable",
+        __base__=CommonProblemTable,
+        __doc__=CommonProblemTable.__doc__,
+        **merged_fields(((kind, key) for kind, entry in PROBLEMS.items() for key in entry.keys), _readers),
+    )
+
+# Keys that no field of a problem from outside can be called like.
+SHARED_KEYS = (*CommonProblemTable.model_fields, "model", "losses")
+# Keys that registered problems declare.
+DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in CommonProblemTable.model_fields)

@@ -20,7 +20,7 @@ from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, re
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import PROBLEMS
 from decentral_dp.user_code import blamed, call
 
 # More agents than this, and their records are dealt before their graph is built.
@@ -103,12 +103,12 @@ def _scale(c: Components) -> Any:
 def _check_trajectories(c: Components, dataset: Dataset) -> None:
     """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
     played, kind = dataset.trajectory is not None, c.scenario.problem.kind
-    wanted = played if c.problem.is_outside else kind in MINIMAX and MINIMAX[kind].trajectories
+    wanted = played if c.problem.is_outside else PROBLEMS[kind].trajectories
     if played == wanted:
         return
     which = "whole trajectories" if played else "no trajectories"
     mend = (
-        f"Only {', '.join(name for name, entry in MINIMAX.items() if entry.trajectories)} reads them."
+        f"Only {', '.join(name for name, entry in PROBLEMS.items() if entry.trajectories)} reads them."
         if played
         else "Take cartpole, acrobot or pong, or a .npz file with observations, rewards and lengths."
     )

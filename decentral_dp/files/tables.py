@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -79,3 +82,46 @@ def require_keys(table: Table, noun: str, needed: Sequence[str], taken: Sequence
 def optional(description: str) -> Any:
     """Declare a key that may be left out, and is None then."""
     return Field(default=None, description=description)
+
+
+class Key(NamedTuple):
+    """What makes a field a key of a scenario. description: a sentence for the reference, without who reads it."""
+
+    description: str
+
+
+class DeclaredKey(NamedTuple):
+    """A key as a dataclass or a function declares it. type: of its value, with bounds, as pydantic checks it."""
+
+    name: str
+    type: Any
+    description: str
+    required: bool
+
+
+@cache
+def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
+    """The parameters of a dataclass or a function that are keys, in their order.
+
+    Example:
+        >>> def regression(n_features: int, ridge: Annotated[Positive, Key("Strength of the pull.")] = 0.1) -> None: ...
+        >>> [(key.name, key.required) for key in declared_keys(regression)]
+        [('ridge', False)]
+    """
+    hints, found = get_type_hints(make, include_extras=True), []
+    for name, parameter in inspect.signature(make).parameters.items():
+        kind = _without_none(hints[name])
+        described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Key)), None)
+        if described is not None:
+            bounds = tuple(m for m in kind.__metadata__ if m is not described)
+            checked = Annotated[kind.__origin__, *bounds] if bounds else kind.__origin__
+            found.append(DeclaredKey(name, checked, described.description, parameter.default is parameter.empty))
+    return tuple(found)
+
+
+def _without_none(hint: Any) -> Any:
+    """The type without "or None"."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 else hint

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Count, Table, optional, require_keys
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.linear_model import Linear
 from decentral_dp.models.protocol import Model
 
 
+class ModelTable(Table):
+    """A model of a minimax problem: its weights are x (a critic's: y)."""
+
+    kind: Literal["linear", "mlp", "resnet", "torch"] = Field(
+        default="linear",
+        description=(
+            '"linear", "mlp" (hidden), "resnet" (width, depth) with group normalisation, or "torch" (file, name).'
+        ),
+    )
+    hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
+    width: Count | None = optional("Of resnet: channels of the first stage; 16 if left out.")
+    depth: Count | None = optional("Of resnet: blocks of each of its three stages; 1 if left out.")
+    file: str | None = optional(
+        "Of torch: a Python file with a function of (n_features, outputs) that returns a torch module."
+    )
+    name: str | None = optional('Of torch: the name of that function; "build" if left out.')
+
+    @model_validator(mode="after")
+    def _needs(self) -> ModelTable:
+        taken = {"mlp": ("hidden",), "resnet": ("width", "depth"), "torch": ("file", "name")}.get(self.kind, ())
+        needed = [key for key in taken if key in ("hidden", "file")]
+        require_keys(self, " model", needed, taken, ("hidden", "width", "depth", "file", "name"))
+        return self
+
+
 def build_model(
-    table: Mapping[str, Any] | None,
+    table: ModelTable | None,
     n_features: int,
     outputs: int,
     image: tuple[int, int, int] | None,
@@ -36,14 +63,13 @@ def build_model(
     Raises:
         InputError: for a device that is not there, and for a model that does not fit.
     """
-    given = dict(table or {})
-    kind = given.get("kind", "linear")
+    table = ModelTable() if table is None else table
     check_device(device, "run.device")
-    if kind == "mlp":
+    if table.hidden is not None:
         from decentral_dp.models.mlp import mlp
 
-        return mlp(n_features, given["hidden"], outputs, seed, device)
-    if kind == "resnet":
+        return mlp(n_features, table.hidden, outputs, seed, device)
+    if table.kind == "resnet":
         from decentral_dp.models.resnet import SMALLEST_SIDE, resnet
 
         if image is None:
@@ -53,11 +79,11 @@ def build_model(
                 f'problem.model: "resnet" halves an image twice, and these have {image[0]} × {image[1]} pixels. '
                 'Take kind = "mlp".'
             )
-        return resnet(image, given.get("width", 16), given.get("depth", 1), outputs, seed, device)
-    if kind == "torch":
+        return resnet(image, table.width or 16, table.depth or 1, outputs, seed, device)
+    if table.file is not None:
         from decentral_dp.models.user_module import load_module
 
-        return load_module(_found(root, given["file"]), given.get("name", "build"), n_features, outputs, seed, device)
+        return load_module(_found(root, table.file), table.name or "build", n_features, outputs, seed, device)
     return Linear(n_features, outputs)
 
 

@@ -40,12 +40,13 @@ ORDER: tuple[tuple[str, ...], ...] = tuple(
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # Read by pages, plots and bars besides the base: the two records that a run folder is read into, how far something is,
-# and one line per algorithm.
+# and one line per algorithm and problem.
 REPORTING = {
     "decentral_dp.simulation.events",
     "decentral_dp.simulation.result",
     "decentral_dp.simulation.statements.statement",
     "decentral_dp.algorithms",
+    "decentral_dp.problems",
 }
 # Results that are shown: a run by its figures, a plan by its sentences. What runs and writes a folder draws nothing.
 VIEWED = {"decentral_dp.simulation.run", "decentral_dp.simulation.plan"}

@@ -11,17 +11,17 @@ import pytest
 
 from decentral_dp.bounded import Array
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.models.build import ModelTable
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
-from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.problems.minimax.facts import MinimaxFacts
+from decentral_dp.problems import MINIMAX, Facts
 
 _D, _N, _L = 4, 5, 3
 # What an agent's coins are drawn for.
 _TRAIN = tag("train")
-_MLP = {"kind": "mlp", "hidden": [6]}
+_MLP = ModelTable(kind="mlp", hidden=[6])
 
 
 class Case(NamedTuple):
@@ -75,8 +75,8 @@ def setting(name: str, clip: float = 0.8) -> Setting:
     played = (_L, 2) if case.kind == "mspbe" else None
     width = (_L + 1) * 2 + _L + 1 if played else _D
     limits = {"x": clip, "y": clip}
-    facts = MinimaxFacts(width, case.classes, case.options, l2=2.0, trajectory=played, clip=limits)
-    problem = MINIMAX[case.kind].build(facts)
+    facts = Facts(width, case.classes, l2=2.0, trajectory=played, clip=limits)
+    problem = MINIMAX[case.kind].build(case.options, facts)
     context = MinimaxContext(problem, {"train": _N, "validation": 0}, 1, Clip("l2", **limits))
     rows = [rng.normal(size=width) * size for size in (1.0, 1.0, 1.0, 30.0, 1e-3, 1e-170, 1e150, 1e300)]
     rows += [-rows[0], np.zeros(width), np.full(width, np.inf), np.full(width, np.nan), np.r_[np.nan, rows[0][1:]]]

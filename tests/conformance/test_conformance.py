@@ -15,7 +15,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import scenario_folder, scenario_names
-from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.topology import GENERATORS, names
 from tests.conformance.checks import checked
 from tests.golden.cases import is_planned_only

@@ -12,7 +12,7 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError, load
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import MINIMAX
 from decentral_dp.simulation.jobs.build import build
 
 # A [problem] table for every registered minimax problem: a new one has to be entered here.

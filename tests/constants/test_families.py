@@ -225,7 +225,7 @@ FAMILIES = {
     "biased logistic": biased_regularisation(2, TWO, 0.3),
     "biased softmax": biased_regularisation(2, THREE, 0.3),
     "biased squares": Quadratic(2, 0.3),
-    "groups": HyperCleaning.from_dataset(2, THREE, 2, groups=2, ridge=0.2),
+    "groups": HyperCleaning(2, THREE, 2, groups=2, ridge=0.2),
     "mean": MeanEstimation(2, 0.5),
     "linear": MeanLowerBound(2, 0.5, 1.3, 0.7),
 }

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[Any, tuple[float, ...], float, float]] = {
     "biased logistic": (biased_regularisation(2, TWO, 0.3), TWO, -1, 1),
     "biased softmax": (biased_regularisation(2, THREE, 0.3), THREE, -1, 1),
     "biased squares": (Quadratic(2, 0.3), (), -1, 1),
-    "groups": (HyperCleaning.from_dataset(2, THREE, 1, groups=2, ridge=0.2), THREE, -1, 1),
+    "groups": (HyperCleaning(2, THREE, 1, groups=2, ridge=0.2), THREE, -1, 1),
     "mean": (MeanEstimation(2, 0.5), (), -1, 1),
     "linear": (MeanLowerBound(2, 0.5, 1.3, 0.7), (), -1, 1),
 }

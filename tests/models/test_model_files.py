@@ -11,7 +11,7 @@ import torch
 import decentral_dp
 from decentral_dp.config.components import resolve
 from decentral_dp.errors import InputError
-from decentral_dp.models.build import build_model
+from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
@@ -42,7 +42,7 @@ def build(n_features, outputs):
 def load(tmp_path, body, head=HEAD, seed=0, n_features=6, outputs=2, **table):
     (tmp_path / "net.py").write_text(head + "".join(f"    {line}\n" for line in body.split("\n")))
     full = {"kind": "torch", "file": "net.py"} | table
-    return build_model(full, n_features, outputs, None, seed, "cpu", tmp_path)
+    return build_model(ModelTable(**full), n_features, outputs, None, seed, "cpu", tmp_path)
 
 
 def refusal(*args, **more):
@@ -110,9 +110,9 @@ def test_a_function_by_name_and_a_file_from_elsewhere(tmp_path, monkeypatch):
     assert load(tmp_path, "return nn.Linear(n_features, outputs)", head, name="mine").p == 14
     monkeypatch.chdir(tmp_path)
     table = {"kind": "torch", "file": "net.py", "name": "mine"}
-    assert build_model(table, 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
+    assert build_model(ModelTable(**table), 6, 2, None, 0, "cpu", tmp_path / "none").p == 14
     with pytest.raises(InputError, match=r"there is no such file.*; problem\.model\.file must name a Python file"):
-        build_model(table | {"file": "gone.py"}, 6, 2, None, 0, "cpu", tmp_path)
+        build_model(ModelTable(**(table | {"file": "gone.py"})), 6, 2, None, 0, "cpu", tmp_path)
     assert "it defines no function build; write build(n_features, outputs)" in refusal(tmp_path, "return 3", head)
 
 
@@ -244,18 +244,18 @@ def test_a_module_may_create_tensors_without_saying_where(tmp_path):
     lines = "return self.last(torch.tanh(self.first(a)) * torch.full((8,), 0.5, dtype=torch.float64))"
     load(tmp_path, "return Net(n_features, outputs)", forward(lines))
     table = {"kind": "torch", "file": str(tmp_path / "net.py")}
-    here = build_model(table, 6, 2, None, 0, "cpu")
+    here = build_model(ModelTable(**table), 6, 2, None, 0, "cpu")
     records = np.random.default_rng(0).normal(size=(5, 6))
     wanted = here.forward(here.start, records)[0]
     with emulated_cuda():
-        there = build_model(table, 6, 2, None, 0, "cuda")
+        there = build_model(ModelTable(**table), 6, 2, None, 0, "cuda")
         np.testing.assert_allclose(there.forward(here.start, records)[0], wanted, rtol=1e-9)
     assert isinstance(there, TorchModel)
     np.testing.assert_array_equal(there.start, here.start)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("table", [None, {"kind": "mlp", "hidden": [3]}])
+@pytest.mark.parametrize("table", [None, ModelTable(kind="mlp", hidden=[3])])
 def test_a_device_that_is_not_there_is_refused(table):
     with pytest.raises(InputError, match=r'^run\.device: "cuda" was asked for, and torch finds no CUDA device here'):
         build_model(table, 5, 1, None, 0, "cuda")
@@ -263,9 +263,9 @@ def test_a_device_that_is_not_there_is_refused(table):
 
 def test_records_that_are_no_pictures_are_refused():
     with pytest.raises(InputError, match='"resnet" reads images, and these records are none'):
-        build_model({"kind": "resnet"}, 5, 1, None, 0, "cpu")
+        build_model(ModelTable(**{"kind": "resnet"}), 5, 1, None, 0, "cpu")
     with pytest.raises(InputError, match="these have 3 × 9 pixels"):
-        build_model({"kind": "resnet"}, 27, 1, (3, 9, 1), 0, "cpu")
+        build_model(ModelTable(**{"kind": "resnet"}), 27, 1, (3, 9, 1), 0, "cpu")
 
 
 def scenario(tmp_path, model):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from decentral_dp.models import module as rows_of
-from decentral_dp.models.build import build_model
+from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.mlp import Mlp, mlp
 from decentral_dp.models.module import TorchModel, as_model, weights_of
 from decentral_dp.models.resnet import resnet
@@ -200,10 +200,11 @@ def test_an_emulated_device_gives_the_same_sums_and_nothing_is_computed_elsewher
 def test_models_by_name():
     image = (8, 8, 3)
     assert build_model(None, 5, 2, None, 0, "cpu").p == 12
-    assert build_model({"kind": "linear"}, 5, 2, None, 0, "cpu").p == 12
-    assert build_model({"kind": "mlp", "hidden": [4, 3]}, 5, 2, None, 0, "cpu").p == 24 + 15 + 8
+    assert build_model(ModelTable(**{"kind": "linear"}), 5, 2, None, 0, "cpu").p == 12
+    assert build_model(ModelTable(kind="mlp", hidden=[4, 3]), 5, 2, None, 0, "cpu").p == 24 + 15 + 8
     small, wide = (
-        build_model({"kind": "resnet", **more}, 192, 2, image, 0, "cpu") for more in ({}, {"width": 32, "depth": 2})
+        build_model(ModelTable(**{"kind": "resnet", **more}), 192, 2, image, 0, "cpu")
+        for more in ({}, {"width": 32, "depth": 2})
     )
     assert small.p < 80_000 < 300_000 < wide.p
     assert small.forward(small.start, np.zeros((3, 192)))[0].shape == (3, 2)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from decentral_dp.errors import InputError
-from decentral_dp.models.build import build_model
+from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel
 from decentral_dp.models.protocol import Slope
@@ -146,7 +146,7 @@ def build(n_features, outputs):
 def load(folder: Path, *lines: str) -> Mlp | TorchModel:
     body = "".join(f"    {line}\n" for line in (*lines, "return net"))
     (folder / "net.py").write_text(HEAD + body, encoding="utf-8")
-    model: Any = build_model({"kind": "torch", "file": "net.py"}, 5, 2, None, 0, "cpu", folder)
+    model: Any = build_model(ModelTable(**{"kind": "torch", "file": "net.py"}), 5, 2, None, 0, "cpu", folder)
     return model
 
 

@@ -20,7 +20,7 @@ from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.problems.minimax import composite
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.minimax.conjugates import divergence
+from decentral_dp.problems.minimax.conjugates import divergence_of
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.losses import capped_loss
 from decentral_dp.problems.minimax.protocol import summed_over
@@ -51,8 +51,8 @@ def test_the_size_of_a_block_is_public_and_no_larger_than_the_data(n: int, rate:
 
 def at_a_kink() -> tuple[Composite, np.ndarray, np.ndarray]:
     """A problem, its public start, and records that every hidden unit of the start sees as zero, up to rounding."""
-    loss = capped_loss({"cap": 5.0, "loss": "logistic"}, 2, Path())
-    problem = Composite(mlp(WIDTH, [HIDDEN], 1, 0), DroObjective(loss, divergence("chi2"), 5.0))
+    loss = capped_loss("logistic", 5.0, 2, Path())
+    problem = Composite(mlp(WIDTH, [HIDDEN], 1, 0), DroObjective(loss, divergence_of("chi2"), 5.0))
     x = problem.start["x"]
     unseen = null_space(x[: HIDDEN * WIDTH].reshape(HIDDEN, WIDTH))
     rows = np.random.default_rng(3).normal(size=(400, unseen.shape[1])) @ unseen.T

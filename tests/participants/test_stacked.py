@@ -30,7 +30,7 @@ PROBLEMS = {
     "softmax": SoftmaxHyperparameter(WIDTH, CLASSES),
     "quadratic": Quadratic(WIDTH),
     "biased": biased_regularisation(WIDTH, CLASSES),
-    "hyper-cleaning": HyperCleaning.from_dataset(WIDTH, CLASSES, agents=len(TRAIN), groups=4),
+    "hyper-cleaning": HyperCleaning(WIDTH, CLASSES, agents=len(TRAIN), groups=4),
 }
 
 

@@ -19,11 +19,11 @@ import pytest
 from decentral_dp import models, problems
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models import linear_terms
+from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy import clipping
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import PROBLEMS, Facts
-from decentral_dp.problems.minimax import MINIMAX
-from decentral_dp.problems.minimax.facts import MinimaxFacts
+from decentral_dp.problems import BILEVEL as PROBLEMS
+from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.protocol import MATRICES, TERMS
 
 # All of them before anything is watched: they keep the names that they import.
@@ -36,7 +36,7 @@ CLIPS = ("clipped_sum", "clip_factors", "row_norms", "clip_columns", "clip_coeff
 SIZES = (2, 13, 211)
 WIDTH, STEPS = 7, 3
 LOSSES = Path(__file__).parents[2] / "scenarios" / "own_losses.py"
-MLP = {"kind": "mlp", "hidden": [4]}
+MLP = ModelTable(kind="mlp", hidden=[4])
 OF_MINIMAX: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
     "auc_maximisation": ({"positive_share": 0.3, "model": MLP}, ("grad_x", "grad_y", "joint", "dual"), 2),
     "dro": ({"divergence": "chi2", "strength": 0.5, "cap": 3.0, "model": MLP}, ("grad_x", "grad_y", "joint"), 3),
@@ -95,13 +95,10 @@ def compared(watched: list[Any], evaluate: Callable[[np.ndarray], None], feature
 
 
 def bilevel(kind: str) -> Any:
-    facts = Facts(WIDTH, 0 if kind in ("quadratic", "ridge_hyperparameter", "ridge_regularisation") else 3, False, 0.1,
-                  LOSSES if kind == "from_losses" else None, agents=1, groups=2, corrupt=0.5, width=5)  # fmt: skip
-    if kind in ("logistic_hyperparameter", "logistic_regularisation"):
-        facts = facts._replace(n_classes=2)
-    if kind == "meta_learning":
-        facts = facts._replace(tasks=((0, 1), (1, 2)))
-    return PROBLEMS[kind].build(facts)
+    entry = PROBLEMS[kind]
+    options = {"ridge": 0.1, "losses": str(LOSSES), "groups": 2, "corrupt": 0.5, "width": 5, "tasks": ((0, 1), (1, 2))}
+    facts = Facts(WIDTH, {"numbers": 0, "two": 2}.get(entry.labels, 3))
+    return entry.build({key: value for key, value in options.items() if key in entry.options}, facts)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -135,7 +132,7 @@ def test_rows_of_a_minimax_problem(watched: Any, kind: str, n: int) -> None:
     played = (STEPS, 2) if kind == "mspbe" else None
     width = (STEPS + 1) * 2 + STEPS + 1 if played else WIDTH
     limits = {"x": 0.8, "y": 0.8}
-    problem = MINIMAX[kind].build(MinimaxFacts(width, classes, options, l2=2.0, trajectory=played, clip=limits))
+    problem = MINIMAX[kind].build(options, Facts(width, classes, l2=2.0, trajectory=played, clip=limits))
     features = rng.normal(size=(n, width))
     labels = np.full(n, float(STEPS)) if played else rng.integers(0, classes, n).astype(float)
     x, y = (problem.start[v] + 0.1 * rng.normal(size=problem.start[v].size) for v in "xy")

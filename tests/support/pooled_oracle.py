@@ -61,9 +61,7 @@ def cases(ridge: float = 0.1) -> dict[str, Case]:
         "ridge": Case(ridge_hyperparameter(D), "squared", "strengths", none),
         "ridge_shared": Case(ridge_regularisation(D), "squared", "shared", none),
         "quadratic": Case(Quadratic(D, ridge), "squared", "pull", none, ridge),
-        "cleaning": Case(
-            HyperCleaning.from_dataset(D, THREE, 1, groups=3, ridge=ridge), "softmax", "weighed", THREE, ridge
-        ),
+        "cleaning": Case(HyperCleaning(D, THREE, 1, groups=3, ridge=ridge), "softmax", "weighed", THREE, ridge),
         "mean": Case(MeanEstimation(D, ridge), "mean", "mean", none, ridge),
         "lower_bound": Case(MeanLowerBound(D, ridge, 2.0, 0.5), "linear", "stretched", none, ridge),
     }

@@ -15,7 +15,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.composite import Labelled
-from decentral_dp.problems.minimax.conjugates import Divergence, divergence
+from decentral_dp.problems.minimax.conjugates import Divergence, divergence_of
 from decentral_dp.problems.minimax.protocol import Minimax
 
 Array = NDArray[np.float64]
@@ -31,7 +31,7 @@ class Case(NamedTuple):
     high: float = math.inf
 
     def made(self) -> Divergence:
-        return divergence(self.name, **self.parameters)
+        return divergence_of(self.name, **self.parameters)
 
     def __str__(self) -> str:
         return "-".join([self.name, *map(str, self.parameters.values())])

@@ -21,7 +21,6 @@ from decentral_dp.data import DATASETS, PARTITIONS, nearest
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.problems.minimax import MINIMAX
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.probing.probe import ROUNDS
 from decentral_dp.topology import GENERATORS
@@ -126,7 +125,7 @@ def _target(what: Any) -> Target:
         return _of_object(what)
     if what.lower().endswith(".toml") or what in ALGORITHMS:
         return Target(what, load(what))
-    if what in PROBLEMS or what in MINIMAX:
+    if what in PROBLEMS:
         return _of_problem(what)
     if in_file(what) is not None or what.lower().endswith(".py"):
         return _of_code(what, find_outside("algorithm", what, Path.cwd(), "check"))
@@ -136,7 +135,7 @@ def _target(what: Any) -> Target:
         if what in installed(group):
             return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
     _refuse_untried(what)
-    known = [*ALGORITHMS, *PROBLEMS, *MINIMAX, *scenario_names()]
+    known = [*ALGORITHMS, *PROBLEMS, *scenario_names()]
     raise InputError(
         f"check: nothing is called {quoted(what)}; {nearest(what, known)}. Give an algorithm, a problem, a scenario, "
         'or "file.py:Name"; a topology, data, a partition or a mechanism is tried by checking a scenario that uses it.'
@@ -162,7 +161,7 @@ def _of_problem(kind: str) -> Target:
     fit = [s for s in fit if not s.title.startswith("Figure")] or fit
     if fit:
         return Target(kind, min(fit, key=lambda s: s.algorithm.rounds))
-    solves = "minimax" if kind in MINIMAX else "bilevel"
+    solves = PROBLEMS[kind].solves
     table = next((table for table in _PROBLEMS[solves] if table["kind"] == kind), {"kind": kind})
     return _first(kind, _around_problem(table, solves))
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import expit
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Count, Key
 from decentral_dp.models.linear_terms import (
     blocks,
     bounded_columns,
@@ -26,7 +28,8 @@ from decentral_dp.models.linear_terms import (
     unit_rows,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import check_ridge, ridge_terms, ridge_value
+from decentral_dp.problems.bilevel.linear_classifier import Intercept
+from decentral_dp.problems.bilevel.penalties import Ridge, check_ridge, ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.softmax import (
     SoftmaxHyperparameter,
     SoftmaxRecords,
@@ -35,6 +38,7 @@ from decentral_dp.problems.bilevel.softmax import (
     class_shares,
     norms_of,
 )
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import StackedProblem, Terms, asked
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
@@ -42,7 +46,7 @@ READS_RECORDS: Mapping[str, Split] = MappingProxyType(
 )
 NO_GROUP = -1
 # What becomes of the labels of a corrupted group.
-CORRUPTIONS = ("random", "shifted")
+Corruption = Literal["random", "shifted"]
 
 
 class CleaningRecords(NamedTuple):
@@ -77,48 +81,52 @@ class HyperCleaning(StackedProblem):
     coins, tossed for a place and not for the record that lies there. ridge > 0 makes the lower level strongly
     convex even where all weights vanish. q = c·d.
 
-    model → the softmax loss; agents → number of agents; groups → groups of each agent; corrupt → share of the groups;
-    corruption → what becomes of their labels.
+    agents → number of agents; groups → groups of each agent; corrupt → share of the groups; corruption → what becomes
+    of their labels.
     """
 
     name: ClassVar[str] = "hyper_cleaning"
     reads_records: ClassVar[Mapping[str, Split]] = READS_RECORDS
 
-    model: SoftmaxHyperparameter
+    n_features: int
+    classes: tuple[float, ...]
     agents: int
-    groups: int = 1
-    ridge: float = 0.01
-    corrupt: float = 0.0
+    groups: Annotated[Count, Key("Groups of train records of each agent that share one weight; 1 if left out.")] = 1
+    ridge: Ridge = 0.01
+    corrupt: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Key("Share of all groups whose labels are replaced at random, from 0 to 1; 0 if left out."),
+    ] = 0.0
+    corruption: Annotated[
+        Corruption,
+        Key(
+            'What becomes of labels in corrupted groups: "random", drawn at random, the default; "shifted", the class '
+            "after the right one, after the last the first."
+        ),
+    ] = "random"
     seed: int = 0
-    corruption: str = "random"
+    intercept: Intercept = False
 
     def __post_init__(self) -> None:
         check_ridge(self.ridge)
+        # Its classes are checked where it is made.
+        _ = self.model
         if self.agents < 1 or self.groups < 1:
             raise InputError(
                 f"problem.groups: got {self.agents} agents with {self.groups} groups each; wanted at least one of both."
             )
         if not 0.0 <= self.corrupt <= 1.0:
             raise InputError(f"problem.corrupt: got {self.corrupt}; wanted a share of the groups, for example 0.3.")
-        if self.corruption not in CORRUPTIONS:
-            raise InputError(f"problem.corruption: got {self.corruption!r}; wanted one of {', '.join(CORRUPTIONS)}.")
+        if self.corruption not in get_args(Corruption):
+            raise InputError(
+                f"problem.corruption: got {self.corruption!r}; wanted one of {', '.join(get_args(Corruption))}."
+            )
 
-    @classmethod
-    def from_dataset(
-        cls,
-        n_features: int,
-        classes: Sequence[float],
-        agents: int,
-        *,
-        groups: int = 1,
-        ridge: float = 0.01,
-        corrupt: float = 0.0,
-        corruption: str = "random",
-        seed: int = 0,
-        intercept: bool = False,
-    ) -> Self:
-        model = SoftmaxHyperparameter.from_dataset(n_features, classes, intercept)
-        return cls(model, agents, groups, ridge, corrupt, seed, corruption)
+    @cached_property
+    def model(self) -> SoftmaxHyperparameter:
+        """The loss."""
+        return SoftmaxHyperparameter(self.n_features, self.classes, self.intercept)
 
     @property
     def p(self) -> int:
@@ -252,3 +260,13 @@ def weights_of(x: Array) -> tuple[Array, Array]:
 
 def _plain(records: CleaningRecords) -> SoftmaxRecords:
     return SoftmaxRecords(*records[:-1])
+
+
+ENTRY = Entry(
+    "hyper_cleaning",
+    HyperCleaning,
+    "one weight per group of train records, some of which have their labels replaced",
+    task="weighed their records against clean ones",
+    lower_task="trained a classifier",
+    labels="classes",
+)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import Annotated, ClassVar, Protocol, Self
 
 from decentral_dp.bounded import Split
+from decentral_dp.files.tables import Key
 from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem
+
+Intercept = Annotated[bool, Key("Whether a constant feature 1 is appended.")]
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class LinearClassifier(StackedProblem, Protocol):
 
     n_features: int
     classes: tuple[float, ...] = (-1.0, 1.0)
-    intercept: bool = False
+    intercept: Intercept = False
 
     @classmethod
     def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:

@@ -27,6 +27,7 @@ from decentral_dp.models.linear_terms import (
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
 from decentral_dp.problems.bilevel.penalties import Strengths
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
 
 PENALTY = Strengths()
@@ -185,3 +186,13 @@ def _curvature(margins: Array) -> Array:
     """σ(t)σ(−t), (1, 1, n): even in t, so that exp never overflows."""
     small = np.exp(-np.abs(margins))
     return np.asarray(small / np.square(1.0 + small))[None, None]
+
+
+ENTRY = Entry(
+    "logistic_hyperparameter",
+    LogisticHyperparameter,
+    "one regularisation strength per feature of a logistic regression",
+    task="tuned the regularisation of a logistic regression",
+    lower_task="trained a logistic regression",
+    labels="two",
+)

@@ -25,13 +25,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
 from decentral_dp.files.source_lines import defined, place_of
+from decentral_dp.files.tables import Key, Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
     Loss,
@@ -48,6 +51,7 @@ from decentral_dp.models.devices import check_device, is_of_device, tensor, to_n
 from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
 from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
 
@@ -507,8 +511,30 @@ def _starts(given: Mapping[str, Any], sizes: Mapping[str, int], name: str) -> di
     return starts
 
 
-def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
-    """A factory (n_features, n_classes) → problem from a Python file of the user's own.
+class StartTable(Table):
+    """A random public start of one variable: every coordinate drawn by itself, from the public seed."""
+
+    kind: Literal["normal", "uniform"] = Field(
+        description='"normal": with mean 0 and standard deviation scale; "uniform": from −scale to scale.'
+    )
+    scale: Positive = Field(description="How far from 0.")
+
+
+def load_losses(
+    losses: Annotated[str, Key("Path of a Python file with upper_loss, lower_loss, p and q.")],
+    n_features: int,
+    n_classes: int,
+    seed: int = 0,
+    start: Annotated[
+        dict[Literal["x", "y"], StartTable],
+        Key(
+            "Variable → a random public start, { kind, scale }, added to algorithm.init; the same for all agents. A "
+            "network needs one, for equal units stay equal."
+        ),
+    ]
+    | None = None,
+) -> LossProblem:
+    """A problem from a Python file of the user's own, for records of these sizes.
 
     The file defines `upper_loss` and `lower_loss`; `p` and `q` as whole numbers or as functions of `n_features` and
     `n_classes` (0 where the label is a number), by these names; and, if wanted, `regulariser`, `predict`, `free` and
@@ -516,6 +542,7 @@ def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
 
     Raises InputError, with one sentence, for a file that is missing, does not run, or lacks a definition.
     """
+    path = Path(losses)
     module = run_file(path, "`losses` must name a Python file with the two losses")
 
     def optional(key: str) -> Any:
@@ -537,22 +564,33 @@ def load_losses(path: Path) -> Callable[[int, int], LossProblem]:
                 f"Call it that, or _{found} where it is one of your own."
             )
 
-    def build(n_features: int, n_classes: int) -> LossProblem:
-        sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
-        return from_losses(
-            module.upper_loss,
-            module.lower_loss,
-            **sizes,
-            n_features=n_features,
-            classes=n_classes or None,
-            regulariser=optional("regulariser"),
-            predict=optional("predict"),
-            free=optional("free") or (),
-            constants=optional("constants"),
-            name=str(path),
-        )
+    sizes = {key: _size(path, key, getattr(module, key), n_features, n_classes) for key in ("p", "q")}
+    problem = from_losses(
+        module.upper_loss,
+        module.lower_loss,
+        **sizes,
+        n_features=n_features,
+        classes=n_classes or None,
+        regulariser=optional("regulariser"),
+        predict=optional("predict"),
+        free=optional("free") or (),
+        constants=optional("constants"),
+        name=str(path),
+    )
+    return problem if start is None else replace(problem, start=_drawn(start, problem, seed))
 
-    return build
+
+def _drawn(starts: Mapping[Literal["x", "y"], StartTable], problem: LossProblem, seed: int) -> dict[str, Array]:
+    """Variable → its public random start, from a stream of its own."""
+    drawn: dict[str, Array] = {}
+    for variable, start in starts.items():
+        draw, size = (
+            public_generator(seed, "start", "xy".index(variable)),
+            getattr(problem, {"x": "p", "y": "q"}[variable]),
+        )
+        numbers = draw.standard_normal(size) if start.kind == "normal" else draw.uniform(-1.0, 1.0, size)
+        drawn[variable] = start.scale * numbers
+    return drawn
 
 
 def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> Any:
@@ -569,3 +607,11 @@ def _size(path: Path, key: str, given: Any, n_features: int, n_classes: int) -> 
         return given(**{a: known[a] for a in asked})
     except USER_ERRORS as error:
         raise InputError(f"{path}: {key} does not run: {blamed(error, place_of(given))}; mend the function.") from error
+
+
+ENTRY = Entry(
+    "from_losses",
+    load_losses,
+    "two per-record torch functions of your own, from the file problem.losses",
+    in_torch=True,
+)

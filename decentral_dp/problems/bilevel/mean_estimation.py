@@ -17,6 +17,7 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.mean_records import MeanProblem, MeanRecords, Optimum
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
 Agents = Sequence[tuple[MeanRecords, MeanRecords]]
@@ -125,3 +126,13 @@ class MeanEstimation(MeanProblem):
 
 def _mean(shards: Sequence[MeanRecords]) -> Array:
     return np.asarray(np.mean([s.features.mean(axis=0) for s in shards], axis=0))
+
+
+ENTRY = Entry(
+    "mean_estimation",
+    MeanEstimation,
+    "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
+    task="estimated a mean",
+    lower_task="estimated a mean",
+    usual={"ridge": 0.1},
+)

@@ -18,6 +18,7 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.mean_records import MeanProblem, MeanRecords
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 
 
@@ -100,3 +101,11 @@ class MeanLowerBound(MeanProblem):
         """∇F, (p,), the same at every x."""
         means = [v.features.mean(axis=0) for v in validation]
         return np.asarray(-self.slope * self.stretch * np.mean(means, axis=0))
+
+
+ENTRY = Entry(
+    "mean_lower_bound",
+    MeanLowerBound,
+    "the mean of validation records, felt through the lower level: the instance of the lower bounds",
+    task="estimated a mean through a lower level",
+)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.models.linear_terms import check_n_features, checked_features, feature_norms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import check_ridge
+from decentral_dp.problems.bilevel.penalties import Ridge, check_ridge
 from decentral_dp.problems.protocol import Problem
 
 
@@ -42,7 +42,7 @@ class VectorProblem(Problem, Protocol):
     """
 
     n_features: int
-    ridge: float = 1.0
+    ridge: Ridge = 1.0
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)

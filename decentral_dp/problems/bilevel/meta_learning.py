@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Count, Key
 from decentral_dp.models.convolution import Convolutional, Dense, Image, Network, with_one
 from decentral_dp.models.linear_terms import (
     check_n_features,
@@ -25,8 +27,9 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
-from decentral_dp.problems.bilevel.penalties import ridge_terms, ridge_value
+from decentral_dp.problems.bilevel.penalties import Ridge, ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.tasks import Tasks, make_tasks
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked
 from decentral_dp.problems.records import select_split, take
 
@@ -111,10 +114,16 @@ class MetaLearning:
         n_features: int,
         n_classes: int,
         image: Image | None = None,
-        tasks: int | Sequence[Sequence[int]] | None = None,
-        ways: int | None = None,
-        width: int | None = None,
-        ridge: float | None = None,
+        tasks: Annotated[
+            Count | list[list[Annotated[int, Field(ge=0)]]],
+            Key("Classes of each task, numbered from 0 in the order declared; or how many tasks to draw."),
+        ]
+        | None = None,
+        ways: Annotated[int, Field(ge=2), Key("Classes of each drawn task.")] | None = None,
+        width: Annotated[
+            Count, Key("Channels of every convolutional block, or hidden units where records are no images.")
+        ] = USUAL_WIDTH,
+        ridge: Ridge = USUAL_RIDGE,
         seed: int = 0,
     ) -> Self:
         """Make the problem for records of this shape.
@@ -136,14 +145,12 @@ class MetaLearning:
             InputError: a width below 1, a ridge that is not above 0 and finite, or tasks that these classes do not
                 allow.
         """
-        size = USUAL_WIDTH if width is None else width
-        if size < 1:
-            raise InputError(f"problem.width: got {size}; wanted at least one channel per layer.")
-        network: Network = Dense(n_features, size)
+        if width < 1:
+            raise InputError(f"problem.width: got {width}; wanted at least one channel per layer.")
+        network: Network = Dense(n_features, width)
         if image is not None and min(image[:2]) >= 2:
-            network = Convolutional(image, size)
-        drawn = make_tasks(tasks, ways, n_classes, seed)
-        return cls(network, n_features, drawn, USUAL_RIDGE if ridge is None else ridge, seed)
+            network = Convolutional(image, width)
+        return cls(network, n_features, make_tasks(tasks, ways, n_classes, seed), ridge, seed)
 
     @property
     def p(self) -> int:
@@ -300,3 +307,13 @@ def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
     extended = with_one(phi)
     extended[~np.isfinite(phi).all(axis=1)] = 0.0
     return extended, feature_norms(extended)[0 if norm == "l1" else 1]
+
+
+ENTRY = Entry(
+    "meta_learning",
+    MetaLearning.from_dataset,
+    "a small network that all tasks share, and a last layer for each task: which classes a task has is public",
+    task="learned a representation that their tasks share",
+    lower_task="trained heads on a given representation",
+    labels="classes",
+)

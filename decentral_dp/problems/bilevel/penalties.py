@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Key, Positive
 from decentral_dp.problems.protocol import Regulariser
+
+Ridge = Annotated[Positive, Key("Strength of a quadratic regulariser, above 0; the default is the problem's own.")]
 
 
 class Penalty(Protocol):

@@ -21,8 +21,10 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.linear_classifier import Intercept
 from decentral_dp.problems.bilevel.mean_records import Optimum, VectorProblem
 from decentral_dp.problems.bilevel.penalties import Pull
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
 
 
@@ -56,7 +58,7 @@ class Quadratic(VectorProblem, StackedProblem):
     pulled like the others. p = q = n_features (+ 1). Labels are numbers.
     """
 
-    intercept: bool = False
+    intercept: Intercept = False
     name: ClassVar[str] = "quadratic"
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
@@ -172,3 +174,14 @@ def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:
     second = [s.features.T @ s.features / len(s.target) for s in shards]
     cross = [s.features.T @ s.target / len(s.target) for s in shards]
     return np.asarray(np.mean(second, axis=0)), np.asarray(np.mean(cross, axis=0))
+
+
+ENTRY = Entry(
+    "quadratic",
+    Quadratic,
+    "ridge regression toward the upper variable: every solution in closed form",
+    task="solved a quadratic bilevel problem",
+    lower_task="minimised a quadratic loss",
+    labels="numbers",
+    usual={"ridge": 0.1},
+)

@@ -16,10 +16,12 @@ from typing import Any
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.linear_classifier import Intercept
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import Penalty, Pull, SharedStrength, Strengths, check_ridge
+from decentral_dp.problems.bilevel.penalties import Penalty, Pull, Ridge, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import Predicting, Regulariser, StackedProblem, Terms
 
 
@@ -83,7 +85,7 @@ class Regularised(StackedProblem):
 
 
 def biased_regularisation(
-    n_features: int, classes: Sequence[float], ridge: float = 0.1, intercept: bool = False
+    n_features: int, classes: Sequence[float], ridge: Ridge = 0.1, intercept: Intercept = False
 ) -> Regularised:
     """Learn the point x toward which every lower solution is pulled, so that it does well on validation records.
 
@@ -97,7 +99,7 @@ def biased_regularisation(
     return Regularised("biased_regularisation", model, Pull(ridge))
 
 
-def ridge_hyperparameter(n_features: int, intercept: bool = False) -> Regularised:
+def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Regularised:
     """Least squares with one regularisation strength per feature, all tuned on validation records; labels are numbers.
 
     y*(x) = (A + diag exp(x))⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
@@ -107,7 +109,7 @@ def ridge_hyperparameter(n_features: int, intercept: bool = False) -> Regularise
     return Regularised("ridge_hyperparameter", Quadratic(n_features, intercept=intercept), Strengths())
 
 
-def logistic_regularisation(n_features: int, classes: Sequence[float], intercept: bool = False) -> Regularised:
+def logistic_regularisation(n_features: int, classes: Sequence[float], intercept: Intercept = False) -> Regularised:
     """A logistic regression with one regularisation strength, tuned on validation records: p = 1.
 
     y*(x) = argmin_y (1/m) Σ_i mean_i log(1 + exp(−b aᵀy)) + ½ exp(x) ‖y‖²
@@ -118,7 +120,7 @@ def logistic_regularisation(n_features: int, classes: Sequence[float], intercept
     return Regularised("logistic_regularisation", model, SharedStrength(model.q))
 
 
-def ridge_regularisation(n_features: int, intercept: bool = False) -> Regularised:
+def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Regularised:
     """Least squares with one regularisation strength, tuned on validation records: p = 1; labels are numbers.
 
     y*(x) = (A + exp(x) I)⁻¹ c     with A = (1/m) Σ_i mean_i a aᵀ and c = (1/m) Σ_i mean_i a b
@@ -127,3 +129,37 @@ def ridge_regularisation(n_features: int, intercept: bool = False) -> Regularise
     """
     model = Quadratic(n_features, intercept=intercept)
     return Regularised("ridge_regularisation", model, SharedStrength(model.q))
+
+
+ENTRIES = (
+    Entry(
+        "biased_regularisation",
+        biased_regularisation,
+        "the point toward which a logistic or softmax regression is pulled",
+        task="tuned the point that a classifier is drawn to",
+        lower_task="trained a classifier that is drawn to a given point",
+        labels="classes",
+    ),
+    Entry(
+        "logistic_regularisation",
+        logistic_regularisation,
+        "one regularisation strength for all features of a logistic regression: x is one number",
+        task="tuned the regularisation of a logistic regression",
+        labels="two",
+    ),
+    Entry(
+        "ridge_hyperparameter",
+        ridge_hyperparameter,
+        "one regularisation strength per feature of a least-squares regression",
+        task="tuned the regularisation of a least-squares fit",
+        lower_task="fitted least squares",
+        labels="numbers",
+    ),
+    Entry(
+        "ridge_regularisation",
+        ridge_regularisation,
+        "one regularisation strength for all features of a least-squares regression: x is one number",
+        task="tuned the regularisation of a least-squares fit",
+        labels="numbers",
+    ),
+)

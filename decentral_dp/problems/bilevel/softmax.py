@@ -26,6 +26,7 @@ from decentral_dp.models.linear_terms import (
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
 from decentral_dp.problems.bilevel.penalties import largest_strength
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
 
 
@@ -225,3 +226,13 @@ def class_curvature(shares: Array) -> Array:
 def _of_label(values: NDArray[Any], label: NDArray[np.int64]) -> NDArray[Any]:
     """(b, c, n) → (b, n): the entry of each record's own class."""
     return values[:, label, np.arange(len(label))]
+
+
+ENTRY = Entry(
+    "softmax_hyperparameter",
+    SoftmaxHyperparameter,
+    "one regularisation strength per feature of a softmax regression",
+    task="tuned the regularisation of a softmax classifier",
+    lower_task="trained a softmax classifier",
+    labels="classes",
+)

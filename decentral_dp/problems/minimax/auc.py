@@ -20,12 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import expit
 
 from decentral_dp.bounded import Array
-from decentral_dp.problems.minimax.composite import Objective, Values
+from decentral_dp.files.tables import Key, Share
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
+from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.losses import classification, ranking
 from decentral_dp.problems.minimax.protocol import Known
 
@@ -105,3 +108,30 @@ class AucObjective(Objective):
     def confidences(self, outputs: Array) -> Array | None:
         h = expit(outputs[:, 0])
         return np.asarray(np.maximum(h, 1.0 - h))
+
+
+def auc_maximisation(
+    facts: Facts,
+    positive_share: Annotated[
+        Share | Literal["released", "empirical"],
+        Key(
+            'Public share of positive records; "released": a noisy one, at a price; "empirical": counted, '
+            "which nothing certifies."
+        ),
+    ],
+    model: ModelChoice | None = None,
+) -> Composite:
+    """The objective on the scores of a model; the share is a number by now, or a stand-in for what is released."""
+    return Composite(facts.model(1, model), AucObjective(float(positive_share)))
+
+
+ENTRY = Entry(
+    "auc_maximisation",
+    auc_maximisation,
+    "a classifier of two classes that ranks positive records first, by a least-squares surrogate of the AUC",
+    task="trained a classifier by its AUC",
+    solves="minimax",
+    labels="two",
+    constructed={"positive_share": "share"},
+    every_class=True,
+)

@@ -59,7 +59,7 @@ class _Kind(NamedTuple):
     strength: bool = True
 
 
-def divergence(name: str, order: float | None = None, level: float | None = None) -> Divergence:
+def divergence_of(name: str, order: float | None = None, level: float | None = None) -> Divergence:
     """The divergence of this name. order: k, level: α. Raises InputError for one that is missing or not taken."""
     if name not in DIVERGENCES:
         raise InputError(f"problem.divergence: no divergence {name!r}; {nearest(name, DIVERGENCES)}.")

@@ -25,16 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Finite, Key, Share
 from decentral_dp.formatting import least_text
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
-from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence
-from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
-from decentral_dp.problems.minimax.losses import Capped, capped_loss
+from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence_of
+from decentral_dp.problems.minimax.losses import Cap, Capped, Loss, Strength, capped_loss
 from decentral_dp.problems.minimax.protocol import Known
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
@@ -102,31 +104,40 @@ class DroObjective(Objective):
         return self.divergence.weight((losses - eta) / self.strength)
 
 
-def build(facts: MinimaxFacts) -> Composite:
-    """From the [problem] table. Raises InputError."""
-    given = facts.options
-    loss = capped_loss(given, facts.n_classes, facts.root)
-    return Composite(model_of(facts, loss.loss.outputs), _objective(given, loss))
-
-
-def _objective(given: Mapping[str, object], loss: Capped) -> DroObjective:
-    name = str(given["divergence"])
-    order, level, strength = (_number(given, key) for key in ("order", "level", "strength"))
-    chosen, takes_strength = divergence(name, order, level), DIVERGENCES[name].strength
+def dro(
+    facts: Facts,
+    divergence: Annotated[str, Key("The divergence between distributions, by name.")],
+    cap: Cap,
+    order: Annotated[Finite, Key("Order of the divergence, where it has one.")] | None = None,
+    level: Annotated[Share, Key("Level of CVaR, above 0 and below 1.")] | None = None,
+    strength: Strength | None = None,
+    loss: Loss | None = None,
+    model: ModelChoice | None = None,
+) -> Composite:
+    """From the keys of a scenario. Raises InputError."""
+    capped = capped_loss(loss, cap, facts.n_classes, facts.folder)
+    chosen, takes_strength = divergence_of(divergence, order, level), DIVERGENCES[divergence].strength
     if strength is None and takes_strength:
-        raise InputError(f"problem.strength: missing. {name} needs it; give for example strength = 1.0.")
+        raise InputError(f"problem.strength: missing. {divergence} needs it; give for example strength = 1.0.")
     if strength is not None and not takes_strength:
-        raise InputError(f"problem.strength: {name} takes none, for its level alone says how robust. Leave it out.")
-    if strength is not None and not chosen.weight(np.array(loss.cap / strength)) <= LARGEST_WEIGHT:
-        # Where ψ* ends, the weight at the very bound may be lost to rounding.
-        least = 1.001 * loss.cap / chosen.reach(LARGEST_WEIGHT)
         raise InputError(
-            f"problem.strength: got {strength:g}, but with the cap {loss.cap:g} one record could then weigh more than "
-            f"a million times the average of {name}. Give at least {least_text(least)}, or lower the cap."
+            f"problem.strength: {divergence} takes none, for its level alone says how robust. Leave it out."
         )
-    return DroObjective(loss, chosen, 1.0 if strength is None else strength)
+    if strength is not None and not chosen.weight(np.array(cap / strength)) <= LARGEST_WEIGHT:
+        # Where ψ* ends, the weight at the very bound may be lost to rounding.
+        least = 1.001 * cap / chosen.reach(LARGEST_WEIGHT)
+        raise InputError(
+            f"problem.strength: got {strength:g}, but with the cap {cap:g} one record could then weigh more than a "
+            f"million times the average of {divergence}. Give at least {least_text(least)}, or lower the cap."
+        )
+    objective = DroObjective(capped, chosen, 1.0 if strength is None else strength)
+    return Composite(facts.model(capped.loss.outputs, model), objective)
 
 
-def _number(given: Mapping[str, object], key: str) -> float | None:
-    value = given.get(key)
-    return float(value) if isinstance(value, int | float) else None
+ENTRY = Entry(
+    "dro",
+    dro,
+    "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",
+    task="trained a model that is robust to a shift of its records",
+    solves="minimax",
+)

@@ -27,15 +27,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Key, Share
 from decentral_dp.problems.domain import Domain
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
-from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
-from decentral_dp.problems.minimax.losses import Capped, capped_loss
+from decentral_dp.problems.minimax.losses import Cap, Capped, Loss, Strength, capped_loss
 from decentral_dp.problems.minimax.protocol import Known
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
@@ -141,20 +143,39 @@ def around_segments(ends: Array) -> Known:
 _UP = 1.0 + 1e-14
 
 
-def build(facts: MinimaxFacts) -> Composite:
-    """From the [problem] table. Raises InputError."""
-    given, classes = facts.options, facts.n_classes
+def group_dro(
+    facts: Facts,
+    strength: Strength,
+    cap: Cap,
+    group_shares: Annotated[
+        list[Share], Key("Public shares of the groups, which are the classes; equal ones if left out.")
+    ]
+    | None = None,
+    loss: Loss | None = None,
+    model: ModelChoice | None = None,
+) -> Composite:
+    """From the keys of a scenario. Raises InputError."""
+    classes = facts.n_classes
     if classes < 2:
         raise InputError(
             "problem.kind: group_dro needs groups, which are the classes of the labels, and the data have numbers to "
             "predict. Declare classes, or take dro."
         )
-    shares = np.asarray(given.get("group_shares", [1.0 / classes] * classes), dtype=np.float64)
+    shares = np.asarray([1.0 / classes] * classes if group_shares is None else group_shares, dtype=np.float64)
     if shares.size != classes or abs(shares.sum() - 1.0) > _ROUNDED:
         raise InputError(
             f"problem.group_shares: got {shares.size} numbers of sum {shares.sum():.4g}, but one share for each of the "
             f"{classes} classes is wanted, of sum 1. Give public shares in the order of the classes, or leave it out "
             "for equal ones."
         )
-    loss = capped_loss(given, classes, facts.root)
-    return Composite(model_of(facts, loss.loss.outputs), GroupDroObjective(loss, float(given["strength"]), shares))
+    capped = capped_loss(loss, cap, classes, facts.folder)
+    return Composite(facts.model(capped.loss.outputs, model), GroupDroObjective(capped, strength, shares))
+
+
+ENTRY = Entry(
+    "group_dro",
+    group_dro,
+    "the worst mean loss of a group, where the groups are the classes",
+    task="trained a model for the group that it serves worst",
+    solves="minimax",
+)

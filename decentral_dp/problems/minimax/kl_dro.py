@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +43,12 @@ from scipy.special import entr, logsumexp
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.files.tables import Key, Positive
 from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Objective, Values
-from decentral_dp.problems.minimax.facts import MinimaxFacts, model_of
-from decentral_dp.problems.minimax.losses import Capped, capped_loss
+from decentral_dp.problems.minimax.losses import Cap, Capped, Loss, Strength, capped_loss
 from decentral_dp.problems.minimax.protocol import Known, Minimax, Scores
 
 # The least that h̄ may be promised to be.
@@ -265,15 +267,29 @@ def _spread(losses: Array, strength: float) -> float:
     return math.log(len(losses)) - float(np.sum(entr(weights)))
 
 
-def build(facts: MinimaxFacts) -> KlDro:
-    """From the [problem] table. Raises InputError."""
-    given = facts.options
-    loss, strength, radius = capped_loss(given, facts.n_classes, facts.root), given["strength"], given["radius"]
-    reach = -math.log(LEAST_MEAN)
-    if loss.cap > reach * strength:
+def kl_dro(
+    facts: Facts,
+    strength: Strength,
+    radius: Annotated[Positive, Key("Distributions within this KL divergence of the records count.")],
+    cap: Cap,
+    loss: Loss | None = None,
+    model: ModelChoice | None = None,
+) -> KlDro:
+    """From the keys of a scenario. Raises InputError."""
+    capped, reach = capped_loss(loss, cap, facts.n_classes, facts.folder), -math.log(LEAST_MEAN)
+    if cap > reach * strength:
         raise InputError(
-            f"problem.strength: got {strength:g}, but with the cap {loss.cap:g} the mean that kl_dro divides by can be "
-            f"as small as exp(−{loss.cap / strength:.3g}), which any noise would drown. Give at least "
-            f"{least_text(loss.cap / reach)}, or lower the cap."
+            f"problem.strength: got {strength:g}, but with the cap {cap:g} the mean that kl_dro divides by can be as "
+            f"small as exp(−{cap / strength:.3g}), which any noise would drown. Give at least "
+            f"{least_text(cap / reach)}, or lower the cap."
         )
-    return KlDro(model_of(facts, loss.loss.outputs), loss, float(strength), float(radius))
+    return KlDro(facts.model(capped.loss.outputs, model), capped, strength, radius)
+
+
+ENTRY = Entry(
+    "kl_dro",
+    kl_dro,
+    "the same under the KL divergence, as a function of one mean (compositional form)",
+    task="trained a model that is robust to a shift of its records",
+    solves="minimax",
+)

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -48,6 +48,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.files.tables import Key, Positive
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
@@ -147,11 +148,16 @@ class Capped:
         return None if of is None else np.asarray(np.max(of(outputs), axis=1))
 
 
-def capped_loss(given: Mapping[str, Any], classes: int, root: Path) -> Capped:
+Loss = Annotated[str, Key("The loss of one record, by name, or a Python file.")]
+Cap = Annotated[Positive, Key("Losses are cut at this bound.")]
+Strength = Annotated[Positive, Key("Strength λ of the term that keeps the distribution near that of the records.")]
+
+
+def capped_loss(loss: str | None, cap: float, classes: int, root: Path) -> Capped:
     """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
-    name = str(given.get("loss", "cross_entropy" if classes else "squared"))
+    name = loss or ("cross_entropy" if classes else "squared")
     if name.endswith(".py"):
-        return Capped(_own(root / name, classes), float(given["cap"]))
+        return Capped(_own(root / name, classes), cap)
     if name not in LOSSES:
         raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}, or name a Python file of your own.")
     takes_classes = name in ("cross_entropy", "logistic")
@@ -159,7 +165,7 @@ def capped_loss(given: Mapping[str, Any], classes: int, root: Path) -> Capped:
         has = f"{classes} class{'es' * (classes != 1)}" if classes else "numbers to predict"
         wanted = {"cross_entropy": "2 or more classes", "logistic": "exactly 2 classes"}.get(name, "numbers to predict")
         raise InputError(f"problem.loss: {name} needs {wanted} for labels, and the data have {has}. Take another loss.")
-    return Capped(LOSSES[name](classes), float(given["cap"]))
+    return Capped(LOSSES[name](classes), cap)
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:

@@ -37,14 +37,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.files.tables import Key
 from decentral_dp.privacy.clipping import clip_factors, row_norms
+from decentral_dp.problems.bilevel.penalties import Ridge
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.problems.minimax.value_function import ValueFunction
 
@@ -244,3 +249,31 @@ class Mspbe(Minimax):
             to_come = reward + self.discount * to_come
             total += (value - to_come) ** 2
         return float(total / len(record.rewards))
+
+
+def mspbe(
+    facts: Facts,
+    discount: Annotated[float, Field(ge=0, lt=1), Key("Discount of rewards to come, from 0 to below 1.")],
+    ridge: Ridge = USUAL_RIDGE,
+    model: ModelChoice | None = None,
+) -> Mspbe:
+    """From the keys of a scenario. Raises InputError for a model without second derivatives."""
+    if model is not None and model.kind not in ("linear", "mlp"):
+        raise InputError(
+            f"problem.model: mspbe needs second derivatives of its value function, got {model.kind!r}. Take linear, "
+            'or for example { kind = "mlp", hidden = [50] }.'
+        )
+    if facts.trajectory is None:
+        raise InputError("problem.data: mspbe reads trajectories. Take cartpole, acrobot or pong, or a .npz file.")
+    hidden = () if model is None else tuple(model.hidden or ())
+    return Mspbe(*facts.trajectory, discount=discount, ridge=ridge, hidden=hidden, seed=facts.seed)
+
+
+ENTRY = Entry(
+    "mspbe",
+    mspbe,
+    "temporal differences: a value function that predicts the rewards to come, of whole trajectories",
+    task="learned the value of a policy",
+    solves="minimax",
+    trajectories=True,
+)

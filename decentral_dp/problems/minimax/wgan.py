@@ -35,17 +35,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
+from decentral_dp.files.tables import Count, Key, NonNegative, Positive
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.protocol import Model, Slope
+from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.losses import ranking
 from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from decentral_dp.problems.records import take
@@ -239,3 +242,45 @@ def _dense(flat: Tensor, widths: Sequence[int], rows: Any) -> Any:
         rows = rows @ flat[begin:middle].reshape(o, i).T + flat[middle:end]
         rows, begin = rows.relu() if k < last else rows, end
     return rows
+
+
+def wgan(
+    facts: Facts,
+    generator: Annotated[list[Count], Key("Units of each hidden layer of the generator.")] | None = None,
+    latent: Annotated[Count, Key("Numbers that the generator is fed.")] = USUAL_LATENT,
+    penalty: Annotated[NonNegative, Key("Weight of the gradient penalty of the critic.")] = USUAL_PENALTY,
+    radius: Annotated[Positive, Key("l2 radius of the critic's weights; 10 if left out.")] = USUAL_RADIUS,
+    model: ModelChoice | None = None,
+) -> Wgan:
+    """From the keys of a scenario. Raises InputError."""
+    if model is not None and model.kind not in ("linear", "mlp"):
+        raise InputError(
+            f"problem.model: wgan differentiates its critic by what it reads as well, and cannot do so for "
+            f'{model.kind!r}. Take linear, or for example {{ kind = "mlp", hidden = [64] }}.'
+        )
+    if facts.l2 is None:
+        raise InputError(
+            "problem.scale: wgan generates records in [-1, 1], and nothing bounds these. Set scale = "
+            '"public_ranges", or another declared range.'
+        )
+    return Wgan(
+        facts.model(1, model),
+        facts.n_features,
+        () if model is None else tuple(model.hidden or ()),
+        USUAL_GENERATOR if generator is None else tuple(generator),
+        latent,
+        penalty,
+        radius,
+        facts.clip.get("y", math.inf),
+        facts.seed,
+        facts.device,
+    )
+
+
+ENTRY = Entry(
+    "wgan",
+    wgan,
+    "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",
+    task="trained a generator against a critic",
+    solves="minimax",
+)

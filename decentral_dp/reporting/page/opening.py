@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.facts import sentence
 from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
 from decentral_dp.reporting.words import (
@@ -23,40 +24,6 @@ from decentral_dp.simulation.statements.statement import PrivacyStatement, numbe
 from decentral_dp.user_code import own_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
-TASKS = {
-    "logistic_hyperparameter": "tuned the regularisation of a logistic regression",
-    "softmax_hyperparameter": "tuned the regularisation of a softmax classifier",
-    "quadratic": "solved a quadratic bilevel problem",
-    "biased_regularisation": "tuned the point that a classifier is drawn to",
-    "hyper_cleaning": "weighed their records against clean ones",
-    "mean_estimation": "estimated a mean",
-    "meta_learning": "learned a representation that their tasks share",
-    "ridge_hyperparameter": "tuned the regularisation of a least-squares fit",
-    "logistic_regularisation": "tuned the regularisation of a logistic regression",
-    "ridge_regularisation": "tuned the regularisation of a least-squares fit",
-    "mean_lower_bound": "estimated a mean through a lower level",
-    "auc_maximisation": "trained a classifier by its AUC",
-    "dro": "trained a model that is robust to a shift of its records",
-    "kl_dro": "trained a model that is robust to a shift of its records",
-    "group_dro": "trained a model for the group that it serves worst",
-    "mspbe": "learned the value of a policy",
-    "wgan": "trained a generator against a critic",
-}
-
-
-# Where x is not tuned, the lower level alone is solved.
-LOWER_TASKS = {
-    "logistic_hyperparameter": "trained a logistic regression",
-    "softmax_hyperparameter": "trained a softmax classifier",
-    "quadratic": "minimised a quadratic loss",
-    "biased_regularisation": "trained a classifier that is drawn to a given point",
-    "hyper_cleaning": "trained a classifier",
-    "mean_estimation": "estimated a mean",
-    "meta_learning": "trained heads on a given representation",
-    "ridge_hyperparameter": "fitted least squares",
-}
-
-
 # Held-out scores that a run is known by, the first that there is: name, in a sentence, on a tile, digits.
 _SCORES = (
     ("test_auc", "held-out AUC", "Held-out AUC", 3),
@@ -94,9 +61,10 @@ def _who_did_what(result: RunResult) -> str:
     problem, graph = result.problem, result.topology
     m, kind = int(graph.get("agents") or 0), str(problem.get("kind") or "")
     who = f"{NUMERALS[m]} {'agent' if m == 1 else 'agents'}" if 0 <= m < len(NUMERALS) else f"{m} agents"
-    task = TASKS.get(kind, f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip())
+    known = PROBLEMS.get(kind)
+    task = (known and known.task) or f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip()
     if not result.tunes_x:
-        task = LOWER_TASKS.get(kind, f"minimised the lower loss of {kind}")
+        task = (known and known.lower_task) or f"minimised the lower loss of {kind}"
     where = words_of(result.privacy, graph).where or (f" on {article(graph_noun(graph))}" if graph and m > 1 else "")
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
 

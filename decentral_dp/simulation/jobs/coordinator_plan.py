@@ -17,7 +17,7 @@ from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
-from decentral_dp.config.problem_components import minimax_options
+from decentral_dp.config.problem_components import problem_options
 from decentral_dp.config.scenario_components import algorithm_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import Declared, Family, family_of
@@ -46,7 +46,7 @@ def check_coordinated(c: Components) -> Coordinated:
     s, entry = c.scenario, c.algorithm
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
     if c.setting == "coordinator_minimax":
-        minimax_options(c)
+        problem_options(c)
         check_share(s.problem.positive_share, privacy.guarantee)
     if s.problem.stream != "all":
         samples = "rate" in entry.optional

@@ -19,7 +19,7 @@ from tests.support.penalty_loop import cut
 @pytest.mark.parametrize("bound", [math.inf, 0.05])
 def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> None:
     """Record by record from `losses` at a weight of 1, with differences in x; what is in no group changes nothing."""
-    problem = HyperCleaning.from_dataset(3, (0.0, 1.0, 2.0), 2, groups=2)
+    problem = HyperCleaning(3, (0.0, 1.0, 2.0), 2, groups=2)
     assert isinstance(problem, Changed)
     rng = np.random.default_rng(6)
     records = problem.placed(problem.prepare(3.0 * rng.normal(size=(7, 3)), rng.integers(3, size=7) * 1.0, "l2"), 1)

@@ -160,7 +160,7 @@ def test_rates_are_checked_without_a_scenario_too() -> None:
 
 
 def test_a_small_penalty_is_refused_where_f_need_not_be_convex() -> None:
-    problem = HyperCleaning.from_dataset(2, (0.0, 1.0), 2)
+    problem = HyperCleaning(2, (0.0, 1.0), 2)
     given = ProblemConstants(*([1.0] * 20))._replace(mu=0.5, b_fyy=2.0, label="declared")
     context = CoordinatorContext(
         problem, {"train": 9, "validation": 9}, 2, Clip("l2"), Domain("box", -1.0, 1.0), Declared(problem, given)
@@ -224,7 +224,7 @@ def test_steps_within_are_composed_by_the_printed_lemma() -> None:
 
 def test_noise_as_printed_is_not_enough_for_small_samples() -> None:
     """Theorem 11 keeps the noise of full batches for any batch size; with one record of 10⁴ a step it hides little."""
-    problem = HyperCleaning.from_dataset(2, (0.0, 1.0), 2)
+    problem = HyperCleaning(2, (0.0, 1.0), 2)
     context = CoordinatorContext(
         problem, {"train": 10**4, "validation": 10**4}, 2, Clip("l2", 1.0, 1.0, 1.0), Domain("box", -1.0, 1.0)
     )

@@ -642,7 +642,7 @@ def losses_file(tmp_path: Path) -> Path:
 
 
 def test_a_file_gives_the_same_problem_as_its_functions(losses_file):
-    ours, theirs = load_losses(losses_file)(5, 3), SoftmaxHyperparameter(5, (0.0, 1.0, 2.0))
+    ours, theirs = load_losses(losses_file, 5, 3), SoftmaxHyperparameter(5, (0.0, 1.0, 2.0))
     same_oracles(ours, theirs, *both_prepared(ours, theirs, 5, 3), CLIPS[1])
     assert list(losses_file.parent.iterdir()) == [losses_file]
     assert "losses_of_my_losses" not in sys.modules
@@ -657,20 +657,20 @@ def test_without_classes_a_file_gets_the_label_as_a_number(tmp_path):
         "def p(n_features): return n_features\n"
         "q = 4\n"
     )
-    ours, theirs = load_losses(path)(4, 0), Quadratic(4, 0.7)
+    ours, theirs = load_losses(path, 4, 0), Quadratic(4, 0.7)
     assert ours.classes is None
     same_oracles(ours, theirs, *both_prepared(ours, theirs, 4, 9), CLIPS[3])
 
 
 def test_a_changed_file_is_read_anew(losses_file):
-    assert load_losses(losses_file)(5, 3).q == 15
+    assert load_losses(losses_file, 5, 3).q == 15
     losses_file.write_text(LOSSES.replace("n_classes * n", "n_classes + n"))
     with pytest.raises(InputError, match="upper_loss: RuntimeError"):
-        load_losses(losses_file)(5, 3)
+        load_losses(losses_file, 5, 3)
 
 
 def test_a_problem_from_a_file_works_in_another_process_that_has_no_such_file(losses_file, tmp_path):
-    problem = load_losses(losses_file)(5, 3)
+    problem = load_losses(losses_file, 5, 3)
     losses_file.unlink()
     records = records_of(problem, 27, 6, 3)
     point = np.ones(5), np.arange(15.0), np.ones(15)
@@ -716,7 +716,7 @@ def test_wrong_files_are_refused_with_one_sentence(tmp_path, text, sentence):
     if text is not None:
         path.write_text(text)
     with pytest.raises(InputError) as caught:
-        load_losses(path)(5, 3)
+        load_losses(path, 5, 3)
     assert str(caught.value).startswith(f"{path}: ")
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -742,6 +742,6 @@ def test_a_refusal_names_the_line_of_the_function(tmp_path, text):
     path = tmp_path / "my_losses.py"
     path.write_text(LOSSES + text + "\n")
     with pytest.raises(InputError) as caught:
-        load_losses(path)(5, 3)
+        load_losses(path, 5, 3)
     assert LAST[text] in str(caught.value)
     assert f"in line {len((LOSSES + text).splitlines())} of {path}" in str(caught.value)

@@ -170,7 +170,7 @@ def test_a_tensor_that_a_loss_closes_over_is_named_with_its_line(tmp_path: Path)
     path = tmp_path / "losses.py"
     path.write_text(HOLDS.format(moved=""), encoding="utf-8")
     line = HOLDS.splitlines().index("    scaled = features * WEIGHTS{moved}") + 1
-    problem = load_losses(path)(3, 0)
+    problem = load_losses(path, 3, 0)
     with emulated_cuda():
         with pytest.raises(InputError) as caught:
             on_device(problem, "cuda")
@@ -182,7 +182,7 @@ def test_a_tensor_that_a_loss_closes_over_is_named_with_its_line(tmp_path: Path)
         assert said.endswith("as in weights.to(y.device).")
         # As it says.
         path.write_text(HOLDS.format(moved=".to(y.device)"), encoding="utf-8")
-        assert on_device(load_losses(path)(3, 0), "cuda").device == "cuda"
+        assert on_device(load_losses(path, 3, 0), "cuda").device == "cuda"
 
 
 def test_a_loss_that_asks_where_it_is_computed_is_refused() -> None:

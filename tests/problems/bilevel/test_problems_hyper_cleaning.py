@@ -17,7 +17,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.metrics import final
 
 D, CLASSES, AGENTS, GROUPS = 3, 3, 2, 2
-PROBLEM = HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.3)
+PROBLEM = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.3)
 TRAIN_TERMS = ("lower_grad_y", "lower_hvp", "lower_jvp")
 ALL = (*TRAIN_TERMS, "upper_grad_y", *MATRICES)
 CLIPS = [Clip("l1", 0.02, 0.3, 0.1), Clip("l2", 0.02, 0.3, 0.1), Clip("l1", 9e9, 9e9, 9e9), Clip("l2"), Clip("l1")]
@@ -223,7 +223,7 @@ def test_messages_that_are_not_finite_give_finite_terms(norm, value):
 def test_random_neighbours_never_exceed_the_bound(seed, name, norm, corrupt, feature_scale, message_scale):
     """A neighbour keeps the agent and the place; the coins for that place stay as they are."""
     rng = np.random.default_rng(seed)
-    problem = HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, corrupt=corrupt, seed=seed % 100)
+    problem = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, corrupt=corrupt, seed=seed % 100)
     clip, n = Clip(norm, 0.07, 0.6, 0.25), int(rng.integers(1, 12))
     x, y, z = points(rng)
     y, z = y * 10.0 ** (message_scale / 10), z * 10.0**message_scale
@@ -264,7 +264,7 @@ def test_adversarial_neighbours_come_near_the_bound(name, norm):
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 3))
 def test_groups_are_stretches_of_nearly_equal_length(n, groups, agent):
-    problem = HyperCleaning.from_dataset(1, (0.0, 1.0), 4, groups=groups)
+    problem = HyperCleaning(1, (0.0, 1.0), 4, groups=groups)
     group = problem.placed(problem.prepare(np.ones((n, 1)), np.zeros(n), "l1"), agent).group
     assert (np.diff(group) >= 0).all()
     assert agent * groups <= group.min() <= group.max() < (agent + 1) * groups
@@ -281,7 +281,7 @@ def test_prepared_records_are_in_no_group():
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.3, 4), (0.05, 1), (0.04, 0), (1.0, 12)])
 def test_so_many_groups_are_corrupted_and_no_other_label_changes(share, count):
-    problem = HyperCleaning.from_dataset(1, tuple(range(5)), 6, groups=2, corrupt=share, seed=4)
+    problem = HyperCleaning(1, tuple(range(5)), 6, groups=2, corrupt=share, seed=4)
     assert problem.corrupted.sum() == count
     labels = np.full(400, 2.0)
     for agent in range(6):
@@ -295,7 +295,7 @@ def test_so_many_groups_are_corrupted_and_no_other_label_changes(share, count):
 
 def test_coins_follow_from_the_seed_alone():
     """Not from what is in the records: a neighbouring record gets the same coins."""
-    make = [HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), 3, groups=2, corrupt=1.0, seed=s) for s in (1, 1, 2)]
+    make = [HyperCleaning(D, (0.0, 1.0, 2.0), 3, groups=2, corrupt=1.0, seed=s) for s in (1, 1, 2)]
     rng = np.random.default_rng(10)
     a, b = (raw(rng, 50) for _ in range(2))
     first, again, other = (p.placed(p.prepare(*a, "l1"), 1).label for p in make)
@@ -306,7 +306,7 @@ def test_coins_follow_from_the_seed_alone():
 
 
 def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
-    problem = HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), 4, groups=2, corrupt=0.5, corruption="shifted", seed=3)
+    problem = HyperCleaning(D, (0.0, 1.0, 2.0), 4, groups=2, corrupt=0.5, corruption="shifted", seed=3)
     features, labels = raw(np.random.default_rng(12), 60)
     for agent in range(4):
         before = problem.prepare(features, labels, "l1")
@@ -317,7 +317,7 @@ def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
 
 
 def test_the_hypergradient_is_the_slope_of_f():
-    problem = HyperCleaning.from_dataset(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.1)
+    problem = HyperCleaning(D, (0.0, 1.0, 2.0), AGENTS, groups=GROUPS, ridge=0.1)
     rng = np.random.default_rng(11)
     agents = [(placed(*raw(rng, n), i, problem), problem.prepare(*raw(rng, 6), "l1")) for i, n in enumerate((9, 7))]
     x, direction = rng.normal(size=(2, problem.p))
@@ -345,7 +345,7 @@ def test_the_hypergradient_is_the_slope_of_f():
 def test_impossible_options_are_refused(options, sentence):
     arguments = {"n_features": 2, "classes": (0.0, 1.0), "agents": 2, **options}
     with pytest.raises(InputError, match=sentence):
-        HyperCleaning.from_dataset(**arguments)
+        HyperCleaning(**arguments)
 
 
 SMALL = {

@@ -16,7 +16,7 @@ import torch
 
 from decentral_dp.models import linear_terms
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
@@ -71,7 +71,7 @@ def problem_of(kind: str, d: int) -> Any:
         "logistic_regularisation": lambda: (logistic_regularisation(d, SIGNS), SIGNS),
         "biased_regularisation": lambda: (biased_regularisation(d, CLASSES), CLASSES),
         "softmax_hyperparameter": lambda: (SoftmaxHyperparameter(d, CLASSES), CLASSES),
-        "hyper_cleaning": lambda: (HyperCleaning.from_dataset(d, CLASSES, agents=1, groups=3), CLASSES),
+        "hyper_cleaning": lambda: (HyperCleaning(d, CLASSES, agents=1, groups=3), CLASSES),
         "mean_estimation": lambda: (MeanEstimation(d), None),
         "mean_lower_bound": lambda: (MeanLowerBound(d), None),
         "meta_learning": lambda: (MetaLearning.from_dataset(d, 3, ways=2, width=4), CLASSES),

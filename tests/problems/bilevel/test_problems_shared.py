@@ -14,7 +14,7 @@ from decentral_dp import InputError, load
 from decentral_dp.models.linear_terms import blocks
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import PROBLEMS
+from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import SharedStrength
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation

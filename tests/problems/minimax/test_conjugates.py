@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from decentral_dp import InputError
-from decentral_dp.problems.minimax.conjugates import DIVERGENCES, divergence
+from decentral_dp.problems.minimax.conjugates import DIVERGENCES, divergence_of
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from tests.support.robust_oracle import CASES, Case, conjugate, penalised
@@ -107,7 +107,7 @@ def test_far_out_nothing_warns_and_nothing_is_lost(case: Case) -> None:
 
 def test_where_cressie_read_ends() -> None:
     """Below order 0 the conjugate is finite at 1/(1 − k), and above 0 it is not."""
-    below, above = divergence("cressie_read", order=-1.0), divergence("cressie_read", order=0.5)
+    below, above = divergence_of("cressie_read", order=-1.0), divergence_of("cressie_read", order=0.5)
     s = np.array([0.5, 0.5 + 1e-9])
     np.testing.assert_array_equal(below.conjugate(s), [1.0, math.inf])
     np.testing.assert_array_equal(below.weight(s), [math.inf, math.inf])
@@ -116,20 +116,22 @@ def test_where_cressie_read_ends() -> None:
 
 def test_families_meet() -> None:
     s = np.linspace(-0.9, 0.9, 7)
-    np.testing.assert_allclose(divergence("cressie_read", order=2.0).conjugate(s), divergence("chi2").conjugate(s))
-    near = divergence("cressie_read", order=1.002).conjugate(s)
-    np.testing.assert_allclose(near, divergence("kl").conjugate(s), atol=4e-3)
+    np.testing.assert_allclose(
+        divergence_of("cressie_read", order=2.0).conjugate(s), divergence_of("chi2").conjugate(s)
+    )
+    near = divergence_of("cressie_read", order=1.002).conjugate(s)
+    np.testing.assert_allclose(near, divergence_of("kl").conjugate(s), atol=4e-3)
     # (t − 1)² at strength λ is ½(t − 1)² at strength 2λ.
     strength = 0.7
     other = strength * (0.25 * np.maximum(s / strength + 2.0, 0.0) ** 2 - 1.0)
-    np.testing.assert_allclose(2 * strength * divergence("chi2").conjugate(s / (2 * strength)), other, atol=1e-14)
+    np.testing.assert_allclose(2 * strength * divergence_of("chi2").conjugate(s / (2 * strength)), other, atol=1e-14)
 
 
 # The value of the dual ------------------------------------------------------------------------------------------------
 
 
 def objective(case: Case, strength: float, cap: float) -> DroObjective:
-    return DroObjective(Capped(capped_loss({"cap": cap}, 0, None).loss, cap), case.made(), strength)  # type: ignore[arg-type]
+    return DroObjective(Capped(capped_loss(None, cap, 0, None).loss, cap), case.made(), strength)  # type: ignore[arg-type]
 
 
 @cases
@@ -188,7 +190,7 @@ def test_the_printed_kl_cvar_has_no_minimum() -> None:
         return min(math.exp(v), (1 + v + math.log(level)) / level) - 1 + eta
 
     assert printed(1e5) < -1e5
-    found = divergence("kl_cvar", level=level)
+    found = divergence_of("kl_cvar", level=level)
     right = [float(found.conjugate(np.array([1.0 - eta]))[0]) + eta for eta in (-1e3, 1.0, 1e3)]
     assert right[1] == min(right) == pytest.approx(1.0)
 
@@ -211,7 +213,7 @@ def test_the_printed_kl_cvar_has_no_minimum() -> None:
 )
 def test_refusals(arguments: dict[str, object], sentence: str) -> None:
     with pytest.raises(InputError) as error:
-        divergence(**arguments)  # type: ignore[arg-type]
+        divergence_of(**arguments)  # type: ignore[arg-type]
     assert str(error.value).startswith(sentence)
 
 

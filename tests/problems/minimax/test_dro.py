@@ -17,10 +17,9 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.linear_model import Linear
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import LARGEST_WEIGHT, DroObjective
-from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.losses import capped_loss
 from tests.support.robust_oracle import CASES, Case, context_of, furthest, linear_losses, slope
 
@@ -39,7 +38,7 @@ def strength_for(case: Case) -> float:
 
 
 def problem_of(case: Case, loss: str = "cross_entropy", cap: float = CAP, d: int = 2) -> Composite:
-    capped = capped_loss({"loss": loss, "cap": cap}, CLASSES[loss], Path())
+    capped = capped_loss(loss, cap, CLASSES[loss], Path())
     return Composite(Linear(d, capped.loss.outputs), DroObjective(capped, case.made(), strength_for(case)))
 
 
@@ -123,7 +122,7 @@ def test_the_known_ball_is_no_larger_than_it_must_be(case: Case) -> None:
 @cases
 def test_tiny_strengths_do_not_overflow(case: Case) -> None:
     """Built past the refusal: with λ = 0.001 and losses beyond the cap every sum is finite."""
-    capped = capped_loss({"cap": 5.0}, 0, Path())
+    capped = capped_loss(None, 5.0, 0, Path())
     problem = Composite(Linear(1, 1), DroObjective(capped, case.made(), 1e-3))
     data = Labelled(np.array([[0.0], [1.0], [1e5]]), np.array([0.0, 0.5, -1e5]))
     asked = [ClippedQuery(t, np.ones(2), np.array([0.1]), 1.0, None, None) for t in ("grad_x", "grad_y")]
@@ -182,7 +181,7 @@ def test_confidences_and_losses_of_records() -> None:
 
 
 def build(classes: int = 3, **options: Any) -> Any:
-    return MINIMAX["dro"].build(MinimaxFacts(4, classes, {"divergence": "chi2", "cap": 2.0, "strength": 1.0} | options))
+    return MINIMAX["dro"].build({"divergence": "chi2", "cap": 2.0, "strength": 1.0} | options, Facts(4, classes))
 
 
 @pytest.mark.parametrize(

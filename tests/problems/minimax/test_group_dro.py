@@ -16,9 +16,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.linear_model import Linear
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective, around_segments
 from decentral_dp.problems.minimax.losses import capped_loss
 from tests.support.robust_oracle import Array, linear_losses, slope
@@ -28,7 +27,7 @@ SHARES = np.array([0.5, 0.2, 0.3])
 
 
 def problem_of(shares: Array = SHARES, cap: float = CAP) -> Composite:
-    capped = capped_loss({"cap": cap}, shares.size, Path())
+    capped = capped_loss(None, cap, shares.size, Path())
     return Composite(Linear(2, shares.size), GroupDroObjective(capped, STRENGTH, shares))
 
 
@@ -181,7 +180,7 @@ def test_shares_are_constants() -> None:
 )
 def test_refusals(classes: int, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as error:
-        MINIMAX["group_dro"].build(MinimaxFacts(4, classes, {"cap": 1.0, "strength": 1.0} | options))
+        MINIMAX["group_dro"].build({"cap": 1.0, "strength": 1.0} | options, Facts(4, classes))
     assert str(error.value).startswith(sentence)
 
 

@@ -15,9 +15,8 @@ from scipy.optimize import minimize_scalar
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.linear_model import Linear
-from decentral_dp.problems.minimax import MINIMAX
+from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Labelled
-from decentral_dp.problems.minimax.facts import MinimaxFacts
 from decentral_dp.problems.minimax.kl_dro import KlDro
 from decentral_dp.problems.minimax.losses import capped_loss
 from decentral_dp.problems.minimax.protocol import Attackable, Compositional
@@ -28,7 +27,7 @@ CLASSES = {"cross_entropy": 3, "squared": 0}
 
 
 def problem_of(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
-    capped = capped_loss({"loss": loss, "cap": cap}, CLASSES[loss], Path())
+    capped = capped_loss(loss, cap, CLASSES[loss], Path())
     return KlDro(Linear(d, capped.loss.outputs), capped, strength, RADIUS)
 
 
@@ -224,7 +223,7 @@ def test_a_ball_that_holds_everything() -> None:
 
 def build(**options: Any) -> Any:
     given = {"cap": 5.0, "strength": 1.0, "radius": 0.5} | options
-    return MINIMAX["kl_dro"].build(MinimaxFacts(4, 3, given))
+    return MINIMAX["kl_dro"].build(given, Facts(4, 3))
 
 
 @pytest.mark.parametrize("cap", [0.3, 5.0, 70.0])

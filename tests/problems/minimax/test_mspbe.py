@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, mspbe
-from decentral_dp.problems.minimax.facts import MinimaxFacts
+from decentral_dp.models.build import ModelTable
+from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems.minimax import mspbe
 from decentral_dp.problems.minimax.mspbe import Mspbe, Trajectories
 
 STEPS, WIDTH, DISCOUNT = 4, 2, 0.9
@@ -332,11 +333,11 @@ def test_rows_of_the_data_are_read_as_they_are_laid_out() -> None:
 
 
 def test_a_model_without_second_derivatives_is_refused() -> None:
-    facts = MinimaxFacts(10, 0, {"discount": 0.9, "model": {"kind": "resnet"}}, trajectory=(2, 2))
+    facts, resnet = Facts(10, 0, trajectory=(2, 2)), ModelTable(kind="resnet")
     with pytest.raises(InputError, match=r"problem\.model: mspbe .*'resnet'"):
-        MINIMAX["mspbe"].build(facts)
+        MINIMAX["mspbe"].build({"discount": 0.9, "model": resnet}, facts)
     with pytest.raises(InputError, match=r"problem\.data: mspbe reads trajectories"):
-        MINIMAX["mspbe"].build(MinimaxFacts(10, 0, {"discount": 0.9}))
+        MINIMAX["mspbe"].build({"discount": 0.9}, Facts(10, 0))
 
 
 # Runs ----------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ CLASSES = {"cross_entropy": 3, "logistic": 2, "squared": 0, "absolute": 0, "hube
 @given(seed=st.integers(0, 10_000))
 def test_losses_and_their_slopes(loss: str, seed: int) -> None:
     draw = np.random.default_rng(seed)
-    found = capped_loss({"loss": loss, "cap": 3.0}, CLASSES[loss], Path())
+    found = capped_loss(loss, 3.0, CLASSES[loss], Path())
     outputs = draw.normal(size=(4, found.loss.outputs)) * 2
     labels = draw.integers(CLASSES[loss], size=4).astype(np.float64) if CLASSES[loss] else draw.normal(size=4)
     plain, slopes = found.loss.slopes(outputs, labels)
@@ -46,7 +46,7 @@ def test_losses_and_their_slopes(loss: str, seed: int) -> None:
 
 def test_losses_far_out() -> None:
     """Neither overflow nor a lost digit where a loss is nearly 0."""
-    ce, logistic = (capped_loss({"loss": n, "cap": 5.0}, 2, Path()) for n in ("cross_entropy", "logistic"))
+    ce, logistic = (capped_loss(n, 5.0, 2, Path()) for n in ("cross_entropy", "logistic"))
     values, slopes = ce.slopes(np.array([[1e4, 0.0], [-1e308, 1e308], [40.0, 0.0]]), np.array([1.0, 0.0, 0.0]))
     np.testing.assert_allclose(values, [5.0, 5.0, math.exp(-40)], atol=1e-15)
     np.testing.assert_array_equal(slopes[:2], 0.0)
@@ -56,9 +56,7 @@ def test_losses_far_out() -> None:
 
 
 def test_a_cut_loss_has_no_slope_on_either_side() -> None:
-    found = Capped(
-        capped_loss({"cap": 1.0}, 0, Path()).loss._replace(slopes=lambda o, b: (o[:, 0] - b, o * 0 + 7.0)), 1.0
-    )
+    found = Capped(capped_loss(None, 1.0, 0, Path()).loss._replace(slopes=lambda o, b: (o[:, 0] - b, o * 0 + 7.0)), 1.0)
     outputs = np.array([[-3.0], [0.5], [2.0], [np.nan], [np.inf], [-np.inf]])
     values, slopes = found.slopes(outputs, np.zeros(6))
     np.testing.assert_array_equal(values, [0.0, 0.5, 1.0, 1.0, 1.0, 0.0])
@@ -86,8 +84,8 @@ GAUSSIAN = (
 
 
 def test_a_loss_of_ones_own(tmp_path: Path) -> None:
-    mine = capped_loss({"loss": own(tmp_path, CROSS_ENTROPY), "cap": 2.0}, 3, Path())
-    usual = capped_loss({"cap": 2.0}, 3, Path())
+    mine = capped_loss(own(tmp_path, CROSS_ENTROPY), 2.0, 3, Path())
+    usual = capped_loss(None, 2.0, 3, Path())
     draw = np.random.default_rng(0)
     outputs, labels = 3 * draw.normal(size=(50, 3)), draw.integers(3, size=50).astype(np.float64)
     for a, b in zip(mine.slopes(outputs, labels), usual.slopes(outputs, labels), strict=True):
@@ -100,7 +98,7 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_a_loss_of_ones_own_may_have_more_outputs(tmp_path: Path) -> None:
-    mine = capped_loss({"loss": own(tmp_path, GAUSSIAN), "cap": 2.0}, 0, Path())
+    mine = capped_loss(own(tmp_path, GAUSSIAN), 2.0, 0, Path())
     outputs = np.array([[0.3, -4.0], [0.0, 1.0]])
     values, slopes = mine.slopes(outputs, np.array([0.25, 1.0]))
     expected = 0.5 * (1.0 + math.exp(-1.0))
@@ -117,7 +115,7 @@ def test_one_record_that_cannot_be_evaluated_changes_no_other(tmp_path: Path) ->
         "def loss(outputs, label):\n"
         "    return torch.nn.functional.cross_entropy(outputs[None], label[None])\n"
     )
-    mine = capped_loss({"loss": own(tmp_path, text), "cap": 9.0}, 3, Path())
+    mine = capped_loss(own(tmp_path, text), 9.0, 3, Path())
     outputs = np.random.default_rng(0).normal(size=(4, 2))
     values, slopes = mine.slopes(outputs, np.array([0.0, 2.0, 1.0, 1.0]))
     alone = mine.slopes(outputs[[0, 2, 3]], np.array([0.0, 1.0, 1.0]))
@@ -144,7 +142,7 @@ def test_one_record_that_cannot_be_evaluated_changes_no_other(tmp_path: Path) ->
 def test_refused_losses_of_ones_own(tmp_path: Path, text: str, sentence: str) -> None:
     path = own(tmp_path, text)
     with pytest.raises(InputError) as error:
-        capped_loss({"loss": path, "cap": 1.0}, 3, Path())
+        capped_loss(path, 1.0, 3, Path())
     assert str(error.value).startswith(f"{path}: {sentence}")
 
 
@@ -189,9 +187,9 @@ def loss(outputs, label):
 def test_a_loss_of_ones_own_that_mixes_records_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MIXING.format(least=0), encoding="utf-8")
     with pytest.raises(InputError, match=r"mine\.py: loss mixes records: of 7 made-up ones"):
-        capped_loss({"loss": "mine.py", "cap": 5.0}, 2, tmp_path)
+        capped_loss("mine.py", 5.0, 2, tmp_path)
     (tmp_path / "mine.py").write_text(MIXING.format(least=30), encoding="utf-8")
-    own = capped_loss({"loss": "mine.py", "cap": 5.0}, 2, tmp_path).loss.own
+    own = capped_loss("mine.py", 5.0, 2, tmp_path).loss.own
     assert own is not None
     own.check_rows_apart((30,))
     with pytest.raises(InputError, match=r"loss mixes records: of 31 made-up ones"):

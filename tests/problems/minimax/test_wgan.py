@@ -12,21 +12,25 @@ from hypothesis import strategies as st
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.problems.minimax import MINIMAX, wgan
-from decentral_dp.problems.minimax.facts import MinimaxFacts
+from decentral_dp.models.build import ModelTable
+from decentral_dp.problems import MINIMAX, Facts
+from decentral_dp.problems.minimax import wgan
 from decentral_dp.problems.minimax.wgan import Real, Wgan
 from decentral_dp.simulation.jobs.build import build
 
 D, LATENT = 3, 2
 
 
-def facts(**options: Any) -> MinimaxFacts:
-    return MinimaxFacts(D, 2, {"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, seed=5, l2=2.0)
+FACTS = Facts(D, 2, seed=5, l2=2.0)
+
+
+def made(facts: Facts = FACTS, **options: Any) -> Any:
+    return MINIMAX["wgan"].build({"latent": LATENT, "generator": [4], "penalty": 0.3, **options}, facts)
 
 
 def problem(*hidden: int, clip: float = np.inf, **options: Any) -> Wgan:
-    model = {"model": {"kind": "mlp", "hidden": list(hidden)}} if hidden else {}
-    built = MINIMAX["wgan"].build(facts(**model, **options)._replace(clip={"y": clip}))
+    model = {"model": ModelTable(kind="mlp", hidden=list(hidden))} if hidden else {}
+    built = made(FACTS._replace(clip={"y": clip}), **model, **options)
     assert isinstance(built, Wgan)
     return built
 
@@ -220,9 +224,9 @@ def test_scores_that_overflow_are_left_out() -> None:
 
 def test_records_that_nothing_bounds_and_critics_without_derivatives_are_refused() -> None:
     with pytest.raises(InputError, match=r"problem\.scale: wgan generates records in \[-1, 1\]"):
-        MINIMAX["wgan"].build(facts()._replace(l2=None))
+        made(FACTS._replace(l2=None))
     with pytest.raises(InputError, match=r"problem\.model: wgan .*'resnet'"):
-        MINIMAX["wgan"].build(facts(model={"kind": "resnet"}))
+        made(model=ModelTable(kind="resnet"))
 
 
 def content(guarantee: str, **algorithm: Any) -> dict[str, Any]:

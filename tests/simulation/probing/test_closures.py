@@ -14,7 +14,7 @@ import torch
 
 import decentral_dp
 from decentral_dp import load
-from decentral_dp.models.build import build_model
+from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.probing.closures import HANDFUL, arrays_seen, components_of
 from decentral_dp.simulation.statements.of_job import statement_of
@@ -128,7 +128,7 @@ def test_buffers_of_a_module_are_named_and_weights_are_not(tmp_path: Path) -> No
         "    return Net(n_features, outputs)\n",
         encoding="utf-8",
     )
-    model = build_model({"kind": "torch", "file": "net.py"}, 30, 2, None, 0, "cpu", tmp_path)
+    model = build_model(ModelTable(**{"kind": "torch", "file": "net.py"}), 30, 2, None, 0, "cpu", tmp_path)
     assert arrays_seen(model) == ["`Net` closes over `records`, a Tensor of shape (50, 30)"]
 
 
