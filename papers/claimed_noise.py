@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda, PrintedPrivateDiff
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.participants.minimax_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip

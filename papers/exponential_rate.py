@@ -22,7 +22,7 @@ from decentral_dp.constants.printed_bounds import printed_score
 from decentral_dp.constants.record_sensitivity import score_oscillation
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.finite_sampler import Guarantee, pure_rate, score_unit
-from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator
 from papers.findings import Check, Row, around, slope_check, values

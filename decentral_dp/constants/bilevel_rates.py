@@ -33,7 +33,7 @@ def smoothness(c: ProblemConstants) -> float:
     Example:
         >>> import numpy as np
         >>> from decentral_dp.constants.families import family_of
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> round(smoothness(c), 6)
         0.25

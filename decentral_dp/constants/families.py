@@ -20,15 +20,21 @@ from typing import Protocol, TypedDict
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.boxes import UP, box_norm, box_strengths, box_weights, box_width, rounded
 from decentral_dp.constants.loss_bounds import LossBounds, SquaredLoss, logistic_loss, softmax_loss
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.problem_constants import (
+    UP,
+    ProblemConstants,
+    box_norm,
+    box_strengths,
+    box_weights,
+    box_width,
+    rounded,
+)
 from decentral_dp.constants.record_sensitivity import solution_spread
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
-from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import Pull, SharedStrength, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import Regularised
@@ -74,7 +80,7 @@ class Family(Protocol):
 
     Example:
         >>> from decentral_dp.constants.families import family_of
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(2), radius=1.0)
         >>> family.centre(np.ones(2)).tolist()
         [0.5, 0.5]
@@ -397,7 +403,7 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
         InputError: no family is known for the problem.
 
     Example:
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> round(family_of(MeanEstimation(2), radius=1.0).spread(-np.ones(2), np.ones(2)), 4)
         1.4142
     """
@@ -464,7 +470,7 @@ def worst(
         box, whose largest strength and smallest need not meet. More variables: that one bound.
 
     Example:
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> family = family_of(MeanEstimation(1), radius=1.0)
         >>> round(worst(family, -np.ones(1), np.ones(1), lambda c: c.radius), 6)
         0.5

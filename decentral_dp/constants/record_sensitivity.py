@@ -65,7 +65,7 @@ def minimiser_sensitivity(
     Example:
         >>> import numpy as np
         >>> from decentral_dp.constants.families import family_of
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> moved = minimiser_sensitivity(c, n_train=100, n_validation=50, accuracy=0.0)
         >>> round(moved["train"], 6), moved["validation"]
@@ -118,7 +118,7 @@ def hypergradient_sensitivity(
     Example:
         >>> import numpy as np
         >>> from decentral_dp.constants.families import family_of
-        >>> from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+        >>> from decentral_dp.problems.bilevel.means import MeanEstimation
         >>> c = family_of(MeanEstimation(2), radius=1.0).constants(low=-np.ones(2), high=np.ones(2))
         >>> {kind: round(bound, 6) for kind, bound in hypergradient_sensitivity(c, 100, 50).items()}
         {'train': 0.005, 'validation': 0.02}

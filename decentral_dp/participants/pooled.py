@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
-from decentral_dp.constants.boxes import UP
 from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Separate, Shared, Weighed, worst
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
-from decentral_dp.constants.problem_constants import Clips, ProblemConstants, up
+from decentral_dp.constants.problem_constants import UP, Clips, ProblemConstants, up
 from decentral_dp.constants.record_sensitivity import (
     estimate_slack,
     hypergradient_sensitivity,

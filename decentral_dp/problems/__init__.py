@@ -8,8 +8,7 @@ from decentral_dp.problems.bilevel import (
     hyper_cleaning,
     logistic,
     losses,
-    mean_estimation,
-    mean_lower_bound,
+    means,
     meta_learning,
     quadratic,
     regularised_losses,
@@ -21,7 +20,7 @@ from decentral_dp.problems.minimax import auc, dro, group_dro, kl_dro, mspbe, wg
 __all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "Entry", "Facts"]
 
 _MODULES: tuple[ModuleType, ...] = (
-    *(regularised_losses, losses, hyper_cleaning, logistic, mean_estimation, mean_lower_bound, meta_learning),
+    *(regularised_losses, losses, hyper_cleaning, logistic, means, meta_learning),
     *(quadratic, softmax),
     *(auc, dro, kl_dro, group_dro, mspbe, wgan),
 )

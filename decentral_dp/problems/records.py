@@ -37,7 +37,7 @@ def concatenated(parts: Sequence[Any]) -> Any:
         One such NamedTuple.
 
     Example:
-        >>> from decentral_dp.problems.bilevel.mean_records import MeanRecords
+        >>> from decentral_dp.problems.bilevel.means import MeanRecords
         >>> part = MeanRecords(np.ones((1, 2)), np.ones(1), np.ones(1))
         >>> concatenated([part, part])[0].shape
         (2, 2)

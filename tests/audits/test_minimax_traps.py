@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.loss_distributions import poisson_profile

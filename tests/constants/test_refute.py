@@ -12,17 +12,15 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, search
+from decentral_dp.constants.counterexamples import TARGETS, NeighbourPair, Pair, SearchSpace, minimiser, search
 from decentral_dp.constants.families import Family, family_of
-from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser
 from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
-from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import (
     biased_regularisation,

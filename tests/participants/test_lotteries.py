@@ -21,8 +21,7 @@ from decentral_dp.participants.selection import BoxExponential, FiniteExponentia
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import grid_walk_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box
-from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
-from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.domain import Domain
 from tests.support.exact_laws import rejected
 from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, Exact, cases, dataset

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.linalg import null_space
 
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.models.mlp import mlp
 from decentral_dp.participants.fixed_positions import block_size, blocks
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock

@@ -8,8 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.constants.counterexamples import TARGETS, Pair, SearchSpace, climb, search
-from decentral_dp.constants.neighbour_pairs import NeighbourPair, minimiser, norm
+from decentral_dp.constants.counterexamples import (
+    TARGETS,
+    NeighbourPair,
+    Pair,
+    SearchSpace,
+    climb,
+    minimiser,
+    norm,
+    search,
+)
 
 Measure = Callable[[NeighbourPair], float]
 

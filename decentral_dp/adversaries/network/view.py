@@ -37,7 +37,7 @@ from decentral_dp.privacy.accounting.network import (
     rounding,
 )
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import build

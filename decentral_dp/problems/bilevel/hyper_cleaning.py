@@ -28,8 +28,7 @@ from decentral_dp.models.linear_terms import (
     unit_rows,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.linear_classifier import Intercept
-from decentral_dp.problems.bilevel.penalties import Ridge, check_ridge, ridge_terms, ridge_value
+from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, check_ridge, ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.softmax import (
     SoftmaxHyperparameter,
     SoftmaxRecords,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.models.linear_terms import (
     backward,
     blocks,
@@ -25,12 +25,38 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
-from decentral_dp.problems.bilevel.penalties import Strengths
+from decentral_dp.problems.bilevel.penalties import Intercept, Strengths
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
+from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
 
 PENALTY = Strengths()
+
+
+@dataclass(frozen=True)
+class LinearClassifier(StackedProblem, Protocol):
+    """A problem whose loss is one of a linear classifier in both levels, and of y alone.
+
+    Args:
+        n_features: columns of the records.
+        classes: the declared labels, in their order.
+        intercept: whether a constant feature 1 is appended, regularised like the others; default no.
+    """
+
+    name: ClassVar[str]
+    reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
+
+    n_features: int
+    classes: tuple[float, ...] = (-1.0, 1.0)
+    intercept: Intercept = False
+
+    @classmethod
+    def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:
+        """Make it for labels of any numbers."""
+        return cls(n_features, tuple(float(c) for c in classes), intercept)
+
+    @property
+    def p(self) -> int:
+        return self.n_features + self.intercept
 
 
 class LogisticRecords(NamedTuple):

@@ -1,4 +1,4 @@
-"""Regularisers that several problems share: data-independent, exact, and never clipped."""
+"""Regularisers that several problems share, data-independent, exact, and never clipped; and keys on linear models."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from decentral_dp.files.tables import Key, Positive
 from decentral_dp.problems.protocol import Regulariser
 
 Ridge = Annotated[Positive, Key("Strength of a quadratic regulariser, above 0; the default is the problem's own.")]
+Intercept = Annotated[bool, Key("Whether a constant feature 1 is appended.")]
 
 
 class Penalty(Protocol):

@@ -21,9 +21,8 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.linear_classifier import Intercept
-from decentral_dp.problems.bilevel.mean_records import Optimum, VectorProblem
-from decentral_dp.problems.bilevel.penalties import Pull
+from decentral_dp.problems.bilevel.means import Optimum, VectorProblem
+from decentral_dp.problems.bilevel.penalties import Intercept, Pull
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
 

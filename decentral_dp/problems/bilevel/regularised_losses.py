@@ -16,9 +16,16 @@ from typing import Any
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.linear_classifier import Intercept
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import Penalty, Pull, Ridge, SharedStrength, Strengths, check_ridge
+from decentral_dp.problems.bilevel.penalties import (
+    Intercept,
+    Penalty,
+    Pull,
+    Ridge,
+    SharedStrength,
+    Strengths,
+    check_ridge,
+)
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.entry import Entry

@@ -24,7 +24,7 @@ from decentral_dp.models.linear_terms import (
     tiles,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.linear_classifier import LinearClassifier
+from decentral_dp.problems.bilevel.logistic import LinearClassifier
 from decentral_dp.problems.bilevel.penalties import largest_strength
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked

@@ -14,7 +14,7 @@ from decentral_dp import InputError, load
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import ClassShare
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.simulation.jobs import build

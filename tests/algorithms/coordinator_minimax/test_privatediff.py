@@ -16,7 +16,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_minimax.spider import split, threshold
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.problems.minimax.auc import AucObjective

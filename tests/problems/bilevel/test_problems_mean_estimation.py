@@ -19,7 +19,7 @@ from decentral_dp.models import linear_terms
 from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
-from decentral_dp.problems.bilevel.mean_estimation import MeanEstimation
+from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.build import build
 

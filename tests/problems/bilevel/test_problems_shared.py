@@ -15,7 +15,7 @@ from decentral_dp.models.linear_terms import blocks
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
-from decentral_dp.problems.bilevel.mean_lower_bound import MeanLowerBound
+from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.problems.bilevel.penalties import SharedStrength
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.protocol import TERMS
@@ -153,7 +153,7 @@ def test_blocks_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     records = LINEAR.prepare(*raw(np.random.default_rng(6), 50), "l2")
     clip, zero = Clip("l2", z=0.8), np.zeros(D)
     whole = LINEAR.terms(zero, zero, zero, records, records, clip).upper_grad_y
-    monkeypatch.setattr("decentral_dp.problems.bilevel.mean_lower_bound.blocks", lambda n, d: blocks(n, d * 10**5))
+    monkeypatch.setattr("decentral_dp.problems.bilevel.means.blocks", lambda n, d: blocks(n, d * 10**5))
     np.testing.assert_allclose(LINEAR.terms(zero, zero, zero, records, records, clip).upper_grad_y, whole, rtol=1e-12)
 
 

@@ -16,7 +16,7 @@ from scipy.optimize import minimize, minimize_scalar
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import LARGEST_WEIGHT, DroObjective

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective, around_segments

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 
 from decentral_dp import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.kl_dro import KlDro

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.linear_model import Linear
+from decentral_dp.models.build import Linear
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective

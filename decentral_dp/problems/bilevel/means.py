@@ -1,0 +1,291 @@
+"""Means of records, in two ways: pulled toward the upper variable, and felt through the lower level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
+from decentral_dp.errors import InputError
+from decentral_dp.models.linear_terms import (
+    blocks,
+    check_n_features,
+    checked_features,
+    clip_coefficients,
+    clip_columns,
+    feature_norms,
+)
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel.penalties import Ridge, check_ridge
+from decentral_dp.problems.entry import Entry
+from decentral_dp.problems.protocol import TERMS, Problem, Regulariser, Terms
+
+
+class MeanRecords(NamedTuple):
+    """features: (N, d). l1, l2: (N,) their norms."""
+
+    features: Array
+    l1: Array
+    l2: Array
+
+
+class Optimum(NamedTuple):
+    """x*: (p,), y*(x*): (q,), F(x*)."""
+
+    x: Array
+    y: Array
+    value: float
+
+
+@dataclass(frozen=True)
+class VectorProblem(Problem, Protocol):
+    """A problem with one lower variable for each column of the records, and one upper variable for each of these.
+
+    Args:
+        n_features: columns of the records, p = q.
+        ridge: strength of the regulariser; default 1.
+
+    Raises:
+        InputError: for no columns, and a ridge that is not positive.
+    """
+
+    n_features: int
+    ridge: Ridge = 1.0
+
+    def __post_init__(self) -> None:
+        check_n_features(self.n_features)
+        check_ridge(self.ridge)
+
+    @property
+    def p(self) -> int:
+        return self.n_features
+
+    @property
+    def q(self) -> int:
+        return self.n_features
+
+
+class MeanProblem(VectorProblem, Protocol):
+    """A problem over vectors without labels, in which no second derivative of l reads a record."""
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
+        """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
+        rows = checked_features(features, labels, self.n_features, intercept=False)
+        return MeanRecords(rows, *feature_norms(rows))
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        return {}
+
+
+Agents = Sequence[tuple[MeanRecords, MeanRecords]]
+
+
+@dataclass(frozen=True)
+class MeanEstimation(MeanProblem):
+    """Lower level: the mean of the train records, pulled toward x; upper level: that of the validation records.
+
+        l(y; a) = −aᵀy,     h(y; a) = ½‖y − a‖²,     R(x, y) = ½‖y‖² + ½ ridge ‖y − x‖²
+        ∇_y l = −a,     ∇²_yy l = 0,     ∇²_xy l = 0,     ∇_x h = 0
+        ∇_y R = y + ridge (y − x),     ∇²_yy R·z = (1 + ridge) z,     ∇²_xy R·z = −ridge z
+
+    With c the mean over agents of the means of their train records, c̄ the same over validation records:
+
+        y*(x) = (c + ridge x)/(1 + ridge)     z*(x) = (y*(x) − c̄)/(1 + ridge)     ∇F(x) = ridge z*(x)
+
+    F is smallest at x* = ((1 + ridge) c̄ − c)/ridge, where y* = c̄. What a train record adds to the gradient is −a,
+    clipped once and for all and the same at every state: gossip on the lower level is a linear system, and what its
+    messages say of a record can be computed exactly (`privacy.network_accounting`). R touches no record, so neither
+    does anything
+    of x, nor any second derivative.
+
+    n_features → columns of the records, p = q; ridge > 0 → strength of the pull. Labels are not read.
+    """
+
+    name: ClassVar[str] = "mean_estimation"
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType(
+        {"lower_grad_y": "train", "upper_grad_y": "validation"}
+    )
+
+    def terms(
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+    ) -> Terms:
+        grad: Array | None = None
+        upper: Array | None = None
+        with np.errstate(all="ignore"):
+            if "lower_grad_y" in wanted:
+                total = np.zeros(self.q)
+                for part in blocks(*train.features.shape):
+                    norms = (train.l1 if clip.norm == "l1" else train.l2)[part]
+                    total += clip_coefficients(-np.ones(norms.size), norms, clip.y).dot(train.features[part])
+                grad = total / len(train.features)
+            if "upper_grad_y" in wanted:
+                total = np.zeros(self.q)
+                for part in blocks(*validation.features.shape):
+                    away = y[:, None] - validation.features[part].T
+                    total += clip_columns(away, 1.0, clip.norm, clip.z).sum(axis=1)
+                upper = total / len(validation.features)
+        return Terms(grad, upper_grad_y=upper)
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Regulariser(y + self.ridge * (y - x), z + self.ridge * z, -self.ridge * z)
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * (np.square(y).sum(axis=1) + self.ridge * np.square(y - x).sum(axis=1)))
+
+    def losses(self, x: Array, y: Array, records: MeanRecords, weights: Array) -> tuple[Array, Array]:
+        lower, upper = np.zeros(len(y)), np.zeros(len(y))
+        with np.errstate(over="ignore", invalid="ignore"):
+            lower -= y @ (weights @ records.features)
+            for row, point in enumerate(y):
+                for part in blocks(*records.features.shape):
+                    upper[row] += 0.5 * np.square(point - records.features[part]).sum(axis=1) @ weights[part]
+        return lower, upper
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """G_y = −a + (1 + ridge) y − ridge x, G_z = (1 + ridge) z − (y − a), G_x = ridge z: no box is needed."""
+        if radius is None or not np.isfinite(radius):
+            return None
+        data, regulariser = np.zeros((3, 3)), np.zeros((3, 3))
+        data[2, 1] = 1.0
+        regulariser[0, 2] = regulariser[1, 0] = self.ridge
+        regulariser[1, 1] = regulariser[2, 2] = 1.0 + self.ridge
+        sensitivity: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": data}
+        swap: dict[Split, Array] = {"train": radius * np.eye(3)[1] * 2.0, "validation": radius * np.eye(3)[2] * 2.0}
+        return LipschitzConstants(sensitivity, regulariser, swap, two_point=False)
+
+    # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
+
+    def lower_solution(self, x: Array, agents: Agents) -> Array:
+        """y*(x), (q,)."""
+        return (_mean([train for train, _ in agents]) + self.ridge * x) / (1.0 + self.ridge)
+
+    def z_star(self, x: Array, agents: Agents) -> Array:
+        """z*(x) = (∇²_yy g)⁻¹ ∇_y f at y*(x), (q,)."""
+        return (self.lower_solution(x, agents) - _mean([v for _, v in agents])) / (1.0 + self.ridge)
+
+    def hypergradient(self, x: Array, agents: Agents) -> Array:
+        """∇F(x), (p,)."""
+        return self.ridge * self.z_star(x, agents)
+
+    def upper_value(self, x: Array, agents: Agents) -> float:
+        """F(x)."""
+        y = self.lower_solution(x, agents)
+        return float(np.mean([0.5 * np.mean(np.square(v.features - y).sum(axis=1)) for _, v in agents]))
+
+    def optimum(self, agents: Agents) -> Optimum:
+        """The minimiser of F."""
+        y = _mean([v for _, v in agents])
+        x = ((1.0 + self.ridge) * y - _mean([train for train, _ in agents])) / self.ridge
+        return Optimum(x, y, self.upper_value(x, agents))
+
+
+def _mean(shards: Sequence[MeanRecords]) -> Array:
+    return np.asarray(np.mean([s.features.mean(axis=0) for s in shards], axis=0))
+
+
+@dataclass(frozen=True)
+class MeanLowerBound(MeanProblem):
+    """Lower level: the upper variable, scaled, whatever the records; upper level: linear in the validation records.
+
+        l = 0,     h(y; a) = −slope ⟨y, a⟩,     R(x, y) = ½ ridge ‖y − stretch·x‖²
+        ∇_y h = −slope a,     ∇_y R = ridge (y − stretch·x),     ∇²_yy R·z = ridge z,     ∇²_xy R·z = −ridge stretch z
+
+    With c̄ the mean over agents of the means of their validation records:
+
+        y*(x) = stretch·x     z*(x) = −slope c̄/ridge     F(x) = −slope·stretch ⟨x, c̄⟩     ∇F(x) = −slope·stretch c̄
+
+    F is linear: over a ball of radius r it is smallest at r c̄/‖c̄‖, at −slope·stretch·r‖c̄‖, and no private algorithm
+    comes nearer than in estimating a mean. Only validation records are read. Everything of x and of the lower level is
+    free. Upper gradients are at most slope·‖a‖, the lower level moves y by stretch·‖x − x'‖.
+
+    n_features → columns of the records, p = q; ridge > 0 → curvature of the lower level; slope > 0 → L_fy per unit of
+    ‖a‖; stretch > 0 → D_y/D_x. Labels are not read.
+
+    Reference: Lowy & Liu, DP Bilevel Optimization, proof of Theorem 3.10.
+    """
+
+    name: ClassVar[str] = "mean_lower_bound"
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"upper_grad_y": "validation"})
+
+    slope: float = 1.0
+    stretch: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("slope", self.slope), ("stretch", self.stretch)):
+            if not 0.0 < value < math.inf:
+                raise InputError(f"problem.{name}: got {value}; wanted a positive finite number, for example 1.0.")
+
+    def terms(
+        self, x: Array, y: Array, z: Array, train: Any, validation: Any, clip: Clip, wanted: Collection[str] = TERMS
+    ) -> Terms:
+        if "upper_grad_y" not in wanted:
+            return Terms()
+        total = np.zeros(self.q)
+        with np.errstate(all="ignore"):
+            for part in blocks(*validation.features.shape):
+                norms = (validation.l1 if clip.norm == "l1" else validation.l2)[part]
+                factors = clip_coefficients(np.full(norms.size, -self.slope), norms, clip.z)
+                total += factors.dot(validation.features[part])
+        return Terms(upper_grad_y=total / len(validation.features))
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = y - self.stretch * x
+            return Regulariser(self.ridge * away, self.ridge * z, -self.ridge * self.stretch * z)
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(0.5 * self.ridge * np.square(y - self.stretch * x).sum(axis=1))
+
+    def losses(self, x: Array, y: Array, records: MeanRecords, weights: Array) -> tuple[Array, Array]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.zeros(len(y)), -self.slope * (y @ (weights @ records.features))
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """G_y = ridge (y − stretch x), G_z = ridge z + slope a, G_x = ridge stretch z: no box is needed."""
+        if radius is None or not math.isfinite(radius):
+            return None
+        regulariser = np.diag([0.0, self.ridge, self.ridge])
+        regulariser[0, 2] = regulariser[1, 0] = self.ridge * self.stretch
+        data: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": np.zeros((3, 3))}
+        swap: dict[Split, Array] = {"train": np.zeros(3), "validation": np.array([0.0, 0.0, 2.0 * self.slope * radius])}
+        return LipschitzConstants(data, regulariser, swap, two_point=False)
+
+    # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
+
+    def lower_solution(self, x: Array) -> Array:
+        """y*(x), (q,)."""
+        return self.stretch * x
+
+    def hypergradient(self, validation: Sequence[MeanRecords]) -> Array:
+        """∇F, (p,), the same at every x."""
+        means = [v.features.mean(axis=0) for v in validation]
+        return np.asarray(-self.slope * self.stretch * np.mean(means, axis=0))
+
+
+ENTRIES = (
+    Entry(
+        "mean_estimation",
+        MeanEstimation,
+        "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
+        task="estimated a mean",
+        lower_task="estimated a mean",
+        usual={"ridge": 0.1},
+    ),
+    Entry(
+        "mean_lower_bound",
+        MeanLowerBound,
+        "the mean of validation records, felt through the lower level: the instance of the lower bounds",
+        task="estimated a mean through a lower level",
+    ),
+)
