@@ -1,37 +1,24 @@
-"""Problems by name, from the entries at the end of their modules. A new one is a module and a line of `_MODULES`."""
+"""Problems by name: whatever a module of `bilevel/` or `minimax/` states as its `ENTRY`, or its `ENTRIES`."""
 
 from __future__ import annotations
 
-from types import ModuleType
+import pkgutil
+from importlib import import_module
 
-from decentral_dp.problems.bilevel import (
-    hyper_cleaning,
-    logistic,
-    losses,
-    means,
-    meta_learning,
-    quadratic,
-    regularised_losses,
-    softmax,
-)
-from decentral_dp.problems.entry import Entry, Facts
-from decentral_dp.problems.minimax import auc, dro, group_dro, kl_dro, mspbe, wgan
+from decentral_dp.problems.entry import Entry, Facts, Solves
 
 __all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "Entry", "Facts"]
 
-_MODULES: tuple[ModuleType, ...] = (
-    *(regularised_losses, losses, hyper_cleaning, logistic, means, meta_learning),
-    *(quadratic, softmax),
-    *(auc, dro, kl_dro, group_dro, mspbe, wgan),
-)
+
+def _entries(solves: Solves) -> dict[str, Entry]:
+    """Kind → entry, of the modules in a folder; a module without one is what others share."""
+    folder, found = import_module(f"{__name__}.{solves}"), {}
+    for place in pkgutil.iter_modules(folder.__path__):
+        module = import_module(f"{folder.__name__}.{place.name}")
+        for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
+            found[entry.kind] = entry._replace(solves=solves)
+    return dict(sorted(found.items()))
 
 
-def _entries(module: ModuleType) -> tuple[Entry, ...]:
-    found: tuple[Entry, ...] = module.ENTRIES if hasattr(module, "ENTRIES") else (module.ENTRY,)
-    return found
-
-
-_ENTRIES = [entry for module in _MODULES for entry in _entries(module)]
-BILEVEL = {entry.kind: entry for entry in sorted(_ENTRIES) if entry.solves == "bilevel"}
-MINIMAX = {entry.kind: entry for entry in _ENTRIES if entry.solves == "minimax"}
+BILEVEL, MINIMAX = _entries("bilevel"), _entries("minimax")
 PROBLEMS = BILEVEL | MINIMAX

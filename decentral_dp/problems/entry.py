@@ -77,7 +77,7 @@ class Entry(NamedTuple):
         summary: one line for the list.
         task: what agents did who solved it, for a sentence; "" where its name says as much.
         lower_task: the same where x is given, and the lower level alone is solved.
-        solves: the kind of problem.
+        solves: the kind of problem; the registry sets it, by the folder.
         labels: what labels have to be: "two" classes, two or more "classes", "numbers"; "" for whatever it takes.
         usual: key → value where it is left out, if that is not the default of the parameter.
         constructed: key → the key of problem.construction that says the same, and stands for it.

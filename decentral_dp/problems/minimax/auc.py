@@ -130,7 +130,6 @@ ENTRY = Entry(
     auc_maximisation,
     "a classifier of two classes that ranks positive records first, by a least-squares surrogate of the AUC",
     task="trained a classifier by its AUC",
-    solves="minimax",
     labels="two",
     constructed={"positive_share": "share"},
     every_class=True,

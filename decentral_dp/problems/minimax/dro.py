@@ -139,5 +139,4 @@ ENTRY = Entry(
     dro,
     "the worst mean loss over distributions near that of the records, by a ψ-divergence and its dual",
     task="trained a model that is robust to a shift of its records",
-    solves="minimax",
 )

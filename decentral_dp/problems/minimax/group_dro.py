@@ -177,5 +177,4 @@ ENTRY = Entry(
     group_dro,
     "the worst mean loss of a group, where the groups are the classes",
     task="trained a model for the group that it serves worst",
-    solves="minimax",
 )

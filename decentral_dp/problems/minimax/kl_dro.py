@@ -289,7 +289,6 @@ def kl_dro(
 ENTRY = Entry(
     "kl_dro",
     kl_dro,
-    "the same under the KL divergence, as a function of one mean (compositional form)",
+    "the worst mean loss over distributions near that of the records by the KL divergence, as a function of one mean",
     task="trained a model that is robust to a shift of its records",
-    solves="minimax",
 )

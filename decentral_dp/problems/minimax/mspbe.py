@@ -398,6 +398,5 @@ ENTRY = Entry(
     mspbe,
     "temporal differences: a value function that predicts the rewards to come, of whole trajectories",
     task="learned the value of a policy",
-    solves="minimax",
     trajectories=True,
 )

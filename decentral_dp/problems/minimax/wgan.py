@@ -282,5 +282,4 @@ ENTRY = Entry(
     wgan,
     "a generator of records like these, and a critic that tells them apart: a Wasserstein GAN",
     task="trained a generator against a critic",
-    solves="minimax",
 )
