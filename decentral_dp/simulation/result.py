@@ -39,7 +39,9 @@ _INCOMPLETE = ("running", "interrupted", "failed")
 
 
 Table: TypeAlias = Annotated[Mapping[str, Any], IN_TABLE]
-OptionalWhole: TypeAlias = Annotated[int | None, BeforeValidator(lambda value: None if value is None else int(value))]
+OptionalWhole: TypeAlias = Annotated[
+    int | None, BeforeValidator(lambda value: value if isinstance(value, int) else None)
+]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

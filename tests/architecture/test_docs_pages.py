@@ -123,7 +123,7 @@ def test_objects_are_the_same(written: Path) -> None:
         again = decentral_dp.run(path, **given)
         np.testing.assert_array_equal(done.released["x"], again.released["x"])
     # Other options, other noise: the same noise on another problem would cancel in a difference.
-    roots = {build(load(written / "huber.toml"), huber(threshold=t)).root for t in (1.0, 2.0)}
+    roots = {build(load(written / "huber.toml"), problem=huber(threshold=t)).root for t in (1.0, 2.0)}
     assert len(roots) == 2
 
 
