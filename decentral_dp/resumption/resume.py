@@ -196,11 +196,9 @@ def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditRes
             f"told to write with --out, or the folder of a run or of a study."
         )
     request = content.get("asked")
-    return (
-        resume_attack(out, request, progress)
-        if content.get("what") == "attack"
-        else resume_audit(out, request, progress)
-    )
+    # An earlier version had "each" run of an attack in its file, and said nowhere else what it was of.
+    of_attack = content.get("what") == "attack" or "each" in content
+    return resume_attack(out, request, progress) if of_attack else resume_audit(out, request, progress)
 
 
 def resume_run(

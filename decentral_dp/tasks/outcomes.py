@@ -69,9 +69,10 @@ def write_json(out: Path, content: Mapping[str, Any], mode: int = 0o666) -> None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Read an object; empty where the file holds none. what: begins a refusal of what is no regular file."""
+    """Read an object; empty where the file holds none. what: begins the refusal of what is no regular file."""
+    regular(path, what)
     try:
-        content = json.loads(regular(path, what).read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -170,8 +171,8 @@ def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Out
             raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
         salt = new_salt()
         return Outcomes(out, asked, asked.mark(salt), salt)
+    content = read_json(out, "--out")
     try:
-        content = read_json(out, "--out")
         known = content["status"] == INTERRUPTED or (asked.again and content["status"] == COMPLETE)
         marked, salt = str(content["fingerprint"]), bytes.fromhex(content["salt"])
         # One of an earlier version has its outcomes under other names, and is of another state of the package.

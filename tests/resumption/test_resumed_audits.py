@@ -325,6 +325,22 @@ def test_an_attack_on_what_has_changed_is_refused(run_folder: Path, tmp_path: Pa
         decentral_dp.resume(out)
 
 
+def test_what_an_earlier_version_left_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "kept.json"
+    earlier = {"status": "interrupted", "fingerprint": "0" * 16, "salt": ""}
+    cut_off(out, after=2)
+    order = json.loads(out.read_text())["asked"]
+    scores = {"scores": {"first": [0.5], "second": [0.5], "null": [0.5]}, "sizes": {}}
+    for content in (
+        {**earlier, **scores, "asked": {"what": "audit", **order}},
+        {**earlier, "each": [], "asked": {"what": "attack", "folders": [str(run_folder)], "runs": 4}},
+    ):
+        out.write_text(json.dumps(content))
+        with pytest.raises(InputError, match="or by another state of this package; put back what it was of"):
+            decentral_dp.resume(out)
+        assert json.loads(out.read_text()) == content
+
+
 def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "attack.json"
     patch = (

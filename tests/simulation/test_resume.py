@@ -24,7 +24,8 @@ from decentral_dp.files.durable import digest
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
-from decentral_dp.reporting.page import page, write_report
+from decentral_dp.reporting import page
+from decentral_dp.reporting.page import write_report
 from decentral_dp.simulation import runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
