@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
@@ -119,33 +119,22 @@ class _Declared(AnyAlgorithm, Protocol):
 
 
 @dataclass(frozen=True)
-class DeclaredGossip(_Declared, Algorithm):
-    """A gossip algorithm with its plan derived."""
+class Derived(Algorithm, Protocol):
+    """A gossip algorithm whose plan is derived from its `RELEASES`."""
+
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
 
     @property
-    def channels(self) -> tuple[str, ...]:
-        return tuple(self.program.channels)
-
-    @property
-    def central(self) -> bool:
-        return bool(getattr(self.program, "central", False))
-
-    @property
-    def plans_by_agent(self) -> bool:
-        """Whether a factor is a method of the round and of the agents' numbers."""
-        stated = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]
-        return any(_by_agent(getattr(self.program, f, None)) for f in stated if isinstance(f, str))
-
-    def senders(self, network: Network) -> Iterator[Any] | None:
-        stated = getattr(self.program, "senders", None)
-        return None if stated is None else stated(network)
+    def _author(self) -> Any:
+        """What states `RELEASES`, and has the factors that it names."""
+        return self
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
-        stated: Mapping[str, str | float] = self.program.RELEASES.get(channel, {})
+        stated: Mapping[str, str | float] = self._author.RELEASES.get(channel, {})
         return stated
 
     def _sent(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.channels, *self.program.RELEASES)))
+        return tuple(dict.fromkeys((*self.channels, *self._author.RELEASES)))
 
     def releases(self, p: int, q: int) -> dict[str, Channel]:
         out = {}
@@ -171,13 +160,13 @@ class DeclaredGossip(_Declared, Algorithm):
         (T,), or (T, g) of a function of t and of the numbers of agents.
         """
         rounds = public.rounds
-        if isinstance(factor, str) and not hasattr(self.program, factor):
-            name = type(self.program).__name__
+        if isinstance(factor, str) and not hasattr(self._author, factor):
+            name = type(self._author).__name__
             raise InputError(
                 f"algorithm.kind: RELEASES of {name} names the factor {quoted(factor)}, and {name} has none"
-                f"{place_in_class(type(self.program), 'RELEASES', factor)}. Name a field, or give a number."
+                f"{place_in_class(type(self._author), 'RELEASES', factor)}. Name a field, or give a number."
             )
-        value = getattr(self.program, factor) if isinstance(factor, str) else factor
+        value = getattr(self._author, factor) if isinstance(factor, str) else factor
         try:
             if hasattr(value, "series"):
                 return np.asarray(value.series(rounds))
@@ -201,14 +190,41 @@ class DeclaredGossip(_Declared, Algorithm):
     def _no_factor(self, factor: str | float, why: str) -> InputError:
         named = quoted(factor) if isinstance(factor, str) else repr(factor)
         return InputError(
-            f"algorithm.kind: the factor {named} in RELEASES of {type(self.program).__name__} {why}; wanted a step "
+            f"algorithm.kind: the factor {named} in RELEASES of {type(self._author).__name__} {why}; wanted a step "
             "size, a finite number of at least 0, or a method of t (or of t and agents) that returns it. Mend it."
         )
 
     def _place_of(self, factor: str | float) -> str:
         """Where the factor is set; of a number, where it is stated."""
-        author = type(self.program)
+        author = type(self._author)
         return place_in_class(author, factor if isinstance(factor, str) else "RELEASES")
+
+
+@dataclass(frozen=True)
+class DeclaredGossip(_Declared, Derived):
+    """A gossip algorithm from outside, with its plan derived."""
+
+    @property
+    def _author(self) -> Any:
+        return self.program
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return tuple(self.program.channels)
+
+    @property
+    def central(self) -> bool:
+        return bool(getattr(self.program, "central", False))
+
+    @property
+    def plans_by_agent(self) -> bool:
+        """Whether a factor is a method of the round and of the agents' numbers."""
+        stated = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]
+        return any(_by_agent(getattr(self.program, f, None)) for f in stated if isinstance(f, str))
+
+    def senders(self, network: Network) -> Iterator[Any] | None:
+        stated = getattr(self.program, "senders", None)
+        return None if stated is None else stated(network)
 
 
 @dataclass(frozen=True)

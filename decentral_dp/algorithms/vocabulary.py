@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from decentral_dp.algorithms.declared import release_gradients
+from decentral_dp.algorithms.declared import Derived, release_gradients
 from decentral_dp.algorithms.entry import Entry
 from decentral_dp.algorithms.options import (
     anchor_period,
@@ -118,6 +118,7 @@ __all__ = [
     "Coordinated",
     "CoordinatorContext",
     "CoordinatorSteps",
+    "Derived",
     "Entry",
     "Gossip",
     "GossipSteps",

@@ -20,10 +20,9 @@ Algorithms?", NeurIPS 2017 (decentralised SGD).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from typing import ClassVar, NamedTuple, Protocol
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -36,23 +35,15 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OneLevel(dp.Algorithm, Protocol):
+class OneLevel(dp.Derived, Protocol):
     """Gossip on y alone, at an x that is published as it is. y: step size λ."""
 
     y: dp.StepSize = dp.option("λ, of y along the lower gradient")
 
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}}
+
     def init(self, dataset: dp.LocalDataset) -> State:
         return State(dataset.start("x", self.start), dataset.start("y", self.start))
-
-    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        """x is published as it is, y is sent."""
-        return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",))}
-
-    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        """Release t + 1 of y is λ_t times a clipped mean; x is published as it is."""
-        indices = np.arange(1, public.rounds + 1)
-        use = dp.Use("lower_grad_y", self.y.series(public.rounds), indices - 1)
-        return {"x": dp.free_release(public, indices[-1:]), "y": dp.released(public, indices, [use])}
 
 
 class LdpSingleLevel(OneLevel):
