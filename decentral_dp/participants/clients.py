@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -89,7 +89,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
 
     def _summed(self, query: ClippedSum, batch: Any) -> Array:
         # times · v, clipped to C, is times · (v clipped to C/times).
-        clip = _shrunk(self.clip, query.times)
+        clip = self.clip.divided(query.times)
         if query.rate == 1.0:
             return query.times * self._clipped(query, batch, clip)
         # One by one: products of matrices round a record by its place in a batch, and where a derivative jumps such a
@@ -131,7 +131,3 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         means = problem.terms(query.x, query.y, z, train, validation, clip, (query.term,))
         mean = getattr(means, query.term)
         return np.asarray(n * mean)
-
-
-def _shrunk(clip: Clip, times: float) -> Clip:
-    return clip if times == 1.0 else replace(clip, x=clip.x / times, y=clip.y / times, z=clip.z / times)

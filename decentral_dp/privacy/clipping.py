@@ -14,6 +14,8 @@ from decentral_dp.errors import InputError
 # k·2⁻¹⁰⁷⁵·1e250 to the norm: less than 2⁻⁵³·C only for C above k·2.3e-58. This leaves room for a billion coefficients,
 # and for a clip that is divided by 10⁸ because its term is asked for several times.
 SMALLEST_CLIP = 1e-40
+# Sums of so large contributions of a billion records are finite.
+LARGEST_CLIP = 1e250
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,29 @@ class Clip:
 
     def bound(self, channel: str) -> float:
         return float(getattr(self, channel))
+
+    def divided(self, times: float) -> Clip:
+        """Return the clip C/times: times · (v clipped to C/times) is times · v, clipped to C.
+
+        Args:
+            times: a public factor above 0.
+
+        Raises:
+            ValueError: no finite number above 0, or one that makes a finite clip so large that sums of contributions
+                could overflow.
+            InputError: a clip below `SMALLEST_CLIP`.
+
+        Example:
+            >>> Clip("l2", y=1.0).divided(4.0).y
+            0.25
+        """
+        if times == 1.0:
+            return self
+        bounds = {c: self.bound(c) / times if 0.0 < times < np.inf else np.nan for c in ("x", "y", "z")}
+        # Written so that what is not a number fails, too.
+        if not all(bounds[c] <= LARGEST_CLIP or self.bound(c) == np.inf for c in bounds):
+            raise ValueError(f"a clip of contributions that are multiplied by {times:g} first bounds nothing")
+        return Clip(self.norm, **bounds)
 
 
 _LEAST_FACTOR = 1e-290

@@ -305,8 +305,8 @@ def test_a_run_goes_on_to_the_bit(name: str, scenario: Any, tmp_path: Path, monk
     monkeypatch.setattr(run_in_progress, "_SHARE", 1e9)
     given = scenario(name, run={"evaluate_every": 1, "average": 2})
 
-    def cut(done: int, *_: Any) -> None:
-        if done >= 3:
+    def cut(progress: Any) -> None:
+        if progress.done >= 3:
             raise KeyboardInterrupt
 
     whole = decentral_dp.run(given)

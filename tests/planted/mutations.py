@@ -579,6 +579,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_TRAPS}::test_a_kind_of_record_that_joins_later_is_charged_from_then_on",),
     ),
     Mutation(
+        "a factor that is applied after the clip",
+        "participants/batch.py",
+        "out.append((numbers[chosen], some, self._clip.divided(float(factor))))",
+        "out.append((numbers[chosen], some, self._clip))",
+        (f"{_BATCH}::test_no_factor_lets_a_record_move_a_query_further",),
+    ),
+    Mutation(
+        "a clip that a factor does not make smaller",
+        "privacy/clipping.py",
+        "bounds = {c: self.bound(c) / times if",
+        "bounds = {c: self.bound(c) if",
+        (f"{_BATCH}::test_a_factor_multiplies_what_is_clipped",),
+    ),
+    Mutation(
         "a release that is planned a round late",
         "simulation/jobs/gossip_plan.py",
         "c.sent(sent[c.rounds // per_round])",

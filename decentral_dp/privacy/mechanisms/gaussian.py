@@ -114,7 +114,7 @@ class Gaussian:
 
     def sample(self, asked: Unnoised) -> Array:
         """Draw noised values in units of the grid, as float64 integers."""
-        draws, query, grid, scale, widths, workspace = asked
+        draws, query, grid, scale, widths, workspace = asked[:6]
         (rows, columns), wide = query.shape, self._wide(widths)
         key = (rows, columns, *(c.stop for c in wide))
         if key not in workspace:

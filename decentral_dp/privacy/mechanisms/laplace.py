@@ -101,7 +101,7 @@ class Laplace:
 
     def sample(self, asked: Unnoised) -> Array:
         """Draw noised values in units of the grid, as float64 integers."""
-        draws, query, grid, scale, _, workspace = asked
+        draws, query, grid, scale, _, workspace = asked[:6]
         if query.shape not in workspace:
             rows, columns = query.shape
             workspace[query.shape] = np.empty((rows, 2, columns)), np.empty((rows, columns))

@@ -1,9 +1,10 @@
 """Mechanisms of a user's own: what such a class must have, and how it stands among the others.
 
 Required of a class: `name`, `norm` ("l1" or "l2"), `deviation` (standard deviation of the noise in units of its scale),
-`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`. It may have `unit` ("ε", which is the
-default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one record),
-`words`, `grid(scale, width)` and `float_slack(loss, width)`.
+`cost(sensitivity, scale, width)` and `sample(generator, query, grid, scale)`, or `sample(…, context)`, which is told as
+a `Drawing` whose noise it draws: agent, round, channel, neighbours and their weights. It may have `unit` ("ε", which
+is the default, for pure ε; "μ" for a Gaussian pair), `privacy_unit` (what its price is for, where that is not one
+record), `words`, `grid(scale, width)` and `float_slack(loss, width)`.
 
 Its releases compose as the worst that its price allows: randomised response of a pure ε, a Gaussian pair of a μ. That
 its sampler has a law of this price no ledger can know: it is on the author's word, and results say so.
@@ -11,9 +12,11 @@ its sampler has a law of this price no ledger can know: it is on the author's wo
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import cached_property
 from itertools import accumulate
 from types import FunctionType
 from typing import Any, get_type_hints
@@ -26,7 +29,7 @@ from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.privacy.fingerprint import digest_of
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.privacy.mechanisms.grid_arithmetic import at_the_ends, broadcast, no_slack, power_of_two_grid
-from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Drawing, Sampling, Unit, Unnoised
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method, untyped_options
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid, where a class has no grid of its own.
@@ -121,24 +124,35 @@ class OutsideMechanism:
 
     def sample(self, asked: Unnoised) -> Array:
         """Raises UserCodeError where the author's sampler does not give what it gave when it was tried."""
-        draws, query, grid, scale, widths, _ = asked
+        draws, query, grid, scale, widths = asked[:5]
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
-        for row, one, g, ratio, generator in zip(out, query, grids, ratios, draws.generators(), strict=True):
-            for end, width in zip(ends, widths, strict=True):
+        told = self._told
+        each = zip(out, query, grids, ratios, draws.generators(), strict=True)
+        for number, (row, one, g, ratio, generator) in enumerate(each):
+            for channel, (end, width) in enumerate(zip(ends, widths, strict=True)):
                 part = slice(end - width, end)
                 step = float(g[part][0])
                 # Exact: the grid is a power of two.
                 try:
-                    row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step) / step
+                    whose = asked.whose(number, channel) if told else None
+                    row[part] = self._drawn(generator, one[part], step, float(ratio[part][0]) * step, whose) / step
                 except InputError as error:
                     # Rounds before this one have been released: the run has failed.
                     raise UserCodeError(str(error)) from error
         return out
 
-    def _drawn(self, generator: np.random.Generator, query: Array, grid: float, scale: float) -> Array:
-        found = _numbers(self.definition, "sample", generator, query.copy(), grid, scale)
+    @cached_property
+    def _told(self) -> bool:
+        """Whether the author's sampler asks whose noise it draws."""
+        return "context" in inspect.signature(self.definition.sample).parameters
+
+    def _drawn(
+        self, generator: np.random.Generator, query: Array, grid: float, scale: float, whose: Drawing | None = None
+    ) -> Array:
+        context = () if whose is None else (whose,)
+        found = _numbers(self.definition, "sample", generator, query.copy(), grid, scale, *context)
         if found.shape != query.shape or not np.isfinite(found).all():
             raise _wrong(self.definition, "sample", f"gave {_shown(found)}, wanted {query.size} finite numbers")
         if (np.rint(found / grid) != found / grid).any():
@@ -298,7 +312,8 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         mechanism.float_slack(slack, width)
         grid = float(mechanism.grid(np.ones(1), width)[0])
         # Made up: no key of a run, and no query of one.
-        mechanism._drawn(np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width), grid, 1.0)
+        generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
+        mechanism._drawn(generator, query, grid, 1.0, Drawing() if mechanism._told else None)
 
 
 def _numbers(given: Any, method: str, *args: Any) -> Array:

@@ -9,6 +9,7 @@ coarse beside the noise as it gets, so that a release given its price at scale 1
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
 from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, mechanism_of, noise_of
-from decentral_dp.privacy.mechanisms.protocol import Unnoised
+from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised
 from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -78,12 +79,13 @@ class PlannedReleaser:
         d = value.private.shape[1]
         g = mechanism.grid(scale, d).reshape(1, 1)
         draws, most = Draws(self._streams, index, tag(channel), slice(1)), _LARGEST_INTEGER * g
+        whose = partial(_whose, index, channel)
         out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
         # A part at a time, still in cache when it is used.
         for first in range(0, d, step):
             part = slice(first, min(d, first + step))
             query = np.clip(value.private[:, part], -most, most)
-            integers = mechanism.sample(Unnoised(draws, query, g, scale / g, (d,), {}))
+            integers = mechanism.sample(Unnoised(draws, query, g, scale / g, (d,), {}, whose))
             np.add(value.public[:, part], g * integers, out=out[:, part])
         return out
 
@@ -138,6 +140,11 @@ class PlannedReleaser:
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         """What was released so far, as a ledger of one agent."""
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
+
+
+def _whose(index: int, channel: str, row: int, number: int) -> Drawing:
+    """A coordinator's noise. Its rounds are counted by its releases, from 1."""
+    return Drawing(release=index, round=index, channel=channel)
 
 
 def _bounds_of(value: Any) -> dict[Split, float]:

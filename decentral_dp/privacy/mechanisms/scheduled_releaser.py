@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from decentral_dp.exchange import Bundle, Value
 from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.mechanisms import Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
-from decentral_dp.privacy.mechanisms.protocol import Unnoised, Workspace
+from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.recorder import Recorder
 
@@ -69,6 +70,7 @@ class ScheduledReleaser:
 
     mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
     schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
+    agents, network: their numbers, and what is public of the network, for mechanisms that ask whose noise they draw.
     """
 
     def __init__(
@@ -77,7 +79,10 @@ class ScheduledReleaser:
         schedules: Mapping[str, NoiseSchedule],
         streams: Streams,
         releases_per_round: int = 1,
+        agents: NDArray[np.int64] | None = None,
+        network: Any = None,
     ) -> None:
+        self._agents, self._network = agents, network
         self.mechanism = mechanism_of(mechanism)
         self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
@@ -169,12 +174,22 @@ class ScheduledReleaser:
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, noise.ratio))
             query = _concatenated([q[part] for q in queries])
             draws = Draws(self._streams, index, tag(",".join(channels)), part)
-            integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace))
+            whose = partial(self._whose, index, channels, first)
+            integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace, whose))
             np.concatenate([p[part] for p in publics], axis=1, out=released[part])
             add_public(integers, g_part, released[part])
         ends = accumulate(widths)
         columns = {c: released[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
         return columns, released
+
+    def _whose(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
+        """Whose noise it is, of a row counted from the first one of a part."""
+        agent = first + row if self._agents is None else int(self._agents[first + row])
+        drawing = Drawing(agent, index, index // self.releases_per_round, channels[channel])
+        if self._network is None:
+            return drawing
+        near = self._network.neighbours(agent)
+        return drawing._replace(neighbours=near, weights=self._network.mixing[[agent]].toarray()[0, near])
 
 
 def _concatenated(parts: Sequence[Array]) -> Array:

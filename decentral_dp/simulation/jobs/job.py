@@ -297,7 +297,8 @@ class GossipJob(Job):
             network=self.public_network,
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, self.algorithm.releases_per_round)
+        per_round, network = self.algorithm.releases_per_round, self.public_network
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, agents, network)
         node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
         if isinstance(self.records, RecordsElsewhere):
             return reading_node(node, self.records, self.problem, self.scenario, dataset_of)
