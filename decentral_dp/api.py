@@ -9,21 +9,28 @@ given by keyword. Keys of a scenario are changed by a dict: `set={"table.key": v
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
+from decentral_dp.algorithms.entry import Setting
 from decentral_dp.config import loading
+from decentral_dp.config.components import Objects, components_of
+from decentral_dp.config.loading import Source
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, quoted
+from decentral_dp.errors import InputError, by_keyword, deprecated, quoted
+from decentral_dp.privacy.accounting.accountants import Budget
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import Mechanism
+from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import runner
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs
+from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
     from decentral_dp.adversaries.audit.result import AuditResult
@@ -34,8 +41,6 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.run import Run
     from decentral_dp.studies.schema import Study
     from decentral_dp.studies.study import Findings
-
-Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 
 # Component → the key of a scenario that names a registered one.
 _NAMED = {
@@ -48,26 +53,19 @@ _NAMED = {
 }
 
 
-class Changes(TypedDict, total=False):
+class Changes(Objects, total=False):
     """Keyword arguments of `build`: keys to set and to take out, and objects in place of what a scenario names."""
 
     set: Mapping[str, Any] | None
     unset: Sequence[str]
     overrides: Sequence[str]
-    problem: Any
-    algorithm: Any
-    mechanism: Any
-    topology: Any
-    data: Any
-    partition: Any
 
 
 class Job:
     """A scenario with its releases planned and priced, before anything is run.
 
-    What the planned job knows is read from it as well: `job.setting`, `job.n_agents`, `job.rounds`, `job.budget`,
-    `job.ledger`, `job.topology`, `job.problem`, `job.algorithm`. It holds records and the root of its noise, and is
-    therefore neither pickled nor copied, and has no `vars`.
+    It holds records and the root of its noise, and is therefore neither pickled nor copied, and has no `vars`;
+    `job.simulation()` is the simulator's view, with all of that.
 
     Example:
         >>> import decentral_dp
@@ -76,35 +74,84 @@ class Job:
         (<GossipJob 'Ground truth: a quadratic problem with its optimum in closed form': 8 agents, 2 rounds>, 2, 'ok')
     """
 
-    __slots__ = ("_planned",)
+    __slots__ = ("simulation",)
 
     def __init__(self, planned: jobs.Job) -> None:
-        self._planned = planned
+        self.simulation = Secret("the records and the noise of a job", planned)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, with every default."""
+        return self.simulation().scenario
+
+    @property
+    def setting(self) -> Setting:
+        """Who trusts whom, and what is solved."""
+        return self.simulation().setting
+
+    @property
+    def n_agents(self) -> int:
+        """How many agents there are."""
+        return self.simulation().n_agents
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are run; fewer than asked where a cap leaves no more."""
+        return self.simulation().rounds
+
+    @property
+    def topology(self) -> Topology:
+        """The graph and its weights."""
+        return self.simulation().topology
+
+    @property
+    def problem(self) -> Any:
+        """The problem, without records."""
+        return self.simulation().problem
+
+    @property
+    def algorithm(self) -> Any:
+        """The algorithm, with its options."""
+        return self.simulation().algorithm
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The law of noise."""
+        return self.simulation().mechanism
+
+    @property
+    def ledger(self) -> Ledger:
+        """Every release that is planned."""
+        return self.simulation().ledger
+
+    @property
+    def budget(self) -> Budget:
+        """What a run costs each agent."""
+        return self.simulation().budget
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        # What the planned job has besides was read from here, untyped.
+        if name.startswith("_") or name not in dir(self.simulation()):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self._planned, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._planned)} - {"_planned"})
+        deprecated(f"job.{name}", f"job.simulation().{name}")
+        return getattr(self.simulation(), name)
 
     def __repr__(self) -> str:
-        return repr(self._planned)
+        return repr(self.simulation())
 
     def __reduce__(self) -> Any:
-        return self._planned.__reduce__()
+        return self.simulation().__reduce__()
 
     def plan(self) -> Plan:
         """What it would cost each agent, and what the guarantee says."""
-        return plans.Plan.of(self._planned)
+        return plans.Plan.of(self.simulation())
 
     def run(
         self, out: str | Path | None = None, *, progress: Callable[..., None] | None = None, keep_secret: bool = True
     ) -> Run:
         """Run it; as `run`."""
         with _shown(progress, "rounds") as callback:
-            done = runner.run_job(self._planned, out, callback, keep_secret)
+            done = runner.run_job(self.simulation(), out, callback, keep_secret)
         if done.folder is not None:
             # matplotlib is slow to import and only a folder has pictures.
             from decentral_dp.reporting import page
@@ -131,7 +178,7 @@ class Job:
 
         with _shown(progress, "runs") as callback:
             return audit(
-                self._planned, runs, vantage, confidence, seed, (), out, callback, canaries, curve, workers, address
+                self.simulation(), runs, vantage, confidence, seed, (), out, callback, canaries, curve, workers, address
             )
 
     def check(
@@ -145,13 +192,13 @@ class Job:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
         from decentral_dp.adversaries.check.check import PAIRS, check
 
-        if objects := self._planned.components.objects:
+        if objects := self.simulation().components.objects:
             raise InputError(
                 f"check: {' and '.join(sorted(objects))} of this job {'is' if len(objects) == 1 else 'are'} given as "
                 "Python objects, which no scenario names. Check each by itself, decentral_dp.check(object)."
             )
         with _shown(progress, "pairs") as callback:
-            return check(self._planned.scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
+            return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
 
     def network(
         self,
@@ -163,22 +210,11 @@ class Job:
         from decentral_dp.adversaries.network.view import prepare
 
         with _shown(progress, "observers") as callback:
-            return prepare(self._planned, coalitions).view(callback)
+            return prepare(self.simulation(), coalitions).view(callback)
 
 
-def build(
-    scenario: Source,
-    *,
-    set: Mapping[str, Any] | None = None,
-    unset: Sequence[str] = (),
-    overrides: Sequence[str] = (),
-    problem: Any = None,
-    algorithm: Any = None,
-    mechanism: Any = None,
-    topology: Any = None,
-    data: Any = None,
-    partition: Any = None,
-) -> Job:
+@by_keyword("problem", "algorithm", "mechanism", "topology", "data", "partition")
+def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
     Args:
@@ -207,19 +243,11 @@ def build(
         >>> job.setting, job.n_agents
         ('gossip', 16)
     """
-    objects = {
-        "problem": problem,
-        "algorithm": algorithm,
-        "mechanism": mechanism,
-        "topology": topology,
-        "data": data,
-        "partition": partition,
-    }
-    _require_objects(objects)
-    loaded = loading.load_with_records(scenario, changes(set, overrides), data, topology, unset)
-    return Job(building.build(loaded, **objects))
+    text, objects = _split(options)
+    return Job(building.build(components_of(scenario, text, options.get("unset", ()), **objects)))
 
 
+@by_keyword("overrides", "problem", "algorithm", "mechanism", "topology", "data", "partition", "unset")
 def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     """Price every release of a scenario, without running anything.
 
@@ -246,6 +274,7 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     return plans.plan(scenario, text, unset=options.get("unset", ()), **objects)
 
 
+@by_keyword("out", "problem", "progress", "algorithm", "mechanism", "topology", "data", "partition", "keep_secret")
 def run(
     scenario: Source | Job,
     *,
@@ -284,6 +313,7 @@ def run(
     return build(scenario, **options).run(out, progress=progress, keep_secret=keep_secret)
 
 
+@by_keyword("runs", "vantage", "confidence", "seed", "overrides", "out", "progress", "canaries", "curve")
 def audit(
     scenario: Source | Job,
     *,
@@ -335,13 +365,13 @@ def audit(
     text: Sequence[str] = ()
     if isinstance(scenario, Job):
         _require_nothing("audit", options)
-        scenario = cast(Any, scenario._planned)
+        scenario = cast(Any, scenario.simulation())
     elif set(options) - {"set", "overrides"}:
-        scenario = cast(Any, build(scenario, **options)._planned)
+        scenario = cast(Any, build(scenario, **options).simulation())
     else:
         text, _ = _split(options)
     if jobs is not None:
-        _deprecated("jobs=", "workers=")
+        deprecated("jobs=", "workers=")
         workers = jobs
     with _shown(progress, "runs") as callback:
         return played(
@@ -379,6 +409,7 @@ def check(what: Any, **options: Any) -> CheckResult:
         return tried(what, progress=callback, **options)
 
 
+@by_keyword("coalitions", "overrides", "progress", "problem", "topology", "data")
 def network_view(
     scenario: Source | Job,
     *,
@@ -414,6 +445,7 @@ def network_view(
     return build(scenario, **options).network(coalitions, progress=progress)
 
 
+@by_keyword("out", "set", "jobs", "address", "progress")
 def study(
     study: str | Path | Mapping[str, Any] | Study,
     *,
@@ -454,7 +486,7 @@ def study(
     from decentral_dp.studies.study import study as judged
 
     if jobs is not None:
-        _deprecated("jobs=", "workers=")
+        deprecated("jobs=", "workers=")
         workers = jobs
     return judged(study, out, changes(set, overrides), workers, address, progress)
 
@@ -503,7 +535,7 @@ def changes(set: Mapping[str, Any] | None, overrides: Sequence[str] = ()) -> lis
         ['privacy.epsilon=2.0', 'topology={ kind = "ring", agents = 4 }']
     """
     if overrides:
-        _deprecated("overrides=", "set={…}")
+        deprecated("overrides=", "set={…}")
     if isinstance(overrides, str):
         raise InputError(f'overrides: got {quoted(overrides)}; wanted a dict, set={{"table.key": value}}.')
     if set is not None and not isinstance(set, Mapping):
@@ -531,21 +563,18 @@ def _plain(key: str, value: Any) -> Any:
     )
 
 
-def _split(options: Changes) -> tuple[list[str], dict[str, Any]]:
-    """Changed keys as text, and objects."""
-    objects = {what: options.get(what) for what in _NAMED}
-    _require_objects(objects)
-    return changes(options.get("set"), options.get("overrides", ())), objects
-
-
-def _require_objects(objects: Mapping[str, Any]) -> None:
-    """Refuse names in the place of objects. Raises InputError."""
-    for what, given in objects.items():
-        if isinstance(given, str):
+def _split(options: Changes) -> tuple[list[str], Objects]:
+    """Changed keys as text, and objects. Raises InputError for a name in the place of an object."""
+    if unknown := options.keys() - Changes.__annotations__.keys():
+        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+    objects: Any = {what: value for what in _NAMED if (value := options.get(what)) is not None}
+    for what, value in objects.items():
+        if isinstance(value, str):
             raise InputError(
-                f"{what}: got the text {quoted(given)}; wanted an object. A registered name goes into the scenario: "
-                f'set={{"{_NAMED[what]}": {quoted(given)}}}.'
+                f"{what}: got the text {quoted(value)}; wanted an object. A registered name goes into the scenario: "
+                f'set={{"{_NAMED[what]}": {quoted(value)}}}.'
             )
+    return changes(options.get("set"), options.get("overrides", ())), objects
 
 
 def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
@@ -564,5 +593,34 @@ def _shown(progress: Callable[..., None] | None, unit: str) -> AbstractContextMa
     return shown(progress, unit)
 
 
-def _deprecated(old: str, new: str) -> None:
-    warnings.warn(f"{old} is deprecated, and goes with the next release; use {new}.", DeprecationWarning, stacklevel=4)
+@by_keyword("overrides", "folder", "unset")
+def load(
+    scenario: Source,
+    *,
+    set: Mapping[str, Any] | None = None,
+    unset: Sequence[str] = (),
+    folder: Path | None = None,
+    overrides: Sequence[str] = (),
+) -> Scenario:
+    """Read and validate a scenario.
+
+    Args:
+        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
+        set: "table.key" → value of keys that are changed; None takes a key out.
+        unset: "table.key" of keys and tables that are taken out first.
+        folder: where the relative paths in a dict start, by default here.
+        overrides: "table.key=value", as on the command line; deprecated, use `set`.
+
+    Returns:
+        The scenario, with all defaults.
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
+
+    Example:
+        >>> import decentral_dp
+        >>> scenario = decentral_dp.load("quadratic", set={"algorithm.rounds": 5})
+        >>> scenario.algorithm.kind, scenario.algorithm.rounds
+        ('ldp_dsbo', 5)
+    """
+    return loading.load(scenario, changes(set, overrides), folder, unset)

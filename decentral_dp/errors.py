@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 # Letters of a refusal, and of a word in it that is no path and of one that is, at most.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
@@ -62,17 +64,22 @@ class InputError(ValueError):
 
     The message is one sentence: what, what was got, what is wanted, and how to mend it.
 
+    Args:
+        message: the sentence.
+        command: the same as the command line says it, where its options mend it.
+
     Example:
         >>> import decentral_dp
         >>> try:
-        ...     decentral_dp.load("quadratic", ["algorithm.rounds=0"])
+        ...     decentral_dp.load("quadratic", set={"algorithm.rounds": 0})
         ... except decentral_dp.InputError as error:
         ...     print(str(error).partition(":")[0])
         algorithm.rounds
     """
 
-    def __init__(self, message: object = "") -> None:
+    def __init__(self, message: object = "", command: str = "") -> None:
         super().__init__(readable(str(message), lines=False))
+        self.command = readable(command, lines=False) if command else str(self)
 
 
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error
@@ -141,3 +148,32 @@ def quoted_path(path: object) -> str:
     """
     text = str(path)
     return json.dumps(text if len(text) <= _SHOWN else f"… {text[-_SHOWN:]}", ensure_ascii=False)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def by_keyword(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Take arguments behind the first by position, too, for this release, and warn of it. names: of these, in order."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def called(*given: P.args, **options: P.kwargs) -> R:
+            placed = dict(zip(names, given[1:], strict=False))
+            if len(given) < 2 or len(given) - 1 > len(names) or placed.keys() & options.keys():
+                return function(*given, **options)
+            written = ", ".join(f"{name}=" for name in placed)
+            deprecated(f"{function.__name__} with arguments by position", f"their names, {written}")
+            whole: Any = function
+            made: R = whole(given[0], **options, **placed)
+            return made
+
+        return called
+
+    return decorate
+
+
+def deprecated(old: str, new: str) -> None:
+    """Warn of what goes with the next release."""
+    warnings.warn(f"{old} is deprecated, and goes with the next release; use {new}.", DeprecationWarning, stacklevel=4)

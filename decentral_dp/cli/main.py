@@ -95,7 +95,7 @@ def main() -> None:
     try:
         app(prog_name="decentral-dp")
     except InputError as error:
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {error.command}", err=True)
         sys.exit(2)
     except Stopped as stopped:
         typer.echo(printable(str(stopped)), err=True)

@@ -2,7 +2,7 @@
 
 A scenario is TOML with the tables problem, topology, algorithm, privacy and run (see `schema`). Unknown keys are
 refused with the nearest valid name, wrong values with their name, value and constraint. `overrides` are
-`--set table.key=value`.
+"table.key=value".
 """
 
 from __future__ import annotations
@@ -75,25 +75,13 @@ def load(
     folder: Path | None = None,
     unset: Sequence[str] = (),
 ) -> Scenario:
-    """Read and validate a scenario.
+    """Read and validate a scenario; as `decentral_dp.load`, with changed keys as text.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
         overrides: "table.key=value" with a TOML value; a bare word counts as a string.
         folder: where the relative paths in a dict start, by default here.
         unset: "table.key" of keys and tables that are taken out before the overrides are set.
-
-    Returns:
-        The scenario, with all defaults.
-
-    Raises:
-        InputError: one sentence about whatever is wrong.
-
-    Example:
-        >>> import decentral_dp
-        >>> scenario = decentral_dp.load("quadratic", ["algorithm.rounds=5"])
-        >>> scenario.algorithm.kind, scenario.algorithm.rounds
-        ('ldp_dsbo', 5)
     """
     folder, content = _read(scenario, folder)
     before = content
@@ -200,13 +188,18 @@ def parsed(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     keys = dotted(key)
     if not equals or not all(keys):
-        raise InputError(f"--set: got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
+        raise _not_set(f"got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
     if text.strip() == "null":
         return keys, ABSENT
     try:
         return keys, tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         return keys, text.strip()
+
+
+def _not_set(why: str) -> InputError:
+    """The refusal of a key that cannot be set."""
+    return InputError(f"set: {why}", command=f"--set: {why}")
 
 
 def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
@@ -216,9 +209,7 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     for name in keys[:-1]:
         inner = table.get(name, {})
         if not isinstance(inner, Mapping):
-            raise InputError(
-                f"--set: {_path(keys)} has {name} for a table, but it is a value; leave out what follows it."
-            )
+            raise _not_set(f"{_path(keys)} has {name} for a table, but it is a value; leave out what follows it.")
         table[name] = dict(inner)
         table = table[name]
     if value is ABSENT:

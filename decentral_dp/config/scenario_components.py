@@ -220,13 +220,14 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
 
 def _check_taken(kind: str, unread: Sequence[str]) -> None:
     """Refuse keys that the algorithm would leave unread, all at once. Raises InputError."""
-    out = " ".join(f"--unset algorithm.{key}" for key in unread)
+    if not unread:
+        return
+    refused = f"{', '.join(f'algorithm.{key}' for key in unread)}: {kind} takes none of these. Leave them out"
     if len(unread) == 1:
         takers = [name for name, e in ALGORITHMS.items() if unread[0] in (*e.options, *e.optional)]
-        raise InputError(f"algorithm.{unread[0]}: {kind} takes none, only {', '.join(takers)}. Leave it out ({out}).")
-    if unread:
-        named = ", ".join(f"algorithm.{key}" for key in unread)
-        raise InputError(f"{named}: {kind} takes none of these. Leave them out ({out}).")
+        refused = f"algorithm.{unread[0]}: {kind} takes none, only {', '.join(takers)}. Leave it out"
+    options = " ".join(f"--unset algorithm.{key}" for key in unread)
+    raise InputError(f"{refused}.", command=f"{refused} ({options}).")
 
 
 def _value(given: Any) -> Any:

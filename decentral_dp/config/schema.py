@@ -162,7 +162,7 @@ class TopologyTable(BaseModel):
         if (self.kind is None) == (self.file is None):
             raise ValueError(
                 "give either kind (a generator) or file (a graph file or a named network); "
-                "to replace one by the other, set the whole table: --set 'topology={file=\"abilene\"}'"
+                'to replace one by the other, set the whole table, for example topology = { file = "abilene" }'
             )
         # A function of one's own may give a graph that has its number of agents.
         own = self.kind is None or in_file(self.kind) is not None or self.kind in installed("topology")

@@ -167,7 +167,7 @@ class Comparison:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     for rounds in (2, 3):
-        ...         scenario = decentral_dp.load("quadratic", [f"algorithm.rounds={rounds}"])
+        ...         scenario = decentral_dp.load("quadratic", set={"algorithm.rounds": rounds})
         ...         run = decentral_dp.run(scenario, out=f"{folder}/{rounds}")
         ...     compared = decentral_dp.compare(f"{folder}/2", f"{folder}/3")
         >>> compared.settings

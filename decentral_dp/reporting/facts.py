@@ -42,7 +42,7 @@ def facts(result: RunResult) -> list[Fact]:
 
     Example:
         >>> import decentral_dp
-        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
         >>> [(fact.name, fact.text) for fact in facts(run.result)]
         [('Privacy', 'none: noise is off, ε = ∞.')]
     """

@@ -70,7 +70,7 @@ class RunResult(Mapping[str, Any]):
 
     Example:
         >>> import decentral_dp
-        >>> result = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result
+        >>> result = decentral_dp.run("quadratic", set={"algorithm.rounds": 2}).result
         >>> result.status, result.rounds, result.privacy.epsilon_max
         ('ok', 2, inf)
         >>> result["privacy"]["epsilon_max"]

@@ -69,7 +69,7 @@ class Run:
 
     Example:
         >>> import decentral_dp
-        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
         >>> list(run.metrics.columns), list(run.published)
         (['round', 'agent', 'name', 'value'], ['x', 'y', 'z'])
     """

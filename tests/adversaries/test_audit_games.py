@@ -24,6 +24,7 @@ from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
@@ -44,7 +45,7 @@ LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "priv
     [(np.inf, "no finite ε holds at δ = "), (3.4567, "ε is at least 3.45 at δ = ")],
 )
 def test_what_is_refuted_is_told_in_rounded_down_numbers(shown: float, words: str) -> None:
-    plan = planned(decentral_dp.load("network_view", ONE), runs=20, vantage="everybody")
+    plan = planned(load("network_view", ONE), runs=20, vantage="everybody")
     worlds = SimpleNamespace(split="train", victim=0, copies=False)
     refuted = sentences_of(plan, worlds, LowerBound("difference", shown, 0.0, 0.95, 20, None), "refuted", 2.001, None)
     assert refuted[0].startswith(f"Refuted: {words}")
@@ -139,7 +140,7 @@ def test_half_the_noise_shows(monkeypatch: pytest.MonkeyPatch, name: str, overri
 def test_an_uncharged_channel_shows() -> None:
     """z is noised and released, and left out of the ledger."""
     overrides = ["algorithm.rounds=1", "topology.agents=3", "run.average=1", "privacy.share.z=8.0"]
-    job: Any = build(decentral_dp.load("ring_breast_cancer", overrides))
+    job: Any = build(load("ring_breast_cancer", overrides))
     assert audit(job, runs=20).status == "ok"
     ledger = replace(job.ledger, channels=tuple(c for c in job.ledger.channels if c.channel != "z"))
     found = audit(replace(job, ledger=ledger, budget=price(ledger, 1e-5)), runs=20)
@@ -246,7 +247,7 @@ def test_the_command_audits_a_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    decentral_dp.run(decentral_dp.load("network_view", ONE), out=run)
+    decentral_dp.run(load("network_view", ONE), out=run)
     before = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
     code, text = said(monkeypatch, capsys, run, "--runs", 20)
     assert code == 0

@@ -9,12 +9,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import laplace, norm
 
-import decentral_dp
 from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.adversaries.audit.laws import mixture_epsilon
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
 from decentral_dp.adversaries.audit.neighbours import among_copies, farthest
 from decentral_dp.adversaries.audit.sampled_releases import Moves, _coordinate, _line, shown_by
+from decentral_dp.config.loading import load
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build
 
@@ -128,7 +128,7 @@ def test_one_release_on_a_sample_shows_what_is_certified(name: str, overrides: l
 
 
 def test_worlds_among_copies_differ_in_one_record() -> None:
-    job = build(decentral_dp.load("ldp_single_level", FEW_OF_MANY))
+    job = build(load("ldp_single_level", FEW_OF_MANY))
     worlds = farthest(job, seeded_root(0, b"worlds"))
     crowd = among_copies(worlds)
     assert crowd.copies

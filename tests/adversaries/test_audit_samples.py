@@ -11,7 +11,6 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfC
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-import decentral_dp
 from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.adversaries.audit.exact_losses import not_as_stated
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, law_of_choice, mixture_epsilon
@@ -19,6 +18,7 @@ from decentral_dp.adversaries.audit.neighbours import Worlds, farthest
 from decentral_dp.adversaries.audit.runs import score_of
 from decentral_dp.adversaries.audit.sampled_releases import membership_of, mixture_log_ratio, sampling_rates, separate
 from decentral_dp.adversaries.audit.transcripts import Membership, observe, prescribed_agent, replay
+from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.minimax_clients import MinimaxClientBlock
@@ -32,7 +32,7 @@ MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]
 
 
 def worlds_of(name: str, overrides: list[str]) -> Worlds:
-    job = build(decentral_dp.load(name, overrides))
+    job = build(load(name, overrides))
     return farthest(job, seeded_root(0, b"worlds"))
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import decentral_dp
 from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.cli import audit as audit_command
 from decentral_dp.cli import commands
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
@@ -85,7 +85,7 @@ def test_a_worker_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_no_other_process_can_do_is_refused() -> None:
-    job = build(decentral_dp.load("bsa", FEW))
+    job = build(load("bsa", FEW))
     with pytest.raises(InputError, match="a built job is audited in this process"):
         audit(job, runs=20, jobs=2)
     with pytest.raises(InputError, match="leave --jobs and --address out"):

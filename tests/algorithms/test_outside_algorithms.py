@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.describe import print_entry, registries
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.studies.schema import load_study
 from decentral_dp.studies.study import conduct

@@ -64,7 +64,7 @@ def test_actors_have_the_same_coins(scenario: dict[str, Any]) -> None:
 
 
 def test_coins_are_of_the_round_and_of_the_seed(scenario: dict[str, Any]) -> None:
-    job, again = (decentral_dp.build(scenario, set={"seed": seed}) for seed in (5, 6))
+    job, again = (decentral_dp.build(scenario, set={"seed": seed}).simulation() for seed in (5, 6))
     one, other = (j.nodes()[0].dataset for j in (job, again))
     draws = [one.public_rng(t).random(4) for t in (1, 1, 2)] + [other.public_rng(1).random(4)]
     np.testing.assert_array_equal(draws[0], draws[1])

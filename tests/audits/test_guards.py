@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import decentral_dp
 from decentral_dp.bounded import Bounded, Sensitivity, Split
+from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
@@ -86,7 +86,7 @@ def test_labels_of_a_squared_loss_are_cut_at_their_bound() -> None:
 
 @pytest.mark.parametrize("bound", [0.1, 3.0])
 def test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball(bound: float) -> None:
-    context: Any = build(decentral_dp.load("recursive_spider", ["algorithm.rounds=2"])).context
+    context: Any = build(load("recursive_spider", ["algorithm.rounds=2"])).context
     away = np.zeros((1, context.problem.p))
     away[0, 0] = 5.0
     # One record carries a mean of few from one side to the other.

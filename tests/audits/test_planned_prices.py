@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-import decentral_dp
 from decentral_dp.algorithms.gossip import ldp_dsbo, ma_dsbo, vrdsbo
 from decentral_dp.algorithms.protocol import Public
 from decentral_dp.algorithms.sensitivity_rules import (
@@ -25,6 +24,7 @@ from decentral_dp.algorithms.sensitivity_rules import (
     released,
 )
 from decentral_dp.bounded import memory_slack
+from decentral_dp.config.loading import load
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.simulation.jobs.build import build
@@ -176,7 +176,7 @@ def test_plans_charge_the_rounding_of_what_is_remembered(
 ) -> None:
     """γ = 1.01 in place of 1 + 10⁻¹⁴: the sensitivities of later releases rise by about as much."""
     name = module.__name__.rpartition(".")[2]
-    algorithm: Any = build(decentral_dp.load(name, [change])).algorithm
+    algorithm: Any = build(load(name, [change])).algorithm
     plain = algorithm.planned_releases(public())[channel].sensitivity["train"]
     monkeypatch.setattr(module, "memory_slack", lambda n: np.full(np.shape(n), 1.01), raising=False)
     larger = algorithm.planned_releases(public())[channel].sensitivity["train"]

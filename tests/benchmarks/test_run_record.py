@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.simulation.folder.journal import begin
@@ -21,7 +21,7 @@ from .rings import ring_job
 
 
 def _ten_agents() -> Job:
-    return build(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=4000", "privacy.epsilon=1e3"]))
+    return build(load("ring_breast_cancer", ["algorithm.rounds=4000", "privacy.epsilon=1e3"]))
 
 
 def _thousand_agents() -> Job:

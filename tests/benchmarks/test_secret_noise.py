@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.simulation.jobs.build import build
@@ -45,7 +45,7 @@ def test_a_whole_run_with_secret_noise(benchmark: Any, agents: int, rounds: int)
 @pytest.mark.parametrize("name", ["minibatch_torus", "dp_sgd_dual"])
 def test_secret_batches_and_coins(benchmark: Any, name: str) -> None:
     """Records drawn for each agent and round: minibatches of gossip, and a coordinator's Poisson samples."""
-    job = build(decentral_dp.load(name, ["algorithm.rounds=50"]))
+    job = build(load(name, ["algorithm.rounds=50"]))
     ratio = _ratio(job, 7)
     benchmark.extra_info["ratio"] = round(ratio, 2)
     print(f"\n{name} with secret draws: {ratio:.2f} × the run with a seed (at most {AT_MOST})")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
@@ -23,7 +23,7 @@ def _fifty() -> Job:
 
 
 def _main_job() -> Job:
-    return build(decentral_dp.load("ring_breast_cancer", [f"algorithm.rounds={ROUNDS}"]))
+    return build(load("ring_breast_cancer", [f"algorithm.rounds={ROUNDS}"]))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of the main job, four rounds long."""
     folder = tmp_path_factory.mktemp("runs") / "main"
     overrides = [SMALL[k] for k in range(1, len(SMALL), 2)]
-    decentral_dp.run(decentral_dp.load(MAIN, overrides), out=folder)
+    decentral_dp.run(load(MAIN, overrides), out=folder)
     return folder
 
 
@@ -479,7 +479,7 @@ def test_the_result_is_as_documented(finished: Path) -> None:
 
 
 def test_the_plan_is_the_ledger_of_the_run(finished: Path) -> None:
-    planned = build(decentral_dp.load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
+    planned = build(load(MAIN, [SMALL[k] for k in range(1, len(SMALL), 2)])).ledger.to_frame()
     recorded = pd.read_parquet(finished / "ledger.parquet")
     keys = [c for c in ("agent", "channel", "round", "kind", "record") if c in planned.columns]
     left, right = (f.sort_values(keys).reset_index(drop=True) for f in (planned, recorded))
@@ -749,7 +749,7 @@ def test_public_names() -> None:
     # `run` is found lazily: importing a module of a similar name must not put that in its place.
     for _ in range(2):
         assert callable(decentral_dp.run)
-        assert decentral_dp.run(decentral_dp.load(MAIN, ["algorithm.rounds=1"])).result["status"] == "ok"
+        assert decentral_dp.run(load(MAIN, ["algorithm.rounds=1"])).result["status"] == "ok"
 
 
 def test_declared_scales_without_a_target_draw_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.simulation.jobs import build
 from decentral_dp.simulation.statements.of_job import statement_of

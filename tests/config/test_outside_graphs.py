@@ -89,7 +89,7 @@ def scenario(tmp_path: Path) -> Callable[..., list[Any]]:
 )
 def test_a_key_that_a_graph_does_not_take(override: str, sentence: str, scenario: Callable[..., list[Any]]) -> None:
     with pytest.raises(InputError) as refused:
-        decentral_dp.plan(decentral_dp.load(*scenario(override)))
+        decentral_dp.plan(load(*scenario(override)))
     assert sentence in str(refused.value)
 
 

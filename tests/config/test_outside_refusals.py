@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
@@ -204,7 +205,7 @@ def test_what_is_wrong_in_a_later_round_ends_the_run_with_its_line(folder: Path,
         if at.done == 3:
             flag.touch()
 
-    scenario = decentral_dp.load(folder / OF_FILE[file][0], ["run.evaluate_every=1"])
+    scenario = load(folder / OF_FILE[file][0], ["run.evaluate_every=1"])
     with pytest.raises(UserCodeError) as ended:
         decentral_dp.run(scenario, out=folder / "out", progress=reached)
     said, wanted = str(ended.value), LATER[change]

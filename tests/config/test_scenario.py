@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import scenario_names
+from decentral_dp.config.loading import load, scenario_names
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.simulation.jobs.build import build
 from tests.conftest import BASE
@@ -29,7 +29,7 @@ REFUSED = {
     "problem.dta=3": 'problem.dta: unknown key; did you mean "data"',
     'problem."da ta"=3': 'problem."da ta": unknown key; did you mean "data"',
     "algorithm.inner=3": "algorithm.inner: ldp_dsbo takes none, only ma_dsbo",
-    "algorithm.kind=dp_dsgd": "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out (--unset",
+    "algorithm.kind=dp_dsgd": "algorithm.x, algorithm.z: dp_dsgd takes none of these. Leave them out.",
     "algorithm={kind='ma_dsbo', rounds=2, x={scale=1.0}, y={scale=1.0}, z={scale=1.0}}": "scenario: 2 keys are missing",
     "algorithm={kind='dp_dsgd', rounds=2, y={scale=1.0}, protocol='private'}": 'dp_dsgd knows no "private" protocol',
     "algorithm.x.decy=1.0": 'algorithm.x.decy: unknown key; did you mean "decay"',
@@ -93,9 +93,9 @@ REFUSED = {
     "run.engine=spark": 'run.engine: got "spark", wanted "local" or "ray"',
     "seed=-1": "seed: got -1, wanted a number of at least 0",
     "seed=1979-05-27": "wanted a whole number",
-    "rounds": "--set: got ",
-    "=3": "--set: got ",
-    "a..b=3": "--set: got ",
+    "rounds": "set: got ",
+    "=3": "set: got ",
+    "a..b=3": "set: got ",
 }
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.config.loading import load
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.simulation.jobs import build
 from tests.support.coordinator_scenarios import content

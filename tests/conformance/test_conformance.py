@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.loading import scenario_folder, scenario_names
+from decentral_dp.config.loading import load, scenario_folder, scenario_names
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.topology import GENERATORS, names
 from tests.conformance.checks import checked

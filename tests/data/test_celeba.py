@@ -11,7 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp import load as load_scenario
+from decentral_dp.config.loading import load as load_scenario
 from decentral_dp.data import load
 from decentral_dp.simulation.jobs import build
 

@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.engines import Recovery
 from decentral_dp.engines import ray_cluster as ray_cluster_module
@@ -67,7 +68,7 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
 ) -> None:
     import ray
 
-    base = decentral_dp.load(name, ["algorithm.rounds=4"])
+    base = load(name, ["algorithm.rounds=4"])
     begun: list[int] = []
 
     def counted(kind: type[Any], arguments: Any, places: Any) -> list[Any]:
@@ -105,7 +106,7 @@ def test_released_values_are_kept_on_both_engines(name: str, ray_cluster: None, 
     tables = []
     for engine in ("local", "ray"):
         more = ['run.engine="ray"', "run.agents_per_actor=4"] if engine == "ray" else []
-        decentral_dp.run(decentral_dp.load(name, [*base, *more]), out=tmp_path / engine)
+        decentral_dp.run(load(name, [*base, *more]), out=tmp_path / engine)
         tables.append(pd.read_parquet(tmp_path / engine / "releases.parquet"))
     pd.testing.assert_frame_equal(*(t.drop(columns="values") for t in tables))
     for one, other in zip(*(t["values"] for t in tables), strict=True):
@@ -128,7 +129,7 @@ def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_c
     engine = RayEngine(recovery=Recovery(save_every=0.05))
     rounds = 60 if name == "gossip" else 6
     given: Any = scenario(algorithm={"rounds": rounds}, topology={"agents": 4}) if name == "gossip" else name
-    job = build(decentral_dp.load(given, [f"algorithm.rounds={rounds}", "run.agents_per_actor=2", 'run.engine="ray"']))
+    job = build(load(given, [f"algorithm.rounds={rounds}", "run.agents_per_actor=2", 'run.engine="ray"']))
     seen: list[int] = []
 
     def kill_one(s: Any) -> bool:
@@ -394,18 +395,18 @@ def test_agents_are_where_their_machines_are(
     monkeypatch.setattr("decentral_dp.engines.ray.wanted", seen)
     given: Any = scenario(topology={"agents": 4}, algorithm={"rounds": 3}) if name == "scenario" else name
     more = ["algorithm.rounds=3", "topology.agents=4", "run.agents_per_actor=2"]
-    there = decentral_dp.load(given, [*more, 'run.engine="ray"', 'run.place="site-{agent}"'])
+    there = load(given, [*more, 'run.engine="ray"', 'run.place="site-{agent}"'])
 
     def look(at: Progress) -> None:
         # While it runs, an actor holds a trace of each of them; Ray tells so a little later.
         _until(lambda: all(0.0 < ray.available_resources()[f"site-{agent}"] < 1.0 for agent in range(4)), 20)
 
     done = decentral_dp.run(there, progress=look)
-    here = decentral_dp.run(decentral_dp.load(given, more))
+    here = decentral_dp.run(load(given, more))
     for channel, value in here.released.items():
         np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)
     assert [sorted(a) for a in asked] == [["site-0", "site-1"], ["site-2", "site-3"]]
-    nowhere = decentral_dp.load(given, [*more, 'run.engine="ray"', 'run.place="desk-{agent}"'])
+    nowhere = load(given, [*more, 'run.engine="ray"', 'run.place="desk-{agent}"'])
     with pytest.raises(decentral_dp.InputError, match=r'run\.place: no machine of the cluster has "desk-0", "desk-1"'):
         decentral_dp.run(nowhere)
 

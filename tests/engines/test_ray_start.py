@@ -8,6 +8,7 @@ import pytest
 import ray
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.engines import ray as engine
 from decentral_dp.engines.recovery import Recovery
 from decentral_dp.errors import InputError
@@ -26,7 +27,7 @@ def test_a_ray_that_does_not_start_in_time_is_a_sentence(monkeypatch: pytest.Mon
     with pytest.raises(
         InputError, match=r"^run\.engine: no Ray starts .*timed out during startup.*--engine local"
     ) as said:
-        decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
+        decentral_dp.run(load("quadratic", ["algorithm.rounds=2", 'run.engine="ray"']))
     assert "\n" not in str(said.value)
 
 

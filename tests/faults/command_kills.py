@@ -15,6 +15,7 @@ import pandas as pd
 import tomli_w
 
 import decentral_dp
+from decentral_dp.config.loading import load
 
 from .kills import SCENARIO, Tally
 
@@ -59,7 +60,7 @@ def kill_attacks(times: int, seed: int, place: Path) -> Tally:
         seed: of the moments.
         place: an empty folder.
     """
-    scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=20", 'problem.partition="iid"'])
+    scenario = load("ring_breast_cancer", ["algorithm.rounds=20", 'problem.partition="iid"'])
     decentral_dp.run(scenario, out=place / "attacked")
     words = ["attack", place / "attacked", "--runs", 20]
     return _killed(times, seed, place, words, lambda out: "attacks" in _json(out), _json, ".json")

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp import InputError, load
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
 from decentral_dp.data.tables import read_csv, read_npz
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import tomli_w
 
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.cli.main import main
+from decentral_dp.config.loading import load
 from decentral_dp.errors import printable
 
 Make = Callable[..., dict[str, Any]]

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation import metrics
 from decentral_dp.simulation.jobs.build import build
@@ -107,7 +108,7 @@ def plan(name: str) -> dict[str, Any]:
 def planned(name: str) -> decentral_dp.Job:
     """The job as shipped, on the processor."""
     with threadpool_limits(limits=1):
-        return build(decentral_dp.load(name, plan_overrides()))
+        return build(load(name, plan_overrides()))
 
 
 def seeded(name: str) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def _run(name: str, overrides: list[str], measured: bool) -> decentral_dp.Run:
         threadpool_limits(limits=1),
         nullcontext() if measured else patch.object(metrics, "hypergradient_of_joined", _unknown),
     ):
-        return decentral_dp.run(decentral_dp.load(name, overrides))
+        return decentral_dp.run(load(name, overrides))
 
 
 def _unknown(problem: Problem, x: np.ndarray, agents: Any) -> np.ndarray:
@@ -279,7 +280,7 @@ def _printed(*arguments: str, width: int = _WIDTH) -> str:
 def folder(name: str, place: Path) -> dict[str, Any]:
     """What a run of the scenario leaves in a folder: names of files, columns, keys and arrays; no values."""
     out = place / "run"
-    decentral_dp.run(decentral_dp.load(name, run_overrides(name)), out=out)
+    decentral_dp.run(load(name, run_overrides(name)), out=out)
     found: dict[str, Any] = {}
     for path in sorted(p for p in out.rglob("*") if p.is_file()):
         inside: list[str] | None = None

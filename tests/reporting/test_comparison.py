@@ -18,6 +18,7 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.compare import carry_out
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.simulation.events import Progress
@@ -47,7 +48,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
         decentral_dp.run(BASE, out=place / "a")
         decentral_dp.run(other, out=place / "b")
-        decentral_dp.run(decentral_dp.load("dp_bilevel", COORDINATOR), out=place / "trusted")
+        decentral_dp.run(load("dp_bilevel", COORDINATOR), out=place / "trusted")
         for name, value in (("_INTERVAL", 0.0), ("_SHARE", 1e9)):
             patch.setattr(journal, name, value)
 
@@ -264,7 +265,7 @@ def test_graphs_that_were_given_as_objects_are_told_apart_by_their_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
-    scenario = decentral_dp.load("quadratic", ["algorithm.rounds=2"])
+    scenario = load("quadratic", ["algorithm.rounds=2"])
     for name, graph in (("ring", nx.cycle_graph(7)), ("star", nx.star_graph(5)), ("again", nx.cycle_graph(7))):
         decentral_dp.run(scenario, topology=graph, out=tmp_path / name)
     decentral_dp.run(scenario, out=tmp_path / "own")
@@ -286,7 +287,7 @@ def test_of_other_objects_the_classes_are_named_and_that_no_more_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
-    scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2"])
+    scenario = load("ring_breast_cancer", ["algorithm.rounds=2"])
     for name, scale in (("a", 0.1), ("b", 0.2)):
         decentral_dp.run(scenario, algorithm=Descent(StepSize(scale)), out=tmp_path / name)
     found = compare(tmp_path / "a", tmp_path / "b")

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import decentral_dp
 from decentral_dp.cli import summary
+from decentral_dp.config.loading import load
 from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.reporting.facts import Fact, facts
 from decentral_dp.reporting.page import run_view, write_report
@@ -50,7 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("decentral_dp.reporting.plots.write_plots", lambda folder, formats=(): [])
         for name, (scenario, overrides) in SCENARIOS.items():
-            decentral_dp.run(decentral_dp.load(scenario, overrides), out=out / name)
+            decentral_dp.run(load(scenario, overrides), out=out / name)
     return {name: out / name for name in SCENARIOS}
 
 

@@ -10,6 +10,7 @@ import pytest
 from rich.progress import Progress
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.reporting import notebook_progress
 from decentral_dp.simulation.jobs.build import build
@@ -18,7 +19,7 @@ from decentral_dp.simulation.run import Run
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=10", 'title="<b>a & b"']))
+    return decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=10", 'title="<b>a & b"']))
 
 
 def test_a_run_shows_its_budget_its_scores_and_two_pictures(run: Run) -> None:
@@ -33,7 +34,7 @@ def test_a_run_shows_its_budget_its_scores_and_two_pictures(run: Run) -> None:
 def test_a_run_shows_what_a_guess_scores_and_what_to_change(run: Run) -> None:
     guess = f"Always the commonest class: test_accuracy {run.result.baselines['test_accuracy']:.4f}."
     assert guess in run._repr_html_()
-    noisy = decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=10", "privacy.epsilon=0.001"]))
+    noisy = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=10", "privacy.epsilon=0.001"]))
     assert noisy.result.learning
     assert "What to change." in noisy._repr_html_()
     assert noisy.result.learning[0].split(":")[0] in noisy._repr_html_()
@@ -57,7 +58,7 @@ def test_jobs_records_and_ledgers_print_in_a_line_without_a_record(run: Run) -> 
 
 def test_a_run_that_diverged_says_so() -> None:
     steep = ["algorithm.x.scale=1e300", "algorithm.rounds=9", 'privacy.guarantee="none"']
-    diverged = decentral_dp.run(decentral_dp.load("quadratic", steep))
+    diverged = decentral_dp.run(load("quadratic", steep))
     assert diverged.result.has_diverged
     assert "<dt>diverged</dt><dd>the released value of x stopped being finite" in diverged._repr_html_()
 
@@ -142,7 +143,7 @@ def test_notebooks_have_a_bar_and_others_have_none(monkeypatch: pytest.MonkeyPat
             super().stop()
 
     monkeypatch.setattr(notebook_progress, "Columns", Bar)
-    few = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2"])
+    few = load("ring_breast_cancer", ["algorithm.rounds=2"])
     decentral_dp.run(few)
     assert shown == []
     monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)

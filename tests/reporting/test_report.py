@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.page import write_report
@@ -468,7 +469,7 @@ def test_the_noise_is_stated_as_scales_or_as_what_it_was_fitted_to(tmp_path: Pat
 
 
 def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:
-    run = decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=3"]), out=tmp_path / "run")
+    run = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=3"]), out=tmp_path / "run")
     text = Page((tmp_path / "run" / "report.html").read_text(encoding="utf-8")).text
     signal = run.result.privacy.signal
     assert set(signal) == {"y", "z"}
@@ -476,7 +477,7 @@ def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:
     for channel in signal.values():
         assert f"{channel.one_release:.2g}" in after
         assert f"{channel.all_releases:.2g}" in after
-    free = decentral_dp.load("ring_breast_cancer_no_privacy", ["algorithm.rounds=3"])
+    free = load("ring_breast_cancer_no_privacy", ["algorithm.rounds=3"])
     decentral_dp.run(free, out=tmp_path / "free")
     assert "Signal beside" not in (tmp_path / "free" / "report.html").read_text(encoding="utf-8")
 

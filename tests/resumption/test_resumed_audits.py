@@ -21,6 +21,7 @@ from decentral_dp.adversaries.audit import tables
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.tables import audit_table
 from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
@@ -62,7 +63,7 @@ def file(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
-    scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
+    scenario = load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
     with pytest.MonkeyPatch.context() as here:
         here.setattr(page, "draw_run", lambda folder: None)
         decentral_dp.run(scenario, out=out)
@@ -183,7 +184,7 @@ def test_an_audit_of_a_run_goes_on_by_the_folder_of_the_run(
 
 def test_a_job_that_was_handed_over_goes_on_by_the_same_call_alone(tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
-    job = build(decentral_dp.load("bsa", FEW))
+    job = build(load("bsa", FEW))
     with pytest.raises(Stopped):
         decentral_dp.audit(job, runs=RUNS, out=out, progress=interrupted_at(2))
     with pytest.raises(InputError, match="does not say what was audited: a job that was built in Python"):

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.reporting.page.guarantee import budget_table
 from decentral_dp.simulation.result import plain, text_of
 
@@ -21,7 +22,7 @@ STAR = nx.relabel_nodes(nx.star_graph(4), dict(enumerate(NAMES)))
 
 def _scenario() -> dict[str, Any]:
     overrides = ['algorithm.protocol="private"', "algorithm.rounds=4", "run.evaluate_every=4"]
-    content = decentral_dp.load("ring_breast_cancer", overrides).model_dump(exclude_unset=True, exclude_none=True)
+    content = load("ring_breast_cancer", overrides).model_dump(exclude_unset=True, exclude_none=True)
     content["privacy"].pop("epsilon")
     content["privacy"] |= {"y": {"scale": 1.0}, "z": {"scale": 1.0}}
     del content["topology"]

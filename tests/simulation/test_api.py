@@ -98,6 +98,40 @@ def test_a_check_of_objects_says_how_to_check_them() -> None:
         job.check()
 
 
+def test_attributes_of_a_job_are_typed_and_others_warn(job: decentral_dp.Job) -> None:
+    planned = job.simulation()
+    for name in (
+        "scenario",
+        "setting",
+        "n_agents",
+        "rounds",
+        "topology",
+        "problem",
+        "algorithm",
+        "mechanism",
+        "ledger",
+    ):
+        assert getattr(job, name) is getattr(planned, name)
+    with pytest.warns(DeprecationWarning, match=r"job\.shards is deprecated.*job\.simulation\(\)\.shards"):
+        assert job.shards is planned.shards
+    with pytest.raises(AttributeError):
+        _ = job.nothing
+
+
+def test_the_command_line_words_its_own_mends() -> None:
+    with pytest.raises(InputError) as refused:
+        load("quadratic", ["a"])
+    assert str(refused.value).startswith("set: got")
+    assert refused.value.command.startswith("--set: got")
+
+
+def test_arguments_by_position_warn() -> None:
+    with pytest.warns(DeprecationWarning, match="by position"):
+        assert decentral_dp.network_view("network_view", [[0]], set=FEW).certified.shape == (1, 5)
+    with pytest.raises(TypeError):
+        decentral_dp.network_view("network_view", [[0]], coalitions=[[0]], set=FEW)
+
+
 def test_what_goes_with_the_next_release_warns() -> None:
     with pytest.warns(DeprecationWarning, match="overrides= is deprecated"):
         plan = decentral_dp.plan("quadratic", overrides=["algorithm.rounds=2"])

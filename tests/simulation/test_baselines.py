@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.result import RunResult
 
 
@@ -33,7 +34,7 @@ def test_the_commonest_class_of_the_agents_scored_on_held_out_records() -> None:
 
 
 def test_without_an_accuracy_there_is_nothing_to_compare(scenario: Callable[..., dict[str, Any]]) -> None:
-    assert decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result.baselines == {}
+    assert decentral_dp.run(load("quadratic", ["algorithm.rounds=2"])).result.baselines == {}
     content = scenario(algorithm={"rounds": 2})
     content["problem"]["test"] = 0.0
     assert decentral_dp.run(content).result.baselines == {}

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.privacy.accounting.accountants import epsilon_of, price
@@ -179,7 +180,7 @@ def test_a_kept_secret_is_drawn_again_and_nothing_is_charged(scenario: Make, tmp
 
 
 def test_a_trusted_coordinator_is_refused(tmp_path: Path) -> None:
-    given = decentral_dp.load("dp_bilevel", ["algorithm.rounds=6", "run.evaluate_every=1"])
+    given = load("dp_bilevel", ["algorithm.rounds=6", "run.evaluate_every=1"])
     given = given.model_copy(update={"seed": None})
     _cut_off(given, tmp_path / "run")
     with pytest.raises(InputError, match="plans its whole budget beforehand"):
@@ -213,9 +214,9 @@ def test_two_releases_of_one_batch_cost_more_than_two_samples() -> None:
 
 
 def _minibatches() -> dict[str, Any]:
-    return decentral_dp.load(
-        "ring_breast_cancer", ['problem.stream={kind="minibatch",batch=4}', "algorithm.rounds=3"]
-    ).model_dump(exclude_none=True, exclude_defaults=True)
+    return load("ring_breast_cancer", ['problem.stream={kind="minibatch",batch=4}', "algorithm.rounds=3"]).model_dump(
+        exclude_none=True, exclude_defaults=True
+    )
 
 
 def _cut_off(given: Any, folder: Path, keep_secret: bool = False) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.advice import clip_advice, clipped_shares
 from decentral_dp.simulation.jobs.build import build
 
@@ -43,11 +44,11 @@ def test_shares_are_those_of_the_gradients(scenario: Callable[..., dict[str, Any
 
 def test_what_was_never_scaled_is_said() -> None:
     raw = ['problem.scale="none"', 'problem.normalise="none"', "algorithm.rounds=20"]
-    run = decentral_dp.run(decentral_dp.load("ring_breast_cancer", raw))
+    run = decentral_dp.run(load("ring_breast_cancer", raw))
     assert run.result.clipped["y"] > 0.25
     (sentence,) = run.result.clip_advice
     assert sentence.startswith("The features are neither scaled nor normalised, and the clips of y")
-    good = decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=20"]))
+    good = decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=20"]))
     assert good.result.clip_advice == ()
     assert good.result.clipped == {"y": 0.0, "z": 0.0}
 
@@ -59,4 +60,4 @@ def test_advice_depends_on_scaling() -> None:
 
 
 def test_without_clips_nothing_is_tried() -> None:
-    assert decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result.clipped == {}
+    assert decentral_dp.run(load("quadratic", ["algorithm.rounds=2"])).result.clipped == {}

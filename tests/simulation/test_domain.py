@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.engines import host
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
@@ -20,7 +21,7 @@ BOX = {"x": -2.95, "y": 0.2}
 
 
 def _shortened(name: str, *more: str) -> decentral_dp.Scenario:
-    return decentral_dp.load(name, ["algorithm.rounds=12", "run.evaluate_every=12", "run.keep_releases=true", *more])
+    return load(name, ["algorithm.rounds=12", "run.evaluate_every=12", "run.keep_releases=true", *more])
 
 
 @pytest.mark.parametrize("name", ["ring_breast_cancer", "ma_dsbo", "dsbo_jhip", "gbdsbo", "vrdsbo", "spdb"])
@@ -87,4 +88,4 @@ def test_without_the_projection_of_releases_noise_leads_out_of_the_domain(monkey
 )
 def test_a_domain_that_cannot_be_kept_is_refused(name: str, box: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        decentral_dp.plan(decentral_dp.load(name, [f"privacy.box.{box}"]))
+        decentral_dp.plan(load(name, [f"privacy.box.{box}"]))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.errors import Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.files import durable
@@ -107,7 +108,7 @@ def test_values_that_are_lost_are_made_again(scenario: Make, tmp_path: Path, dam
 
 @pytest.mark.parametrize("name", ["vrdsbo", "dp_bilevel", "dp_spider"])
 def test_several_releases_a_round_and_coordinators(name: str, tmp_path: Path) -> None:
-    given = decentral_dp.load(name, ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true"])
+    given = load(name, ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true"])
     whole = decentral_dp.run(given, out=tmp_path / "whole")
     _cut_off(given, tmp_path / "run", 4)
     decentral_dp.resume(tmp_path / "run")
@@ -122,7 +123,7 @@ def test_several_releases_a_round_and_coordinators(name: str, tmp_path: Path) ->
 
 def test_a_run_that_diverged_has_what_it_released(scenario: Make, tmp_path: Path) -> None:
     steps = [f"algorithm.{c}.scale=1e60" for c in "xyz"]
-    given = decentral_dp.load("quadratic", ["algorithm.rounds=40", "run.keep_releases=true", *steps])
+    given = load("quadratic", ["algorithm.rounds=40", "run.keep_releases=true", *steps])
     done = decentral_dp.run(given, out=tmp_path / "run")
     assert done.result.has_diverged
     table = pd.read_parquet(tmp_path / "run" / kept_releases.NAME)
@@ -144,9 +145,7 @@ def _bytes(folder: Path) -> bytes:
 
 def _quick() -> Any:
     """A run without records, which nothing has to be tried out for."""
-    return decentral_dp.load(
-        "quadratic", [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=5", "run.keep_releases=true", "seed=3"]
-    )
+    return load("quadratic", [f"algorithm.rounds={ROUNDS}", "run.evaluate_every=5", "run.keep_releases=true", "seed=3"])
 
 
 def _cut_off_once(folder: Path) -> bytes:

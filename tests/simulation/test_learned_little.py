@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.reporting.page import write_report
 from decentral_dp.simulation.advice import loss_sentence, rise_sentence, score_sentence, x_sentence
 from decentral_dp.simulation.plan import console, print_plan
@@ -91,7 +92,7 @@ def test_a_rise_shows_in_few_evaluations_and_a_wave_is_none() -> None:
 
 def test_steps_that_are_too_long_are_said_and_shorter_ones_are_not() -> None:
     long, short = (
-        decentral_dp.run(decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=60", f"algorithm.y.scale={y}"]))
+        decentral_dp.run(load("ring_breast_cancer", ["algorithm.rounds=60", f"algorithm.y.scale={y}"]))
         for y in (300.0, 2.0)
     )
     assert any("The lower loss rose" in sentence for sentence in long.result.learning)
@@ -108,7 +109,7 @@ def test_x_that_stayed() -> None:
 def test_the_page_says_it(tmp_path: object) -> None:
     folder = tmp_path / "run"  # type: ignore[operator]
     short = ["algorithm.y.scale=0.0001", "algorithm.rounds=60"]
-    run = decentral_dp.run(decentral_dp.load("ring_breast_cancer", short), out=folder)
+    run = decentral_dp.run(load("ring_breast_cancer", short), out=folder)
     assert run.result.learning
     page = write_report(folder).read_text()
     assert "What to change." in page

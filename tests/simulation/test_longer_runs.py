@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import decentral_dp
 from decentral_dp.cli.main import app
 from decentral_dp.config.components import resolve
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation import runner
@@ -166,7 +167,7 @@ def test_after_the_last_release_there_are_no_more_rounds(scenario: Make, tmp_pat
 
 
 def test_a_coordinator_has_shared_its_budget_out(tmp_path: Path) -> None:
-    given = decentral_dp.load("dp_bilevel", ["algorithm.rounds=40", "run.evaluate_every=1"])
+    given = load("dp_bilevel", ["algorithm.rounds=40", "run.evaluate_every=1"])
     _cut_off(given, tmp_path / "run")
     with pytest.raises(InputError, match="whole budget beforehand"):
         decentral_dp.resume(tmp_path / "run", rounds=ALL)

@@ -13,6 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config.loading import load
 from decentral_dp.exchange import Gossip
 from decentral_dp.participants import solve
 from decentral_dp.simulation import metrics
@@ -200,7 +201,7 @@ def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str
     )
     assert problem.q == 1898
     keys = ("algorithm.rounds=3", 'problem.kind="from_losses"', 'problem.normalise="none"', 'privacy.guarantee="none"')
-    run = decentral_dp.run(decentral_dp.load("dp_dsgd", [*keys, "algorithm.y.scale=0.5"]), problem=problem)
+    run = decentral_dp.run(load("dp_dsgd", [*keys, "algorithm.y.scale=0.5"]), problem=problem)
     assert not unsolved
     assert run.result.rounds == 3
     losses = run.metrics[(run.metrics["name"] == "lower_loss") & (run.metrics["agent"] == "mean")]["value"]

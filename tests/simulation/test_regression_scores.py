@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.dataset import Dataset
 from decentral_dp.data.shards import make_shards
@@ -94,7 +95,7 @@ def test_equal_labels_have_no_explained_variance() -> None:
 
 
 def test_classes_have_no_regression_scores() -> None:
-    metrics = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"])).result.metrics
+    metrics = decentral_dp.run(load("quadratic", ["algorithm.rounds=2"])).result.metrics
     assert not {"test_rmse", "test_r2"} & set(metrics)
 
 

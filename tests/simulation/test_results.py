@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import RunResult, read_result, text_of
 from decentral_dp.simulation.statements.of_job import statement_of
@@ -24,7 +25,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
-    job = build(decentral_dp.load(*SETTINGS[setting]))
+    job = build(load(*SETTINGS[setting]))
     statement = statement_of(job)
     assert job.setting == statement.setting == setting
     written = statement.to_dict()
@@ -37,7 +38,7 @@ def test_a_statement_is_read_as_it_was_written(setting: str) -> None:
 
 
 def test_infinite_prices_are_written_as_they_are() -> None:
-    scenario = decentral_dp.load("grid_walk", ["privacy.guarantee=as_printed", "algorithm.rounds=1"])
+    scenario = decentral_dp.load("grid_walk", set={"privacy.guarantee": "as_printed", "algorithm.rounds": 1})
     written = statement_of(build(scenario)).to_dict()
     assert [entry["price"] for entry in written["prices"]] == [dict.fromkeys(("train", "validation"), [np.inf] * 2)]
     assert json.loads(text_of(written))["prices"][0]["price"]["train"] == ["inf", "inf"]
@@ -60,7 +61,7 @@ def test_the_authors_word_is_a_field_and_no_search_of_sentences() -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_result_is_a_mapping_with_attributes(tmp_path: Path) -> None:
-    run = decentral_dp.run(decentral_dp.load(*SETTINGS["gossip"]), out=tmp_path / "run")
+    run = decentral_dp.run(load(*SETTINGS["gossip"]), out=tmp_path / "run")
     result, content = run.result, json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     assert list(result) == list(content)
     assert result["privacy"]["epsilon_max"] == result.privacy.epsilon_max == number(content["privacy"]["epsilon_max"])
@@ -98,7 +99,7 @@ def test_a_plan_prints_what_the_command_prints() -> None:
 
 def test_build_takes_what_run_takes() -> None:
     name, overrides = SETTINGS["gossip"]
-    loaded = decentral_dp.load(name, overrides)
+    loaded = load(name, overrides)
     content = loaded.model_dump(exclude_unset=True)
     budgets = [build(given).budget.epsilon.max() for given in (loaded, content)]
     assert budgets[0] == budgets[1]

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.files.durable import digest
@@ -110,7 +111,7 @@ def test_what_goes_on_is_to_the_bit_what_it_would_have_been(
 
 @pytest.mark.parametrize("name", ["dp_bilevel", "dp_sgda", "dp_sgd_dual", "dp_spider", "bsa", "vrdsbo"])
 def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
-    given = decentral_dp.load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
+    given = load(name, ["algorithm.rounds=6", "run.evaluate_every=1"])
     _cut_off(given, tmp_path / "run", 4)
     _assert_same(decentral_dp.resume(tmp_path / "run"), decentral_dp.run(given))
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.privacy import keyed_draws, keystreams, randomness
 from decentral_dp.privacy.keystreams import Keystreams
 from decentral_dp.privacy.randomness import Philox, SecretRoot, Streams
@@ -61,7 +62,7 @@ class _Asked:
 
 
 def _short(name: str, **given: Any) -> Any:
-    made = decentral_dp.load(name, [] if name == "exponential_mechanism" else ["algorithm.rounds=2"])
+    made = load(name, [] if name == "exponential_mechanism" else ["algorithm.rounds=2"])
     return made.model_copy(update=given)
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 
 
@@ -38,7 +39,7 @@ def test_a_step_of_the_clip_beside_the_noise(scenario: Callable[..., dict[str, A
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 def test_a_sample_carries_one_clip(rate: float) -> None:
     """DP-SGDA: q·n records add at most C/(qn) each, and a price of μ is noise of 2C/(qn)/μ on each coordinate."""
-    run = decentral_dp.run(decentral_dp.load("dp_sgda", [f"algorithm.rate={rate}", "algorithm.rounds=1"]))
+    run = decentral_dp.run(load("dp_sgda", [f"algorithm.rate={rate}", "algorithm.rounds=1"]))
     (price,) = (p for p in run.result.privacy.prices if p.channel == "gx")
     records, clip = sum(run.result.problem["records"]["train"]), 0.7
     (mu, _), width = price.price["train"], price.width

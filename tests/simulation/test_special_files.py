@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
@@ -38,7 +39,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _given(**more: Any) -> Any:
     asked = ["algorithm.rounds=6", "run.evaluate_every=1", "run.keep_releases=true", "seed=3"]
-    return decentral_dp.load("quadratic", asked)
+    return load("quadratic", asked)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pytest
 import tomli_w
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.privacy.randomness import SecretRoot, key_of
 from decentral_dp.privacy.secret import Secret
@@ -226,15 +227,15 @@ def test_no_record_leaves_with_what_is_found_of_runs(named: dict[str, Any], tmp_
 
 
 def test_no_record_leaves_with_a_network_view() -> None:
-    job = decentral_dp.build(decentral_dp.load("network_view", ["algorithm.rounds=3"]))
+    job = decentral_dp.build(load("network_view", ["algorithm.rounds=3"]))
     view = decentral_dp.network_view("network_view", coalitions=[[0]], set={"algorithm.rounds": 3})
-    rows = [np.asarray(part) for agent in job.records["train"] for part in agent]
-    assert Private(rows, roots=(key_of(job.root),)).found_in(view) == []
+    rows = [np.asarray(part) for agent in job.simulation().records["train"] for part in agent]
+    assert Private(rows, roots=(key_of(job.simulation().root),)).found_in(view) == []
 
 
 def test_a_job_shows_nothing_and_is_not_passed_on() -> None:
     job = decentral_dp.build(GOSSIP, data=records())
-    private = private_of(job)
+    private = private_of(job.simulation())
     assert not any(text in repr(job) for text in private.text)
     with pytest.raises(TypeError):
         vars(job)

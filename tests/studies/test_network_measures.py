@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.studies import runs
 from decentral_dp.studies.measures import asks_for_network
@@ -64,7 +65,7 @@ def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.Monk
 
 
 def test_cells_with_pairs_have_files_of_their_own() -> None:
-    scenario = decentral_dp.load("network_view", ["algorithm.rounds=5"])
+    scenario = load("network_view", ["algorithm.rounds=5"])
     with_pairs, without = (runs.key_of(scenario, "last", network, b"salt") for network in (True, False))
     assert with_pairs != without
 

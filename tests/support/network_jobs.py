@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
@@ -24,4 +24,4 @@ SCENARIO: dict[str, Any] = {
 
 
 def job_of(*overrides: str) -> Job:
-    return build(decentral_dp.load(SCENARIO, overrides))
+    return build(load(SCENARIO, overrides))

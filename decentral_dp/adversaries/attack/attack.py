@@ -26,7 +26,7 @@ from decentral_dp.adversaries.attack.members import Attacked, attacked, require_
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, by_keyword
 from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.files.durable import digest
 from decentral_dp.files.regular import regular
@@ -133,8 +133,9 @@ def read(folder: Path) -> RunFolder:
     return RunFolder(folder, job, {name.removeprefix(start): value for name, value in arrays.items()})
 
 
+@by_keyword("runs", "progress")
 def attack(
-    folders: str | Path | Sequence[str | Path], runs: int = 10, progress: Callable[..., None] | None = None
+    folders: str | Path | Sequence[str | Path], *, runs: int = 10, progress: Callable[..., None] | None = None
 ) -> Inference:
     """Try to tell the train records of runs from held-out ones by what was published.
 
@@ -151,7 +152,7 @@ def attack(
 
     Example:
         >>> import tempfile, decentral_dp
-        >>> scenario = decentral_dp.load("ring_breast_cancer", ["algorithm.rounds=2", "problem.partition=\\"iid\\""])
+        >>> scenario = decentral_dp.load("ring_breast_cancer", set={"algorithm.rounds": 2, "problem.partition": "iid"})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = decentral_dp.run(scenario, out=f"{folder}/run")
         ...     found = decentral_dp.attack(f"{folder}/run", runs=2)

@@ -110,7 +110,7 @@ class RunPlots:
 
     Example:
         >>> import decentral_dp
-        >>> run = decentral_dp.run(decentral_dp.load("quadratic", ["algorithm.rounds=2"]))
+        >>> run = decentral_dp.run("quadratic", set={"algorithm.rounds": 2})
         >>> "losses" in run.plot.names, run.plot.consensus()._repr_png_()[1:4]
         (True, b'PNG')
     """

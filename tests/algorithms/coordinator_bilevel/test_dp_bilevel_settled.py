@@ -15,6 +15,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel, check_penalty
 from decentral_dp.algorithms.printed.coordinator_bilevel import PrintedDpBilevel
 from decentral_dp.algorithms.printed.protocol import gaussian_scale, within
+from decentral_dp.config.loading import load
 from decentral_dp.constants.bilevel_rates import penalty_smoothness
 from decentral_dp.constants.families import Declared
 from decentral_dp.constants.problem_constants import ProblemConstants
@@ -254,7 +255,7 @@ def test_too_small_a_sample_is_noted() -> None:
 @pytest.mark.parametrize("name", ["dp_bilevel_breast_cancer", "dp_bilevel_minibatch"])
 def test_shipped_scenarios_end_better_than_they_start(name: str) -> None:
     """Than the same budget spent on the model at the untuned strength."""
-    tuned, kept = (decentral_dp.run(decentral_dp.load(name, over)) for over in ([], ["algorithm.x.scale=0.0"]))
+    tuned, kept = (decentral_dp.run(load(name, over)) for over in ([], ["algorithm.x.scale=0.0"]))
     assert tuned.result["metrics"]["upper_loss"] < 0.6 * kept.result["metrics"]["upper_loss"]
     assert tuned.result["metrics"]["test_accuracy"] > 0.9
     target = tuned.scenario.privacy.epsilon

@@ -12,9 +12,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import SPLITS, Split
+from decentral_dp.config.loading import load
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.clipping import Clip

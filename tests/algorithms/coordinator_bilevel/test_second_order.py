@@ -11,7 +11,8 @@ import pytest
 from scipy.optimize import minimize
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
 from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.randomness import Streams, tag

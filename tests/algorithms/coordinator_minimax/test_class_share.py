@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import ClassShare
 from decentral_dp.bounded import Bounded
+from decentral_dp.config.loading import load
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.problems.minimax.auc import AucObjective

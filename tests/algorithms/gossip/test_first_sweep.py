@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp.config.loading import load
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.regularised_losses import (
@@ -26,7 +27,7 @@ SWEEP = [(0.1, 1), (1.0, 1), (1.0, 2), (16.0, 1)]
 
 def _run(epsilon: float, seed: int, *more: str) -> decentral_dp.Run:
     changes = [f"privacy.epsilon={epsilon}", f"seed={seed}", "run.evaluate_every=150", *more]
-    return decentral_dp.run(decentral_dp.load(MAIN, changes))
+    return decentral_dp.run(load(MAIN, changes))
 
 
 @pytest.mark.parametrize(("epsilon", "seed"), SWEEP)

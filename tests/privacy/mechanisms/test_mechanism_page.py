@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp.cli.main import app
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
@@ -345,4 +346,4 @@ def test_settings_that_it_does_not_fit_are_refused(scenario: Make, folder: Path,
     for given in ({}, {"mechanism": made()}):
         named = [f'privacy.mechanism="{NAME}"'] if not given else []
         with pytest.raises(InputError, match="does not use"):
-            build(decentral_dp.load("dp_bilevel_breast_cancer", named), **given)
+            build(load("dp_bilevel_breast_cancer", named), **given)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 import decentral_dp
 from decentral_dp.cli import main as cli
+from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.models.autodiff import PATIENCE, rows_or_nan
 from decentral_dp.models.devices import tensor
@@ -276,10 +277,10 @@ def test_what_may_round_otherwise_each_time_raises_on_a_device() -> None:
 def test_a_device_costs_the_same_and_has_noise_of_its_own(cuda: list[str]) -> None:
     """It rounds otherwise: with equal noise, the difference of two runs would show what the noise hides."""
     text = {device: ["algorithm.rounds=3", f'run.device="{device}"'] for device in ("cpu", "cuda")}
-    here, there = (build.build(decentral_dp.load("own_losses", change)) for change in text.values())
+    here, there = (build.build(load("own_losses", change)) for change in text.values())
     np.testing.assert_allclose(there.budget.epsilon, here.budget.epsilon, rtol=1e-12)
     assert here.root != there.root
-    plans = [decentral_dp.plan(decentral_dp.load("own_losses", change)) for change in text.values()]
+    plans = [decentral_dp.plan(load("own_losses", change)) for change in text.values()]
     np.testing.assert_allclose(plans[1].epsilon, plans[0].epsilon, rtol=1e-12)
 
 
@@ -291,12 +292,12 @@ def test_an_object_is_where_it_was_made_or_goes_where_the_run_is() -> None:
     with emulated_cuda():
         here, there = (from_losses(loss, loss, **sizes, device=device) for device in ("cpu", "cuda"))
         for problem, device in ((here, "cuda"), (there, "cpu"), (there, "cuda")):
-            job = build.build(decentral_dp.load("own_losses", [f'run.device="{device}"']), problem=problem)
+            job = build.build(load("own_losses", [f'run.device="{device}"']), problem=problem)
             assert job.problem.device == "cuda"
         for problem, device in ((here, "cuda"), (there, "cpu")):
             asked = ['run.engine="ray"', f'run.device="{device}"']
             with pytest.raises(InputError, match=r"^run\.device: Ray starts actors without a GPU\. Take"):
-                build.build(decentral_dp.load("own_losses", asked), problem=problem)
+                build.build(load("own_losses", asked), problem=problem)
     roots = [build.build(decentral_dp.load("own_losses"), problem=problem).root for problem in (here, there)]
     assert roots[0] != roots[1]
 

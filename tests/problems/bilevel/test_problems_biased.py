@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from decentral_dp import InputError, load
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
 from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError, load, run
+from decentral_dp import InputError, run
+from decentral_dp.config.loading import load
 from decentral_dp.models import linear_terms
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip

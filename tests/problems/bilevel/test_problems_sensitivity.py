@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.config.loading import load
 from decentral_dp.models.linear_terms import clip_coefficients, clip_columns, feature_norms
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -144,7 +144,7 @@ def test_clips_near_the_smallest_floats_are_refused():
 def test_a_scenario_with_such_a_clip_is_refused():
     for name, channel in (("ldp_dsbo", "y"), ("ldp_dsbo", "z"), ("dp_bilevel", "x"), ("dp_sgda", "y")):
         with pytest.raises(InputError, match=rf"privacy\.clip\.{channel}: got 1e-57"):
-            build(decentral_dp.load(name, [f"privacy.clip.{channel}=1e-57"]))
+            build(load(name, [f"privacy.clip.{channel}=1e-57"]))
 
 
 def test_norms_of_features_by_hand():

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp import InputError, load
+from decentral_dp import InputError
+from decentral_dp.config.loading import load
 from decentral_dp.models.linear_terms import blocks
 from decentral_dp.participants.solve import solve_lower, true_hypergradient
 from decentral_dp.privacy.clipping import Clip

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import decentral_dp
-from decentral_dp import load
+from decentral_dp.config.loading import load
 from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.probing.closures import HANDFUL, arrays_seen, components_of

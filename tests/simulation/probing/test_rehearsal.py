@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp import InputError, load
+from decentral_dp import InputError
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.config.loading import load
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.protocol import TERMS

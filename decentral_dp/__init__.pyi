@@ -1,0 +1,50 @@
+"""The public names, each with the file that defines it: the package reads them here, and so do type checkers."""
+
+from decentral_dp.adversaries.attack.attack import Inference as Inference
+from decentral_dp.adversaries.attack.attack import attack as attack
+from decentral_dp.adversaries.audit.result import AuditResult as AuditResult
+from decentral_dp.adversaries.check.result import CheckResult as CheckResult
+from decentral_dp.adversaries.network.view import NetworkView as NetworkView
+from decentral_dp.api import (
+    Job as Job,
+)
+from decentral_dp.api import (
+    audit as audit,
+)
+from decentral_dp.api import (
+    build as build,
+)
+from decentral_dp.api import (
+    check as check,
+)
+from decentral_dp.api import (
+    load as load,
+)
+from decentral_dp.api import (
+    network_view as network_view,
+)
+from decentral_dp.api import (
+    plan as plan,
+)
+from decentral_dp.api import (
+    run as run,
+)
+from decentral_dp.api import (
+    study as study,
+)
+from decentral_dp.api import (
+    write_shards as write_shards,
+)
+from decentral_dp.config.schema import Scenario as Scenario
+from decentral_dp.errors import InputError as InputError
+from decentral_dp.problems.bilevel.losses import from_losses as from_losses
+from decentral_dp.reporting.comparison import Comparison as Comparison
+from decentral_dp.reporting.comparison import compare as compare
+from decentral_dp.resumption.resume import resume as resume
+from decentral_dp.simulation.events import Progress as Progress
+from decentral_dp.simulation.plan import Plan as Plan
+from decentral_dp.simulation.result import RunResult as RunResult
+from decentral_dp.simulation.run import Run as Run
+from decentral_dp.studies.study import Findings as Findings
+from decentral_dp.tuner import Tuned as Tuned
+from decentral_dp.tuner import tune as tune
