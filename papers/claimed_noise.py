@@ -24,7 +24,7 @@ from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda, P
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger

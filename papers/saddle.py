@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.exchange import Bundle, ClippedQuery, Released
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Minimax, Scores
 from papers.rounds import finish_round

@@ -47,8 +47,7 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 from decentral_dp.user_code import USER_ERRORS, blamed
 

@@ -81,8 +81,7 @@ from decentral_dp.exchange import (
 )
 from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.participants.batch import Batch
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 
 S = TypeVar("S")
 # What agents, and a coordinator, do in a round or a part of it: exchanges are yielded, S is what they end with.

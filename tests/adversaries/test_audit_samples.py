@@ -20,8 +20,7 @@ from decentral_dp.adversaries.audit.sampled_releases import membership_of, mixtu
 from decentral_dp.adversaries.audit.transcripts import Membership, observe, prescribed_agent, replay
 from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
-from decentral_dp.participants.clients import ClientBlock
-from decentral_dp.participants.minimax_clients import MinimaxClientBlock
+from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.participants.selection import FiniteExponential
 from decentral_dp.privacy.mechanisms import finite_sampler
 from decentral_dp.privacy.randomness import seeded_root

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite

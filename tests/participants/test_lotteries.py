@@ -14,10 +14,17 @@ from scipy.special import logsumexp
 from decentral_dp.bounded import Split
 from decentral_dp.constants.families import family_of
 from decentral_dp.errors import InputError
-from decentral_dp.participants.grid_walk_selection import GridWalkSelection
 from decentral_dp.participants.pooled import Pooled, PooledBounds
-from decentral_dp.participants.regularised_selection import Density, RegularisedSelection
-from decentral_dp.participants.selection import BoxExponential, FiniteExponential, Score, best, candidates
+from decentral_dp.participants.selection import (
+    BoxExponential,
+    Density,
+    FiniteExponential,
+    GridWalkSelection,
+    RegularisedSelection,
+    Score,
+    best,
+    candidates,
+)
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import grid_walk_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box

@@ -16,8 +16,7 @@ from decentral_dp.constants.record_sensitivity import implicit_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.participants import pooled
 from decentral_dp.participants import pooled as pooled_bounds
-from decentral_dp.participants.certified_solver import DENSE_LIMIT
-from decentral_dp.participants.implicit_gradient import implicit_mean
+from decentral_dp.participants.certified_solver import DENSE_LIMIT, implicit_mean
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.mechanisms.finite_sampler import choose

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from decentral_dp.constants.families import family_of
-from decentral_dp.participants import certified_solver, solution_path
+from decentral_dp.participants import certified_solver
+from decentral_dp.participants import pooled as pooled_records
 from decentral_dp.participants.certified_solver import CHUNK, UNCLIPPED, Facts, Objective, mean_losses, mean_term
-from decentral_dp.participants.pooled import Pooled
+from decentral_dp.participants.pooled import Pooled, extrapolated, solutions_along
 from decentral_dp.participants.selection import grid
-from decentral_dp.participants.solution_path import extrapolated, solutions_along
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from tests.support.pooled_oracle import DATA, Case, Exact, cases, dataset
@@ -137,7 +137,7 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     case = CASES["logistic_shared"]
     pool, records = pooled(case, "random", 20)
     path = straight(1, 8)
-    monkeypatch.setattr(solution_path, "factored", lambda _: bad)
+    monkeypatch.setattr(pooled_records, "factored", lambda _: bad)
     for x, y in zip(path, along(pool, path), strict=True):
         away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
         assert away <= pool.bounds.facts(x).accuracy
@@ -148,7 +148,7 @@ def test_starts_that_lead_astray_cost_time_only(monkeypatch: pytest.MonkeyPatch)
     pool, records = pooled(case, "random", 20)
     path = straight(1, 8)
     for wrong in (1e300, np.nan, -50.0):
-        monkeypatch.setattr(solution_path, "extrapolated", lambda *a, w=wrong: [np.full(3, w)] * len(a[1]))
+        monkeypatch.setattr(pooled_records, "extrapolated", lambda *a, w=wrong: [np.full(3, w)] * len(a[1]))
         for x, y in zip(path, along(pool, path), strict=True):
             away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
             assert away <= pool.bounds.facts(x).accuracy
@@ -183,7 +183,7 @@ def test_without_matrices_a_path_is_certified_too(monkeypatch: pytest.MonkeyPatc
     case = CASES["logistic_shared"]
     pool, records = pooled(case, "random", 20)
     path = straight(1, 6)
-    monkeypatch.setattr(solution_path, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(pooled_records, "DENSE_LIMIT", 0)
     for x, y in zip(path, along(pool, path), strict=True):
         away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
         assert away <= pool.bounds.facts(x).accuracy

@@ -831,7 +831,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Solves ---------------------------------------------------------------------------------------------------------
     Mutation(
         "solutions of a path that nothing certifies",
-        "participants/solution_path.py",
+        "participants/pooled.py",
         "found = minimise(objective, f, y, gradient)",
         "found = y",
         ("tests/participants/test_solution_path.py::test_a_bad_factor_costs_time_only",),
@@ -855,7 +855,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mean cut as a whole moved half as far",
-        "participants/minimax_context.py",
+        "participants/coordinator_context.py",
         "        return 2.0 * float(summation_slack(1, width))\n",
         "        return float(summation_slack(1, width))\n",
         (f"{_GUARDS}::test_a_mean_that_is_cut_as_a_whole_may_go_through_its_ball",),

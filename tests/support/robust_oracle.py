@@ -12,7 +12,7 @@ from scipy.optimize import linprog, minimize, minimize_scalar
 from scipy.spatial.distance import pdist
 
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.composite import Labelled
 from decentral_dp.problems.minimax.conjugates import Divergence, divergence_of

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from decentral_dp.bounded import Array
-from decentral_dp.participants.regularised_selection import RegularisedSelection
-from decentral_dp.participants.selection import BoxExponential, FiniteExponential, grid
+from decentral_dp.participants.selection import BoxExponential, FiniteExponential, RegularisedSelection, grid
 
 # Cells of the grid that the sum of losses lies on.
 _CELLS = 2**18

@@ -31,8 +31,7 @@ from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
     no_score,
     pure_draw_entry,
 )
-from decentral_dp.participants.grid_walk_selection import GridWalkSelection
-from decentral_dp.participants.selection import Function, Score, per_axis
+from decentral_dp.participants.selection import Function, GridWalkSelection, Score, per_axis
 
 _UNPROVEN = "A walk is at an unknown distance from its law after any number of steps that can be taken."
 _MOST_STEPS = 10_000_000

@@ -32,7 +32,7 @@ from typing import Any, Self
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
 from decentral_dp.algorithms.coordinator_bilevel.single_draw import SingleDraw, State, charge, drawn, no_score
-from decentral_dp.participants.regularised_selection import NOT_CONVEX, Density, RegularisedSelection
+from decentral_dp.participants.selection import NOT_CONVEX, Density, RegularisedSelection
 
 METHODS = ("tangent", "cells")
 # By how much the plan's μ may be above the μ of the target: the tolerance of root finding, with room.

@@ -74,7 +74,7 @@ from decentral_dp.algorithms.coordinator_bilevel import (
 )
 from decentral_dp.algorithms.printed.protocol import Calibration, Noise, calibrated, one_draw, smaller_count
 from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
-from decentral_dp.participants.regularised_selection import Density
+from decentral_dp.participants.selection import Density
 
 
 @final

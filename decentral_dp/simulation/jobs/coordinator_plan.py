@@ -24,8 +24,7 @@ from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
-from decentral_dp.participants.coordinator_context import CoordinatorContext
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.calibration import TIGHTNESS, largest_mu, solve
 from decentral_dp.privacy.clipping import Clip

@@ -12,7 +12,7 @@ from decentral_dp.algorithms.declared import DeclaredCoordinator
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.ledger import ChannelLedger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM

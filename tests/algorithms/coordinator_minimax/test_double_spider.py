@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from tests.support.coordinator_replay import Listening, Scripted, performed, scripted, with_noise
 from tests.support.minimax_loop import agree
 from tests.support.neighbours import exceeded, widest

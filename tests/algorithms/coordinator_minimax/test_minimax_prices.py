@@ -23,7 +23,7 @@ from decentral_dp.algorithms.printed.coordinator_minimax import PrintedDpSgda
 from decentral_dp.algorithms.printed.protocol import Calibration
 from decentral_dp.algorithms.protocol import Charge, StepSize
 from decentral_dp.models.build import Linear
-from decentral_dp.participants.minimax_context import MinimaxContext
+from decentral_dp.participants.coordinator_context import MinimaxContext
 from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
