@@ -1,15 +1,4 @@
-"""The commands with their options. Heavy imports wait until a command is carried out.
-
-Commands on single runs: run, resume, plan, report, compare. Heavy imports wait.
-
-Arguments that several commands take.
-
-Commands on what scenarios are made of: list, show, new, shards, schema. Heavy imports wait.
-
-Commands that run many scenarios: study, experiment. Heavy imports wait.
-
-Commands that take an adversary's side: network, attack, audit, check. Heavy imports wait.
-"""
+"""The commands with their options. Heavy imports wait until a command is carried out."""
 
 from __future__ import annotations
 
@@ -47,8 +36,36 @@ Log = Annotated[
     str | None,
     typer.Option(metavar="jsonl|FILE.jsonl", help="A JSON object a line of progress, on stderr or added to a file."),
 ]
+Formats = Annotated[
+    list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")]
+Address = Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
+class Listing(StrEnum):
+    """What `list` can list."""
+
+    algorithms = "algorithms"
+    problems = "problems"
+    topologies = "topologies"
+    scenarios = "scenarios"
+    studies = "studies"
+    experiments = "experiments"
+    data = "data"
+    weights = "weights"
+    mechanisms = "mechanisms"
+    partitions = "partitions"
+
+
+# The study that audits every algorithm under every guarantee.
+AUDITS = "audits"
+
+# Commands in the order of the help.
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.command()
 def run(
     scenario: Name,
     out: Annotated[
@@ -57,7 +74,7 @@ def run(
     engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     unset: Unset = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    quiet: Quiet = False,
     forget_secret: Annotated[
         bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
     ] = False,
@@ -102,6 +119,7 @@ def _end(finished: Run, quiet: bool) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
 def resume(
     folder: Annotated[
         Path,
@@ -109,7 +127,7 @@ def resume(
             metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack."
         ),
     ],
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")] = False,
+    quiet: Quiet = False,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
     ] = None,
@@ -150,6 +168,7 @@ def resume(
     _end(finished, quiet)
 
 
+@app.command()
 def plan(
     scenario: Name,
     override: Set = None,
@@ -166,11 +185,10 @@ def plan(
     plan_text.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
 
 
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
-    formats: Annotated[
-        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
-    ] = None,
+    formats: Formats = None,
 ) -> None:
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.files.regular import regular
@@ -193,12 +211,11 @@ def report(
     typer.echo(printable(str(page)))
 
 
+@app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
-    formats: Annotated[
-        list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
-    ] = None,
+    formats: Formats = None,
 ) -> None:
     """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
 
@@ -209,21 +226,220 @@ def compare(
     inside.carry_out(folders, out, [f.value for f in formats or []])
 
 
-class Listing(StrEnum):
-    """What `list` can list."""
+@app.command()
+def network(
+    scenario: Name,
+    out: Annotated[Path | None, typer.Option(help="Folder for network.parquet and the figures.")] = None,
+    coalition: Annotated[
+        list[str] | None, typer.Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GRAPH",
+            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
+        ),
+    ] = None,
+    formats: Formats = None,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."
+        ),
+    ] = None,
+    override: Set = None,
+) -> None:
+    """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
+    from decentral_dp.cli import adversaries
 
-    algorithms = "algorithms"
-    problems = "problems"
-    topologies = "topologies"
-    scenarios = "scenarios"
-    studies = "studies"
-    experiments = "experiments"
-    data = "data"
-    weights = "weights"
-    mechanisms = "mechanisms"
-    partitions = "partitions"
+    adversaries.network(
+        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
+    )
 
 
+@app.command()
+def attack(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")
+    ] = 10,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+) -> None:
+    """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
+
+    The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
+    it is. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the
+    certificate allows.
+    """
+    from decentral_dp.adversaries.attack.attack import infer, write
+    from decentral_dp.cli.adversaries import print_inference
+    from decentral_dp.cli.progress import ProgressBar
+
+    with ProgressBar("runs", told=True) as progress:
+        found = infer(folders, runs, progress, out)
+    print_inference(found)
+    if out is not None:
+        write(found, folders, out)
+        typer.echo(printable(str(out)))
+    if found.broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each of the two worlds, at least 20.")] = 200,
+    vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
+    confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Of the noise of these runs.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
+    ] = None,
+    override: Set = None,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then."),
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default this one, and with --all one per core.")
+    ] = None,
+    address: Address = None,
+    canaries: Annotated[
+        int | None, typer.Option(help="One run, in which so many records are canaries with a coin for a label.")
+    ] = None,
+    curve: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")
+    ] = None,
+) -> None:
+    """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
+
+    Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
+    is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
+    code 1 where more is shown than is certified, or where the audit itself is broken.
+    """
+    from decentral_dp.cli import adversaries
+    from decentral_dp.tasks.parallel import Workers, cores
+
+    if every == (scenario is not None):
+        raise InputError("audit: give a scenario or a run folder, or --all without either.")
+    if scenario is None:
+        if override:
+            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
+        sound = adversaries.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
+    else:
+        workers = Workers(jobs or 1, address)
+        given = (scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
+        sound = adversaries.audit_one(*given, workers)
+    if not sound:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE_OR_KIND",
+            help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
+        ),
+    ],
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
+    again: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Try only the pair of such a file, once more.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
+    ] = None,
+) -> None:
+    """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
+
+    What passes is checked, never proved. Exit code 1 where a check fails.
+    """
+    from decentral_dp.cli.adversaries import check_component
+
+    if not check_component(what, pairs, seed, out, again, rounds):
+        raise typer.Exit(1)
+
+
+@app.command()
+def study(
+    study: Annotated[
+        str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
+    address: Address = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario."),
+    ] = None,
+) -> None:
+    """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
+
+    Finished cells are kept: started again, or with "decentral-dp resume", a study goes on. A changed one, started
+    again, computes only what is new. Where decentral_dp or a file that the scenarios name has changed since, kept cells
+    are computed anew.
+    "python -m pydoc decentral_dp.studies" describes the file.
+    """
+    from decentral_dp.cli.progress import ProgressBar
+    from decentral_dp.cli.study import print_findings
+    from decentral_dp.studies.schema import load_study
+    from decentral_dp.studies.study import conduct
+
+    if study == AUDITS:
+        return _study_audits(out, jobs, address, override)
+    loaded = load_study(study, override or [])
+    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
+    with ProgressBar("cells") as progress:
+        found = conduct(loaded, folder, jobs, address, progress)
+    print_findings(found)
+    if len(found.failed) == len(found.cells):
+        raise typer.Exit(1)
+
+
+def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
+    """The study of all audits, whose cells are no runs of one scenario."""
+    from decentral_dp.cli.adversaries import audit_every
+    from decentral_dp.tasks.parallel import Workers, cores
+
+    if override:
+        raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
+    folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
+    if not audit_every(40, "everybody", 0.95, 0, folder, Workers(jobs or cores(), address)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def experiment(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
+) -> None:
+    """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
+    from importlib import import_module
+
+    from decentral_dp.cli.describe import require_papers
+
+    inside = import_module(f"{require_papers().__name__}.command")
+    chosen = inside.chosen(names or [])
+    if out is not None:
+        inside.require_free(chosen, out)
+    findings = list(inside.carry_out(chosen, seed, quick, out))
+    if len(findings) > 1:
+        inside.print_summary(findings)
+
+
+@app.command("list")
 def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
     """List what a scenario can name."""
     from decentral_dp.cli.describe import print_list
@@ -231,15 +447,15 @@ def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list
     print_list([what.value] if what else [w.value for w in Listing])
 
 
-Shown = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
-    ),
-]
-
-
-def show(name: Shown) -> None:
+@app.command()
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
+        ),
+    ],
+) -> None:
     """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is.
 
     `show measures` lists what a study can measure.
@@ -249,6 +465,7 @@ def show(name: Shown) -> None:
     print_entry(name)
 
 
+@app.command()
 def new(
     out: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
@@ -285,7 +502,7 @@ def new(
 
     out = inside.one_file(out, out_option)
     features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
-    wishes = inside.Wishes(
+    options = inside.Options(
         csv=csv,
         data=data,
         label=label,
@@ -305,10 +522,11 @@ def new(
     if sys.stdin.isatty():
         from decentral_dp.cli.new import asked
 
-        wishes = asked(wishes)
-    inside.carry_out(out, wishes)
+        options = asked(options)
+    inside.carry_out(out, options)
 
 
+@app.command()
 def shards(
     scenario: Name,
     out: Annotated[Path, typer.Option(help="A new folder, for a file of each agent and a public manifest.")],
@@ -318,11 +536,18 @@ def shards(
 
     A run of the scenario beside them reads every file where its agent runs, and the driver reads the manifest alone.
     """
-    from decentral_dp.cli.shards import carry_out
+    from decentral_dp.simulation.folder.shards import MANIFEST, SCENARIO, write_shards
 
-    carry_out(scenario, out, override or [])
+    written = write_shards(scenario, out, override or [])
+    typer.echo(printable(f"{len(written) - 2} files of agents, {MANIFEST} and {SCENARIO} are in {out}."))
+    typer.echo(printable(f"To run on them: decentral-dp run {out / SCENARIO}"))
+    typer.echo(
+        "On a cluster put every file where its agent runs, give its place there as problem.data, and pin agents with "
+        "run.place. The driver needs the scenario and the manifest alone."
+    )
 
 
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     import json
@@ -330,217 +555,3 @@ def schema() -> None:
     from decentral_dp.config.schema import Scenario
 
     typer.echo(json.dumps(Scenario.model_json_schema(), indent=2))
-
-
-# The study that audits every algorithm under every guarantee.
-AUDITS = "audits"
-
-
-def study(
-    study: Annotated[
-        str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
-    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
-    override: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario."),
-    ] = None,
-) -> None:
-    """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
-
-    Finished cells are kept: started again, or with "decentral-dp resume", a study goes on. A changed one, started
-    again, computes only what is new. Where decentral_dp or a file that the scenarios name has changed since, kept cells
-    are computed anew.
-    "python -m pydoc decentral_dp.studies" describes the file.
-    """
-    from decentral_dp.cli.progress import ProgressBar
-    from decentral_dp.cli.study import print_findings
-    from decentral_dp.studies.schema import load_study
-    from decentral_dp.studies.study import conduct
-
-    if study == AUDITS:
-        return _study_audits(out, jobs, address, override)
-    loaded = load_study(study, override or [])
-    folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
-    with ProgressBar("cells") as progress:
-        found = conduct(loaded, folder, jobs, address, progress)
-    print_findings(found)
-    if len(found.failed) == len(found.cells):
-        raise typer.Exit(1)
-
-
-def _study_audits(out: Path | None, jobs: int | None, address: str | None, override: list[str] | None) -> None:
-    """The study of all audits, whose cells are no runs of one scenario."""
-    from decentral_dp.cli.audit import audit_every
-    from decentral_dp.tasks.parallel import Workers, cores
-
-    if override:
-        raise InputError('--set: the study "audits" takes none; "decentral-dp audit NAME --set ..." audits one.')
-    folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
-    if not audit_every(40, "everybody", 0.95, 0, folder, Workers(jobs or cores(), address)):
-        raise typer.Exit(1)
-
-
-def experiment(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
-) -> None:
-    """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
-    from importlib import import_module
-
-    from decentral_dp.cli.papers import require_papers
-
-    inside = import_module(f"{require_papers().__name__}.command")
-    chosen = inside.chosen(names or [])
-    if out is not None:
-        inside.require_free(chosen, out)
-    findings = list(inside.carry_out(chosen, seed, quick, out))
-    if len(findings) > 1:
-        inside.print_summary(findings)
-
-
-def network(
-    scenario: Name,
-    out: Annotated[Path | None, typer.Option(help="Folder for network.parquet and the figures.")] = None,
-    coalition: Annotated[
-        list[str] | None, typer.Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
-    ] = None,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GRAPH",
-            help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
-        ),
-    ] = None,
-    formats: Annotated[
-        list[PictureFormat] | None,
-        typer.Option("--format", help="Also as svg or pdf, beside png; repeatable."),
-    ] = None,
-    width: Annotated[
-        float | None,
-        typer.Option(
-            min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."
-        ),
-    ] = None,
-    override: Set = None,
-) -> None:
-    """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
-    from decentral_dp.cli import network as inside
-
-    inside.carry_out(
-        scenario, override or [], out, coalition or [], beside or [], [f.value for f in formats or []], width
-    )
-
-
-def attack(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
-    runs: Annotated[
-        int, typer.Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")
-    ] = 10,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers.")] = None,
-) -> None:
-    """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
-
-    The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
-    it is. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the
-    certificate allows.
-    """
-    from decentral_dp.adversaries.attack.attack import infer, write
-    from decentral_dp.cli import attack as inside
-    from decentral_dp.cli.progress import ProgressBar
-
-    with ProgressBar("runs", told=True) as progress:
-        found = infer(folders, runs, progress, out)
-    inside.print_inference(found)
-    if out is not None:
-        write(found, folders, out)
-        typer.echo(printable(str(out)))
-    if found.broken:
-        raise typer.Exit(1)
-
-
-def audit(
-    scenario: Annotated[
-        str | None,
-        typer.Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
-    ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each of the two worlds, at least 20.")] = 200,
-    vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
-    confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Of the noise of these runs.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
-    ] = None,
-    override: Set = None,
-    every: Annotated[
-        bool,
-        typer.Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then."),
-    ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default this one, and with --all one per core.")
-    ] = None,
-    address: Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')] = None,
-    canaries: Annotated[
-        int | None, typer.Option(help="One run, in which so many records are canaries with a coin for a label.")
-    ] = None,
-    curve: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")
-    ] = None,
-) -> None:
-    """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
-
-    Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
-    is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
-    code 1 where more is shown than is certified, or where the audit itself is broken.
-    """
-    from decentral_dp.cli import audit as inside
-    from decentral_dp.tasks.parallel import Workers, cores
-
-    if every == (scenario is not None):
-        raise InputError("audit: give a scenario or a run folder, or --all without either.")
-    if scenario is None:
-        if override:
-            raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
-        sound = inside.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
-    else:
-        workers = Workers(jobs or 1, address)
-        given = (scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
-        sound = inside.audit_one(*given, workers)
-    if not sound:
-        raise typer.Exit(1)
-
-
-def check(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE_OR_KIND",
-            help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
-        ),
-    ],
-    pairs: Annotated[int, typer.Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
-    again: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Try only the pair of such a file, once more.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
-    ] = None,
-) -> None:
-    """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
-
-    What passes is checked, never proved. Exit code 1 where a check fails.
-    """
-    from decentral_dp.cli import check as inside
-
-    if not inside.carry_out(what, pairs, seed, out, again, rounds):
-        raise typer.Exit(1)

@@ -9,21 +9,24 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from rich.table import Table
 from rich.text import Text
 
+import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
-from decentral_dp.cli.papers import papers
 from decentral_dp.config.algorithm_schema import AlgorithmTable
 from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.components import outside_entry
@@ -122,6 +125,31 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
         found = {name: f"of an installed package: {point.value}" for name, point in installed(what).items()}
         lines[registry] = found | lines[registry]
     return lines
+
+
+def papers() -> ModuleType | None:
+    """The package `papers` of published claims, beside this one in a checkout; None where there is none."""
+    if "papers" in sys.modules:
+        return sys.modules["papers"]
+    root = Path(decentral_dp.__file__).parents[1]
+    spec = spec_from_file_location("papers", root / "papers" / "__init__.py")
+    # Another distribution may install a package of this name; it has no project file beside it.
+    if spec is None or spec.loader is None or not (root / "pyproject.toml").is_file() or not (root / "papers").is_dir():
+        return None
+    sys.modules["papers"] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def require_papers() -> ModuleType:
+    """The package `papers`. Raises InputError where it is not here."""
+    module = papers()
+    if module is None:
+        raise InputError(
+            "experiment: the experiments on published claims are in the repository's folder papers/, and this is an "
+            "installed package without it. Clone the repository, and install it with `pip install -e .`."
+        )
+    return module
 
 
 def _experiments() -> Mapping[str, Any]:

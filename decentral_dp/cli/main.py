@@ -7,57 +7,12 @@ import gc
 import io
 import signal
 import sys
-from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
-from decentral_dp.cli.commands import (
-    attack,
-    audit,
-    check,
-    compare,
-    experiment,
-    list_,
-    network,
-    new,
-    plan,
-    report,
-    resume,
-    run,
-    schema,
-    shards,
-    show,
-    study,
-)
+from decentral_dp.cli.commands import app
 from decentral_dp.errors import InputError, Stopped, printable, readable
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-# In the order of the help.
-_COMMANDS: Mapping[str, Callable[..., None]] = {
-    "run": run,
-    "resume": resume,
-    "plan": plan,
-    "report": report,
-    "compare": compare,
-    "network": network,
-    "attack": attack,
-    "audit": audit,
-    "check": check,
-    "study": study,
-    "experiment": experiment,
-    "list": list_,
-    "show": show,
-    "new": new,
-    "shards": shards,
-    "schema": schema,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
 
 # Imports and pictures make hundreds of thousands of objects and hardly a cycle: with the usual 700 new ones between two
 # searches for cycles, searching takes a tenth of a short run.

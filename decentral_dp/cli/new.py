@@ -58,7 +58,7 @@ _RANGES = (
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """What is asked for; None and empty where nothing is said.
 
     Args:
@@ -86,11 +86,11 @@ class Wishes:
     delta: float | None = None
 
 
-def carry_out(out: Path | None, wishes: Wishes) -> None:
+def carry_out(out: Path | None, options: Options) -> None:
     """Write the scenario, and say what to do next."""
-    path = out or Path(f"{wishes.csv.stem if wishes.csv is not None else 'scenario'}.toml")
+    path = out or Path(f"{options.csv.stem if options.csv is not None else 'scenario'}.toml")
     require_new(path)
-    content, notes = made(wishes, path.parent)
+    content, notes = made(options, path.parent)
     text = scenario_text(content, notes)
     # Refused here if anything in it could not be run; of the records nothing is read.
     require_buildable(load(tomllib.loads(text), folder=path.parent.absolute()))
@@ -103,7 +103,7 @@ def carry_out(out: Path | None, wishes: Wishes) -> None:
     except OSError as error:
         raise InputError(f"new: {quoted_path(path)} cannot be written ({error.strerror}). Give another path.") from None
     typer.echo(printable(f"Written: {path} ({content['title']})"))
-    if wishes == Wishes():
+    if options == Options():
         typer.echo(
             "Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes your records, and "
             '"decentral-dp new --help" lists the rest.'
@@ -157,23 +157,23 @@ def features_of(columns: Sequence[str], label: str | None) -> list[str]:
     return [column for column in columns if column not in (label, AGENT, SPLIT)]
 
 
-def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def made(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start."""
-    kind = wishes.algorithm or DEFAULT_ALGORITHM
+    kind = options.algorithm or DEFAULT_ALGORITHM
     base_name = _BASES.get(kind, kind)
     base = read_toml(find(base_name)) if base_name in scenario_names() else {}
     notes: dict[str, str] = {}
     content: dict[str, Any] = {
         "title": "",
-        "problem": _problem(wishes, base.get("problem", {}), folder, notes),
-        "topology": _topology(wishes, base.get("topology", {})),
+        "problem": _problem(options, base.get("problem", {}), folder, notes),
+        "topology": _topology(options, base.get("topology", {})),
         "algorithm": {**base.get("algorithm", {}), "kind": kind},
         "privacy": dict(base.get("privacy", {})),
         "run": dict(base.get("run", {})),
     }
-    if wishes.rounds is not None:
-        content["algorithm"]["rounds"] = wishes.rounds
-    for key, wanted in (("epsilon", wishes.epsilon), ("delta", wishes.delta)):
+    if options.rounds is not None:
+        content["algorithm"]["rounds"] = options.rounds
+    for key, wanted in (("epsilon", options.epsilon), ("delta", options.delta)):
         if wanted is not None and content["privacy"].get("guarantee") == "none":
             raise InputError(f"--{key}: {kind} adds no noise and has no ε. Leave it out, or take another algorithm.")
         content["privacy"] |= {} if wanted is None else {key: wanted}
@@ -183,8 +183,8 @@ def made(wishes: Wishes, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if content["problem"]["kind"] in _READS_RECORDS_FOR_X:
         # Shares are of the channels that have a price, and there x is one more.
         content["privacy"].pop("share", None)
-    if wishes.csv is not None:
-        features = features_of(columns_of(wishes.csv), wishes.label)
+    if options.csv is not None:
+        features = features_of(columns_of(options.csv), options.label)
         content = with_settings_that_learn(content, len(features), notes)
     problem, m = content["problem"], content["topology"]["agents"]
     content["title"] = f"{kind} on {Path(problem['data']).stem}: {problem['kind']}, {m} agents"
@@ -197,43 +197,43 @@ def _put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:
     table[keys[-1]] = value
 
 
-def _topology(wishes: Wishes, base: Mapping[str, Any]) -> dict[str, Any]:
-    kind = wishes.topology or base.get("kind", "ring")
+def _topology(options: Options, base: Mapping[str, Any]) -> dict[str, Any]:
+    kind = options.topology or base.get("kind", "ring")
     same = kind == base.get("kind")
     usual = {key: value for key, value in base.items() if same or key == "weights"}
-    return {**usual, "kind": kind, "agents": wishes.agents if wishes.agents is not None else base.get("agents", 10)}
+    return {**usual, "kind": kind, "agents": options.agents if options.agents is not None else base.get("agents", 10)}
 
 
-def _problem(wishes: Wishes, base: Mapping[str, Any], folder: Path, notes: dict[str, str]) -> dict[str, Any]:
-    kind = wishes.problem or str(base.get("kind", "logistic_hyperparameter"))
-    entry = ALGORITHMS.get(wishes.algorithm or DEFAULT_ALGORITHM)
+def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dict[str, str]) -> dict[str, Any]:
+    kind = options.problem or str(base.get("kind", "logistic_hyperparameter"))
+    entry = ALGORITHMS.get(options.algorithm or DEFAULT_ALGORITHM)
     if entry is not None and kind in (BILEVEL if entry.solves == "minimax" else MINIMAX):
         # Before its keys are filled in, of which others could be refused.
         raise InputError(
             f"--problem: {entry.kind} is for {entry.solves} problems, and {quoted(kind)} is none. Take "
             f"{', '.join(sorted(MINIMAX if entry.solves == 'minimax' else BILEVEL))}."
         )
-    if wishes.csv is not None and wishes.data is not None:
+    if options.csv is not None and options.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")
-    if wishes.csv is None:
-        if wishes.label is not None or wishes.ranges or wishes.classes or wishes.label_range is not None:
+    if options.csv is None:
+        if options.label is not None or options.ranges or options.classes or options.label_range is not None:
             raise InputError("--csv: missing. --label, --classes and the ranges are about a CSV file; name it.")
-        data = wishes.data or str(base.get("data", DEFAULT_DATA))
+        data = options.data or str(base.get("data", DEFAULT_DATA))
         if data not in DATASETS:
             raise InputError(f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. Records go to --csv.")
-        kept = dict(base) if wishes.problem in (None, base.get("kind")) and data == base.get("data") else _shared(base)
+        kept = dict(base) if options.problem in (None, base.get("kind")) and data == base.get("data") else _shared(base)
         scaled = {} if data.startswith("synthetic_") else {"scale": "public_ranges", "normalise": "l2"}
         # Of LibSVM's sets no ranges are known.
         scaled = {"normalise": "l2"} if data in COLLECTED else scaled
         return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
     if kind in PROBLEMS and PROBLEMS[kind].trajectories:
         raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
-    if wishes.label_range is not None:
-        if wishes.classes:
+    if options.label_range is not None:
+        if options.classes:
             raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
-        kind = problem_of_numbers(kind, wishes.algorithm, wishes.problem is not None)
+        kind = problem_of_numbers(kind, options.algorithm, options.problem is not None)
     kept = dict(base) if kind == base.get("kind") else _shared(base)
-    return _csv_problem(wishes, kind, _without(kept), folder, notes)
+    return _csv_problem(options, kind, _without(kept), folder, notes)
 
 
 # Keys of a problem that are about its records, and those that any problem may have.
@@ -263,44 +263,44 @@ def _without(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _csv_problem(
-    wishes: Wishes, kind: str, kept: Mapping[str, Any], folder: Path, notes: dict[str, str]
+    options: Options, kind: str, kept: Mapping[str, Any], folder: Path, notes: dict[str, str]
 ) -> dict[str, Any]:
     """The table of records in a CSV file, with what is not said as placeholders."""
-    if wishes.csv is None:
+    if options.csv is None:
         raise TypeError("a CSV file is wanted")
-    columns = columns_of(wishes.csv)
-    label = wishes.label
+    columns = columns_of(options.csv)
+    label = options.label
     if label is None:
         raise InputError(
-            f"--label: missing. Name the label column; {quoted_path(wishes.csv)} has {first_named(columns)}."
+            f"--label: missing. Name the label column; {quoted_path(options.csv)} has {first_named(columns)}."
         )
     if label not in columns:
         raise InputError(
-            f"--label: {quoted_path(wishes.csv)} has no column {quoted(label)}{nearest_of(label, columns)}."
+            f"--label: {quoted_path(options.csv)} has no column {quoted(label)}{nearest_of(label, columns)}."
         )
     features = features_of(columns, label)
-    for name in wishes.ranges:
+    for name in options.ranges:
         if name not in features:
             raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
-    require_features(features, label, wishes.csv)
-    require_classes(wishes.classes, wishes.problem)
+    require_features(features, label, options.csv)
+    require_classes(options.classes, options.problem)
     # An algorithm's own scenario may predict the numbers 0 and 1 of two classes.
-    ranged = predicts_numbers(wishes.problem or "") or "ridge" in kind or wishes.label_range is not None
-    classes = [] if ranged else list(wishes.classes) or [0, 1]
+    ranged = predicts_numbers(options.problem or "") or "ridge" in kind or options.label_range is not None
+    classes = [] if ranged else list(options.classes) or [0, 1]
     numbers: dict[str, Any] = {}
     if ranged:
-        numbers = {"label_range": list(wishes.label_range or (0, 1))}
-        notes["problem.label_range"] = "" if wishes.label_range is not None else _PLACEHOLDER
+        numbers = {"label_range": list(options.label_range or (0, 1))}
+        notes["problem.label_range"] = "" if options.label_range is not None else _PLACEHOLDER
     if not ranged:
-        chosen = problem_of_classes(kind, wishes.algorithm, len(classes), wishes.problem is not None)
+        chosen = problem_of_classes(kind, options.algorithm, len(classes), options.problem is not None)
         kind, kept = chosen, kept if chosen == kind else _shared(kept)
-    if not ranged and not wishes.classes:
+    if not ranged and not options.classes:
         notes["problem.classes"] = "PLACEHOLDER: put all labels that there may be here"
     notes["problem.scale"] = _RANGES
     for name in features:
-        if name not in wishes.ranges:
+        if name not in options.ranges:
             notes[f"problem.scale.{name}"] = _PLACEHOLDER
-    table: dict[str, Any] = {"kind": kind, "data": _relative(wishes.csv, folder), "label": label, "classes": classes}
+    table: dict[str, Any] = {"kind": kind, "data": _relative(options.csv, folder), "label": label, "classes": classes}
     table |= numbers
     if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options:
         # Neither scaled labels nor features that fill part of their ranges are balanced around 0.
@@ -315,7 +315,7 @@ def _csv_problem(
         held.pop("test", None)
         # Of a minimax problem there is one level, and the column is found by its name.
         held |= {} if kind in MINIMAX else {"validation": {"column": SPLIT}}
-    ranges = {name: list(wishes.ranges[name]) if name in wishes.ranges else dict(_UNKNOWN) for name in features}
+    ranges = {name: list(options.ranges[name]) if name in options.ranges else dict(_UNKNOWN) for name in features}
     return {**table, "normalise": "l2", **held, "scale": ranges}
 
 
@@ -334,57 +334,57 @@ def first_named(columns: Sequence[str]) -> str:
 _MOST_ASKED = 20
 
 
-def asked(wishes: Wishes) -> Wishes:
-    """The wishes with answers where nothing is said; an empty answer is the usual value."""
+def asked(options: Options) -> Options:
+    """The options with answers where nothing is said; an empty answer is the usual value."""
 
     def ask(question: str, usual: str = "") -> str:
         return str(typer.prompt(question, default=usual, show_default=bool(usual))).strip()
 
-    if wishes.csv is None and wishes.data is None:
+    if options.csv is None and options.data is None:
         given = ask(f"CSV file of your records (empty: the bundled {DEFAULT_DATA} records)")
-        wishes = replace(wishes, csv=Path(given)) if given else replace(wishes, data=DEFAULT_DATA)
-    if wishes.csv is not None:
-        wishes = _asked_of_records(wishes, ask)
-    if wishes.algorithm is None:
-        wishes = replace(
-            wishes, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', DEFAULT_ALGORITHM)
+        options = replace(options, csv=Path(given)) if given else replace(options, data=DEFAULT_DATA)
+    if options.csv is not None:
+        options = _asked_of_records(options, ask)
+    if options.algorithm is None:
+        options = replace(
+            options, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', DEFAULT_ALGORITHM)
         )
-    if wishes.topology is None and not getattr(ALGORITHMS.get(str(wishes.algorithm)), "trusted", True):
-        wishes = replace(wishes, topology=ask("Graph of the agents", "ring"))
-    if wishes.agents is None:
-        wishes = replace(wishes, agents=int(typer.prompt("Agents", default=10, type=int)))
-    if wishes.epsilon is None:
-        wishes = replace(
-            wishes, epsilon=float(typer.prompt("ε of every agent, for the whole run", default=4.0, type=float))
+    if options.topology is None and not getattr(ALGORITHMS.get(str(options.algorithm)), "trusted", True):
+        options = replace(options, topology=ask("Graph of the agents", "ring"))
+    if options.agents is None:
+        options = replace(options, agents=int(typer.prompt("Agents", default=10, type=int)))
+    if options.epsilon is None:
+        options = replace(
+            options, epsilon=float(typer.prompt("ε of every agent, for the whole run", default=4.0, type=float))
         )
-    return wishes
+    return options
 
 
-def _asked_of_records(wishes: Wishes, ask: Any) -> Wishes:
-    columns = columns_of(wishes.csv or Path())
-    if wishes.label is None:
-        wishes = replace(wishes, label=ask(f"Label column, of {first_named(columns)}", columns[-1]))
-    if not wishes.classes and wishes.label_range is None:
-        wishes = _asked_of_labels(wishes, ask)
-    features = [name for name in features_of(columns, wishes.label) if name not in wishes.ranges]
-    ranges = dict(wishes.ranges)
+def _asked_of_records(options: Options, ask: Any) -> Options:
+    columns = columns_of(options.csv or Path())
+    if options.label is None:
+        options = replace(options, label=ask(f"Label column, of {first_named(columns)}", columns[-1]))
+    if not options.classes and options.label_range is None:
+        options = _asked_of_labels(options, ask)
+    features = [name for name in features_of(columns, options.label) if name not in options.ranges]
+    ranges = dict(options.ranges)
     for name in features if len(features) <= _MOST_ASKED else []:
         given = ask(f"Public range of {name} as LOW:HIGH, from its meaning, not from the records (empty: later)")
         if given:
             ranges[name] = parsed_ends(given, name)
-    return replace(wishes, ranges=ranges)
+    return replace(options, ranges=ranges)
 
 
-def _asked_of_labels(wishes: Wishes, ask: Any) -> Wishes:
-    if "ridge" in (wishes.problem or ""):
+def _asked_of_labels(options: Options, ask: Any) -> Options:
+    if "ridge" in (options.problem or ""):
         given = ask("Public range of the label as LOW:HIGH, from its meaning, not from the records (empty: later)")
     else:
         given = ask(
             "Labels that there may be, separated by commas; or LOW:HIGH, the public range of a number to predict"
         )
     if ":" in given and "," not in given:
-        return replace(wishes, label_range=parsed_ends(given, "Range of the label"))
-    return replace(wishes, classes=parsed_classes(given))
+        return replace(options, label_range=parsed_ends(given, "Range of the label"))
+    return replace(options, classes=parsed_classes(given))
 
 
 def parsed_range(text: str, columns: Sequence[str]) -> tuple[str, tuple[float, float]]:

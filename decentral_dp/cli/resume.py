@@ -45,7 +45,7 @@ def _study(folder: Path, quiet: bool) -> bool:
 
 def _table(folder: Path, quiet: bool) -> bool:
     from decentral_dp.adversaries.audit.tables import resume_table
-    from decentral_dp.cli.audit import UNSOUND, print_table
+    from decentral_dp.cli.adversaries import UNSOUND, print_table
     from decentral_dp.cli.progress import ProgressBar
 
     if quiet:
@@ -60,8 +60,7 @@ def _table(folder: Path, quiet: bool) -> bool:
 
 def _file(out: Path, quiet: bool) -> bool:
     from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.cli.attack import print_inference
-    from decentral_dp.cli.audit import UNSOUND, print_audit
+    from decentral_dp.cli.adversaries import UNSOUND, print_audit, print_inference
     from decentral_dp.cli.progress import ProgressBar
     from decentral_dp.resumption.resume import resume_file
 

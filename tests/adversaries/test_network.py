@@ -21,7 +21,7 @@ import decentral_dp
 from decentral_dp.adversaries.network.plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.adversaries.network.view import ASSUMPTIONS, NetworkView, prepare
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.network import coalitions_of, comparisons
+from decentral_dp.cli.adversaries import coalitions_of, comparisons
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError

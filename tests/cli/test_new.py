@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.new import Wishes, asked, carry_out, made, parsed_classes, parsed_range, placeholders
+from decentral_dp.cli.new import Options, asked, carry_out, made, parsed_classes, parsed_range, placeholders
 from decentral_dp.cli.new_template import scenario_text
 from decentral_dp.config.loading import load, shipped_folder, toml_value
 from decentral_dp.errors import InputError
@@ -24,7 +24,7 @@ from decentral_dp.errors import InputError
 SHIPPED = shipped_folder("scenario")
 RECORDS = SHIPPED / "own_records.csv"
 RANGES = {"age": (18, 98), "weight": (40, 140), "pressure": (80, 200), "pulse": (40, 120)}
-MINE = Wishes(csv=RECORDS, label="outcome", classes=["no", "yes"], ranges=RANGES, agents=4)
+MINE = Options(csv=RECORDS, label="outcome", classes=["no", "yes"], ranges=RANGES, agents=4)
 # It reads trajectories, and a CSV file has none.
 UNFIT = ("dptd",)
 # Algorithms that have no problem of three classes, and none of numbers.
@@ -41,7 +41,7 @@ NO_NUMBERS = ("dp_sgda", "privatediff", "privatediff_xy")
 @pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in UNFIT])
 def test_what_is_written_of_a_csv_is_planned_at_once(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "mine" / "new.toml"
-    carry_out(path, Wishes(**{**vars(MINE), "algorithm": kind}))
+    carry_out(path, Options(**{**vars(MINE), "algorithm": kind}))
     scenario = load(path)
     assert (scenario.algorithm.kind, scenario.topology.agents, scenario.seed) == (kind, 4, None)
     plan = decentral_dp.plan(path)
@@ -51,7 +51,7 @@ def test_what_is_written_of_a_csv_is_planned_at_once(kind: str, tmp_path: Path) 
 
 def test_it_runs_at_once_and_says_what_every_key_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new.toml"
-    carry_out(path, Wishes(**{**vars(MINE), "epsilon": 2.5, "delta": 1e-6, "rounds": 2, "topology": "complete"}))
+    carry_out(path, Options(**{**vars(MINE), "epsilon": 2.5, "delta": 1e-6, "rounds": 2, "topology": "complete"}))
     run = decentral_dp.run(path)
     assert run.result.status == "ok"
     assert run.result.privacy.epsilon_max == pytest.approx(2.5, abs=1e-3)
@@ -71,7 +71,7 @@ def test_without_a_wish_it_says_that_all_is_a_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    carry_out(None, Wishes())
+    carry_out(None, Options())
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"Written: scenario.toml ({tomllib.loads(Path('scenario.toml').read_text())['title']})"
     assert lines[1].startswith("Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes")
@@ -84,8 +84,8 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
     for name, record in (("a", "0,train,53,67.8,114,73,no"), ("b", "7,test,999,-1,0,5e9,maybe"), ("c", "")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.csv").write_text(f"{header}\n{record}\n")
-        wishes = Wishes(csv=tmp_path / name / "mine.csv", label="outcome")
-        content, notes = made(wishes, tmp_path / name)
+        options = Options(csv=tmp_path / name / "mine.csv", label="outcome")
+        content, notes = made(options, tmp_path / name)
         texts.add(scenario_text(content, notes))
     (text,) = texts
     assert text.count("# PLACEHOLDER: put the public range here") == 4
@@ -96,20 +96,20 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_bundled_records_need_no_more(tmp_path: Path) -> None:
-    content, notes = made(Wishes(agents=5), tmp_path)
+    content, notes = made(Options(agents=5), tmp_path)
     assert notes == {}
     assert (content["problem"]["data"], content["topology"]["agents"]) == ("breast_cancer", 5)
-    wine, _ = made(Wishes(data="wine", problem="softmax_hyperparameter", agents=5, epsilon=1.0), tmp_path)
+    wine, _ = made(Options(data="wine", problem="softmax_hyperparameter", agents=5, epsilon=1.0), tmp_path)
     assert decentral_dp.plan(wine).epsilon[0] <= 1.0
     # Keys that a generator or a problem needs besides are filled in.
-    regular, _ = made(Wishes(topology="random_regular", agents=6), tmp_path)
+    regular, _ = made(Options(topology="random_regular", agents=6), tmp_path)
     assert len(decentral_dp.plan(regular).epsilon) == 6
 
 
 def test_more_than_two_labels_and_numbers_have_a_problem_that_fits(tmp_path: Path) -> None:
-    three, _ = made(Wishes(csv=RECORDS, label="outcome", classes=["a", "b", "c"]), tmp_path)
+    three, _ = made(Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"]), tmp_path)
     assert three["problem"]["kind"] == "softmax_hyperparameter"
-    numbers, notes = made(Wishes(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
+    numbers, notes = made(Options(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
     assert numbers["problem"]["classes"] == []
     assert "problem.classes" not in notes
     assert (numbers["problem"]["label_range"], numbers["problem"]["intercept"]) == ([0, 1], True)
@@ -130,10 +130,10 @@ def test_a_label_with_a_range_is_a_number_to_predict(kind: str, algorithm: str, 
     records = [line.rpartition(",")[0] for line in RECORDS.read_text().splitlines()]
     mine = tmp_path / "mine.csv"
     mine.write_text("\n".join(records) + "\n")
-    wishes = Wishes(csv=mine, label="pulse", ranges=ranges, label_range=(40, 120), agents=4)
+    options = Options(csv=mine, label="pulse", ranges=ranges, label_range=(40, 120), agents=4)
     wanted = {"problem": kind} if algorithm == "biased" else {"algorithm": algorithm}
     path = tmp_path / "new.toml"
-    carry_out(path, Wishes(**{**vars(wishes), **wanted}))
+    carry_out(path, Options(**{**vars(options), **wanted}))
     scenario = load(path)
     assert (scenario.problem.kind, scenario.problem.classes) == (kind, [])
     assert (scenario.problem.label_range, scenario.problem.intercept) == ([40, 120], True)
@@ -150,12 +150,12 @@ def test_a_label_with_a_range_is_a_number_to_predict(kind: str, algorithm: str, 
 def test_the_step_is_a_tenth_of_the_inverse_smoothness(problem: str, tmp_path: Path) -> None:
     """With an intercept a record has length at most √2; losses have curvature 1/4, 1/2 and 1 along it."""
     label, ranges = ("pulse", {"label_range": (40, 120)}) if "ridge" in problem else ("outcome", {})
-    content, _ = made(Wishes(csv=RECORDS, label=label, problem=problem, **ranges), tmp_path)
+    content, _ = made(Options(csv=RECORDS, label=label, problem=problem, **ranges), tmp_path)
     curvature = {"logistic": 0.25, "softmax": 0.5, "ridge": 1.0}[problem.partition("_")[0]]
     assert content["algorithm"]["y"]["scale"] == pytest.approx(0.1 / (2.0 * curvature), rel=0.02)
     assert (content["algorithm"]["init"], content["problem"]["intercept"]) == ({"x": -6.0}, True)
     assert content["run"]["average"] == 30
-    short, _ = made(Wishes(csv=RECORDS, label=label, problem=problem, rounds=20, **ranges), tmp_path)
+    short, _ = made(Options(csv=RECORDS, label=label, problem=problem, rounds=20, **ranges), tmp_path)
     assert short["run"]["average"] == 4
 
 
@@ -188,13 +188,13 @@ def test_what_is_written_for_any_labels_runs_to_its_end(
         "number": {"label_range": (-3.0, 5.0)},
     }[labels]
     ranges = dict.fromkeys("abcd", (0.0, 1.0))
-    wishes = Wishes(csv=labelled / f"{labels}.csv", label="target", ranges=ranges, algorithm=algorithm, **about)
+    options = Options(csv=labelled / f"{labels}.csv", label="target", ranges=ranges, algorithm=algorithm, **about)
     if (labels == "three" and algorithm in TWO_CLASSES) or (labels == "number" and algorithm in NO_NUMBERS):
         with pytest.raises(InputError, match=r"^--(classes|label-range): .*Take --"):
-            carry_out(tmp_path / "new.toml", wishes)
+            carry_out(tmp_path / "new.toml", options)
         assert not (tmp_path / "new.toml").exists()
         return
-    carry_out(tmp_path / "new.toml", wishes)
+    carry_out(tmp_path / "new.toml", options)
     run = decentral_dp.run(load(tmp_path / "new.toml", ["seed=1", "run.evaluate_every=1000"]))
     assert run.result.status == "ok"
     scores = run.metrics[run.metrics["name"].str.startswith("test_")]
@@ -208,10 +208,10 @@ def test_steps_fit_records_that_are_few(algorithm: str, tmp_path: Path, capsys: 
     frame = load_breast_cancer(as_frame=True).frame
     frame.to_csv(tmp_path / "mine.csv", index=False)
     ranges = {c: (0.9 * float(frame[c].min()), 1.1 * float(frame[c].max())) for c in frame.columns[:-1]}
-    wishes = Wishes(
+    options = Options(
         csv=tmp_path / "mine.csv", label="target", classes=[0, 1], ranges=ranges, algorithm=algorithm, epsilon=4.0
     )
-    carry_out(tmp_path / "new.toml", wishes)
+    carry_out(tmp_path / "new.toml", options)
     assert ("vrdsbo learned next to nothing" in capsys.readouterr().out) == (algorithm == "vrdsbo")
     content = load(tmp_path / "new.toml").model_dump(exclude_unset=True)
     content["algorithm"] = load(algorithm).algorithm.model_dump(exclude_unset=True)
@@ -245,7 +245,7 @@ def test_problem_and_steps_follow_from_the_algorithm_and_the_labels(
         ({"classes": [0, 1, 2]}, three, 0.5),
         ({"label_range": (0, 200)}, number, 1.0),
     ):
-        content, _ = made(Wishes(csv=RECORDS, label="pulse", algorithm=algorithm, **labels), tmp_path)
+        content, _ = made(Options(csv=RECORDS, label="pulse", algorithm=algorithm, **labels), tmp_path)
         made_of, moved = content["problem"], content["algorithm"]
         pulled = kind in ("biased_regularisation", "quadratic")
         assert made_of["kind"] == kind
@@ -262,8 +262,8 @@ def test_three_wines_are_told_apart(algorithm: str, least: float, tmp_path: Path
     frame = load_wine(as_frame=True).frame
     frame.to_csv(tmp_path / "mine.csv", index=False)
     ranges = {c: (0.9 * float(frame[c].min()), 1.1 * float(frame[c].max())) for c in frame.columns[:-1]}
-    wishes = Wishes(csv=tmp_path / "mine.csv", label="target", classes=[0, 1, 2], ranges=ranges, algorithm=algorithm)
-    carry_out(tmp_path / "new.toml", wishes)
+    options = Options(csv=tmp_path / "mine.csv", label="target", classes=[0, 1, 2], ranges=ranges, algorithm=algorithm)
+    carry_out(tmp_path / "new.toml", options)
     accuracy = []
     for seed in range(1, 6):
         run = decentral_dp.run(load(tmp_path / "new.toml", [f"seed={seed}", "privacy.epsilon=4"]))
@@ -275,21 +275,21 @@ def test_three_wines_are_told_apart(algorithm: str, least: float, tmp_path: Path
 
 @pytest.mark.parametrize("algorithm", ["dp_sgda", "privatediff", "privatediff_xy"])
 def test_many_classes_have_the_worst_of_them_minimised(algorithm: str, tmp_path: Path) -> None:
-    content, _ = made(Wishes(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm=algorithm), tmp_path)
+    content, _ = made(Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm=algorithm), tmp_path)
     assert content["problem"]["kind"] == "group_dro"
     assert "positive_share" not in content["problem"]
 
 
 def test_shares_are_left_out_where_x_has_a_price(tmp_path: Path) -> None:
     for kind in ("hyper_cleaning", "meta_learning"):
-        wishes = Wishes(csv=RECORDS, label="outcome", classes=["no", "yes"], problem=kind)
-        carry_out(tmp_path / f"{kind}.toml", Wishes(**{**vars(wishes), "ranges": RANGES}))
+        options = Options(csv=RECORDS, label="outcome", classes=["no", "yes"], problem=kind)
+        carry_out(tmp_path / f"{kind}.toml", Options(**{**vars(options), "ranges": RANGES}))
         assert load(tmp_path / f"{kind}.toml").privacy.share == {}
 
 
 @pytest.mark.parametrize("algorithm", ["spdb", "dp_bilevel"])
 def test_steps_of_other_algorithms_stay_those_of_their_scenario(algorithm: str, tmp_path: Path) -> None:
-    content, _ = made(Wishes(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
+    content, _ = made(Options(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
     assert content["algorithm"].get("y") == load(algorithm).algorithm.model_dump(exclude_unset=True).get("y")
 
 
@@ -302,8 +302,8 @@ def test_steps_for_a_logistic_loss_are_shortened_for_squared_errors(algorithm: s
     table = np.column_stack([features, features @ [3.0, -2.0, 1.0, 0.0]])
     np.savetxt(tmp_path / "mine.csv", table, delimiter=",", header="a,b,c,d,target", comments="")
     path, ranges = tmp_path / "new.toml", dict.fromkeys("abcd", (0.0, 1.0))
-    wishes = Wishes(csv=tmp_path / "mine.csv", label="target", label_range=(-3.0, 5.0), ranges=ranges, agents=2)
-    carry_out(path, Wishes(**{**vars(wishes), "algorithm": algorithm}))
+    options = Options(csv=tmp_path / "mine.csv", label="target", label_range=(-3.0, 5.0), ranges=ranges, agents=2)
+    carry_out(path, Options(**{**vars(options), "algorithm": algorithm}))
     content = load(path).model_dump(exclude_unset=True)
     steps = load(algorithm).algorithm.model_dump(exclude_unset=True)
     longer = {key: steps[key] for key in ("y", "smoothness") if key in steps}
@@ -329,7 +329,7 @@ def made_up(path: Path) -> dict[str, tuple[float, float]]:
 
 def test_what_is_written_learns(tmp_path: Path) -> None:
     ranges = made_up(tmp_path / "mine.csv")
-    carry_out(tmp_path / "new.toml", Wishes(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges=ranges))
+    carry_out(tmp_path / "new.toml", Options(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges=ranges))
     run = decentral_dp.run(load(tmp_path / "new.toml", ["seed=1"]))
     assert run.result.privacy.epsilon_max == pytest.approx(4.0, abs=1e-3)
     assert run.result.metrics["test_accuracy"] > run.result.baselines["test_accuracy"] + 0.1
@@ -347,7 +347,7 @@ def test_what_is_written_learns(tmp_path: Path) -> None:
 def test_placeholders_are_said_by_plan_and_run(tmp_path: Path) -> None:
     made_up(tmp_path / "mine.csv")
     path = tmp_path / "new.toml"
-    carry_out(path, Wishes(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges={"age": (18, 50)}))
+    carry_out(path, Options(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges={"age": (18, 50)}))
     said = "The range of hours in problem.scale is still a placeholder"
     assert any(said in note for note in decentral_dp.plan(path).privacy.notes)
     result = decentral_dp.run(load(path, ["algorithm.rounds=2"])).result
@@ -376,15 +376,15 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
     terminal += [str(RECORDS), "", "no, yes", "18:98", "", "80:200.5", "40:120", "", "star", "7", "2.5"]
-    found = asked(Wishes())
+    found = asked(Options())
     assert (found.csv, found.label, found.classes) == (RECORDS, "outcome", ["no", "yes"])
     assert found.ranges == {"age": (18, 98), "pressure": (80, 200.5), "pulse": (40, 120)}
     assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("ldp_dsbo", "star", 7, 2.5)
     terminal += ["pulse", "40:120", *[""] * 4, "", "", "7", "2.5"]
-    assert asked(Wishes(csv=RECORDS)).label_range == (40, 120)
+    assert asked(Options(csv=RECORDS)).label_range == (40, 120)
     # What is given is not asked again.
     terminal += ["ma_dsbo", ""]
-    again = asked(Wishes(data="wine", agents=3, epsilon=1.0))
+    again = asked(Options(data="wine", agents=3, epsilon=1.0))
     assert (again.algorithm, again.topology) == ("ma_dsbo", "ring")
 
 
@@ -481,7 +481,7 @@ def test_columns_that_cannot_be_meant_are_refused_and_no_record_is_said(
     mine = tmp_path / "mine.csv"
     mine.write_text(text)
     with pytest.raises(InputError) as refused:
-        carry_out(tmp_path / "new.toml", Wishes(csv=mine, label=label, classes=[0, 1]))
+        carry_out(tmp_path / "new.toml", Options(csv=mine, label=label, classes=[0, 1]))
     assert sentence in str(refused.value)
     # The first line is a record where there is no header.
     assert "2.5" not in str(refused.value)

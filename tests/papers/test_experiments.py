@@ -416,8 +416,7 @@ def test_an_installed_package_without_the_papers_says_where_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import decentral_dp
-    from decentral_dp.cli.describe import registries
-    from decentral_dp.cli.papers import require_papers
+    from decentral_dp.cli.describe import registries, require_papers
 
     # A package of the same name that somebody else installed is not taken for them.
     (tmp_path / "papers").mkdir()

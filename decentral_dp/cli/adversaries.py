@@ -1,0 +1,432 @@
+"""Commands that take an adversary's side: what `attack`, `audit`, `network` and `check` ask for, print and write."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from decentral_dp.adversaries.attack.attack import Inference, sentences
+from decentral_dp.adversaries.audit.audit import play, write_ends
+from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
+from decentral_dp.adversaries.audit.plan import AuditPlan, Ends, planned
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.runs import check_workers
+from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on
+from decentral_dp.adversaries.check.check import again, check
+from decentral_dp.adversaries.check.result import CheckResult, CheckRow, save_case
+from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
+from decentral_dp.bounded import Array
+from decentral_dp.cli.progress import ProgressBar
+from decentral_dp.config.checked_files import keep_label
+from decentral_dp.config.loading import assign, load, parsed
+from decentral_dp.config.schema import Scenario
+from decentral_dp.errors import InputError, printable, quoted
+from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
+from decentral_dp.reporting.plots.style import Format
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.plan import console
+from decentral_dp.simulation.result import as_written, read_result
+from decentral_dp.tasks.parallel import HERE, Workers
+from decentral_dp.topology import names
+from decentral_dp.topology.graph import few
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _table(
+    left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]] = (), last: Sequence[str] = ()
+) -> Table:
+    """A table whose first and last columns are words, and whose middle ones are numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for head in left:
+        table.add_column(head, overflow="fold")
+    for head in right:
+        table.add_column(head, justify="right")
+    for head in last:
+        table.add_column(head)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print(table: Table, remarks: Iterable[str]) -> None:
+    """A table, and what has to be known beside it."""
+    out = console()
+    out.print(table)
+    out.print()
+    for remark in remarks:
+        out.print(Text(f"– {remark}"))
+
+
+def require_new(out: Path) -> None:
+    """Refuse, before anything is run, a file that is there or has no folder to go to."""
+    if os.path.lexists(out):
+        raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
+    if not out.parent.is_dir():
+        raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
+
+
+def require_free(folder: Path, held: bool = False) -> None:
+    """Refuse a folder that holds something else. held: whether what it holds is what goes there, and goes on."""
+    if held or not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
+
+
+# attack
+
+
+def print_inference(found: Inference) -> None:
+    """A line for each attack, then the verdict."""
+    out, many = console(), len(found.each)
+    out.print(Text(found.scenario.title or "Membership inference", style="bold"))
+    runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
+    sizes = found.each[0]
+    out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.others} held-out ones, {runs}:"))
+    ceilings = [found.ceiling, *([found.claimed[2]] if found.claimed is not None else [])]
+    heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
+    table = _table(["attack"], heads[: 2 + len(ceilings)])
+    for name, verdict in found.verdicts.items():
+        span = "–" if verdict.interval is None else f"[{verdict.interval.low:.4f}, {verdict.interval.high:.4f}]"
+        table.add_row(name, f"{verdict.auc:.4f}", Text(span), *(f"{c:.4f}" for c in ceilings))
+    _print(table, sentences(found))
+
+
+# audit
+
+# What a status says of a guarantee that does not hold, or of an audit that cannot be believed.
+UNSOUND = ("refuted", "broken")
+
+
+def audit_one(
+    scenario: str,
+    runs: int,
+    vantage: str,
+    confidence: float,
+    seed: int,
+    out: Path | None,
+    overrides: Sequence[str],
+    canaries: int | None = None,
+    curve: Path | None = None,
+    workers: Workers = HERE,
+) -> bool:
+    """Audit a scenario or a run folder, print what is found, and write it where there is a file for it.
+
+    Args:
+        scenario: a shipped scenario's name, a scenario file, or a run folder.
+        runs: of each world, and so on up to `seed` as of `audits.audit`.
+        vantage: who attacks.
+        confidence: of what is shown.
+        seed: of the noise of these runs.
+        out: the JSON file; of a run folder audit.json in it by default.
+        overrides: "table.key=value".
+        canaries: in one run; None plays two worlds.
+        curve: the PNG file for the trade-off curve.
+        workers: who makes the runs; default this process.
+
+    Returns:
+        Whether nothing was refuted, and the audit is none that is broken.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+
+    Limits:
+        Of a run folder, and without `out`, result.json and the page get the numbers, too.
+    """
+    if curve is not None:
+        if curve.suffix != ".png" or canaries is not None:
+            raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
+        require_new(curve)
+    asked = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve is not None)
+    check_workers(asked, workers)
+    file = written_to(scenario, out)
+    ends = Ends(Path(scenario) if out is None and Path(scenario).is_dir() else None, curve)
+    if ends.run is not None:
+        # What the numbers are added to is read before they are made.
+        with as_written(ends.run, "audit"):
+            read_result(ends.run)
+    print_plan(asked)
+    with ProgressBar("runs", told=True) as progress:
+        found = play(asked, file, progress, workers=workers, ends=ends)
+    print_audit(found)
+    for path in itertools.chain([] if file is None else [file], write_ends(found, ends)):
+        typer.echo(printable(str(path)))
+    return found.status not in UNSOUND
+
+
+def audit_every(
+    runs: int, vantage: str, confidence: float, seed: int, out: Path | None, workers: Workers = HERE
+) -> bool:
+    """Audit every algorithm without noise, as printed and certified, in few rounds.
+
+    Args:
+        runs, vantage, confidence, seed: as of `audit_one`.
+        out: a folder for table and figure.
+        workers: who makes the audits.
+
+    Returns:
+        As `audit_one`.
+
+    Raises:
+        InputError: a folder that holds something else.
+    """
+    if out is not None:
+        require_free(out, held=can_go_on(out))
+    with ProgressBar("audits") as bar:
+        table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
+    print_table(table)
+    for path in [out / name for name in FILES] if out is not None else []:
+        typer.echo(printable(str(path)))
+    return not bool(table["status"].isin(UNSOUND).any())
+
+
+def written_to(scenario: str, out: Path | None) -> Path | None:
+    """The file for the numbers: of a run folder audit.json in it, unless another is given."""
+    return out if out is not None or not Path(scenario).is_dir() else Path(scenario) / "audit.json"
+
+
+def print_plan(plan: AuditPlan) -> None:
+    """What is going to be played, and the most that it can show."""
+    if plan.canaries is not None:
+        job, risk = plan.job, 1.0 - plan.confidence
+        gaussian = gaussian_throughout(job)
+        guesses = np.ones(plan.canaries)
+        most = one_run_bound(guesses, guesses > 0, job.scenario.privacy.delta, risk, gaussian)
+        shown = f"at most ε = {epsilon_text(most)}, if all are guessed"
+        text = f"One run with {plan.canaries} canaries, which can show {shown}."
+        console().print(Text(text))
+        return
+    text = (
+        f"{plan.runs} runs of each of two worlds, seen from {plan.vantage!r}. Counting can show at most "
+        f"ε = {epsilon_text(plan.most_shown)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
+        "no limit."
+    )
+    console().print(Text(text))
+
+
+def print_audit(found: AuditResult) -> None:
+    """A line for claimed, certified and shown, then the sentences."""
+    out = console()
+    out.print(Text(found.title, style="bold"))
+    facts = {
+        "claimed ε": epsilon_text(found.claimed),
+        "certified ε": epsilon_text(found.certified),
+        "shown ε": f"{at_least_text(found.shown)} (confidence {100.0 * found.confidence:g} %)",
+        "δ": delta_text(found.delta),
+        "method": found.method,
+        "seen from": found.vantage,
+    }
+    table = _table(["", ""], [], facts.items())
+    table.show_header = False
+    _print(table, found.sentences)
+
+
+def print_table(table: pd.DataFrame) -> None:
+    """A line for each audit."""
+    rows = []
+    for row in table.to_dict("records"):
+        claimed = None if row["claimed"] != row["claimed"] else float(row["claimed"])
+        numbers = (epsilon_text(claimed), epsilon_text(float(row["certified"])), at_least_text(float(row["shown"])))
+        rows.append((str(row["scenario"]), str(row["guarantee"]), *numbers, str(row["method"]), str(row["status"])))
+    heads = ("claimed", "certified", "shown ε")
+    console().print(_table(["scenario", "guarantee"], heads, rows, ["method", "status"]))
+
+
+# network
+
+
+def network(
+    scenario: str,
+    overrides: Sequence[str],
+    out: Path | None,
+    coalitions: Sequence[str],
+    graphs: Sequence[str],
+    formats: Sequence[Format] = (),
+    width: float | None = None,
+) -> None:
+    """Price what curious agents learn, print it, and write it where there is a folder for it.
+
+    Args:
+        scenario: a shipped name, or a file.
+        overrides: "table.key=value".
+        out: the folder.
+        coalitions: agents that pool what they see, as "0,3"; by default every agent observes alone.
+        graphs: others to draw beside it, see `comparisons`.
+        formats: of the figures, beside png.
+        width: of each figure in inches, in the letters of a paper.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    loaded = load(scenario, overrides)
+    job = build(loaded)
+    # Whatever can be refused is refused before the first pair is priced.
+    asked = prepare(job, coalitions_of(coalitions, job) if coalitions else None)
+    others = comparisons(loaded, graphs, job.n_agents)
+    if graphs and out is None:
+        raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
+    if (formats or width is not None) and out is None:
+        raise InputError("--format, --width: figures are drawn into a folder; give --out DIR as well.")
+    if out is not None:
+        require_free(out)
+    with ProgressBar("observers") as progress:
+        view = asked.view(progress)
+        views = {name: graph.view(progress) for name, graph in others.items()}
+    written = write_view(view, out, views, ("png", *formats), width) if out is not None else []
+    print_view(view, loaded.title)
+    for path in written:
+        typer.echo(printable(str(path)))
+
+
+def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:
+    """Sets of agents from texts such as "0,3" or "Medici, Pazzi": agents as the graph calls them."""
+    named = {label: agent for agent, label in enumerate(job.topology.labels)}
+    out = []
+    for text in texts:
+        parts = [part.strip() for part in text.split(",")]
+        for part in parts:
+            if part not in named:
+                raise InputError(
+                    f"--coalition: no agent {quoted(part)}; this graph has {few(list(named), 'agent')}; "
+                    "name some of them with commas between."
+                )
+        out.append([named[part] for part in parts])
+    return out
+
+
+def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
+    """The same scenario on other graphs, every agent observing alone, ready to be priced.
+
+    graphs: "torus", "random_regular,degree=4", a network that comes with the package ("karate_club"), or a graph file.
+    """
+    found: dict[str, Unpriced] = {}
+    for graph in graphs:
+        kind, *options = [part.strip() for part in graph.split(",")]
+        from_file = kind in names() or Path(kind).suffix != ""
+        table: dict[str, Any] = {"file": kind} if from_file else {"kind": kind, "agents": agents}
+        for option in options:
+            if "=" not in option:
+                raise InputError(f"--beside: {quoted(graph)} has {quoted(option)}, wanted KEY=VALUE, as in degree=4.")
+            table = assign(table, *parsed(option))
+        content = scenario.model_dump(exclude_unset=True) | {"topology": table}
+        try:
+            unpriced = prepare(build(load(content, folder=scenario.folder)))
+        except InputError as error:
+            raise InputError(f"--beside: {quoted(graph)}: {error}") from error
+        size = [f"{unpriced.job.n_agents} agents"] if from_file else []
+        found[", ".join([kind.replace("_", " "), *size, *options])] = unpriced
+    return found
+
+
+def print_view(view: NetworkView, title: str) -> None:
+    """ε by distance, beside those for every message; and what they rest on."""
+    out, delta = console(), delta_text(view.delta)
+    out.print(Text(title or "Network", style="bold"))
+    out.print(f"ε of one record at δ = {delta}: the largest certified, and the exact ones in real arithmetic:")
+    table = _table(["observer"], ["links away", "pairs", "certified ε", "exact: least", "mean", "largest"])
+    groups = [("one agent", slice(None))] if view.alone else [
+        (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
+    ]  # fmt: skip
+    for name, rows in groups:
+        certified, distance = view.certified[rows], view.distance[rows]
+        for links in np.unique(distance[~np.isnan(certified)]):
+            there = (distance == links) & ~np.isnan(certified)
+            cells = _cells(certified[there], view.epsilon[rows][there])
+            table.add_row(Text(name), str(links), str(there.sum()), *cells)
+            name = ""
+    table.add_row("every message", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
+    _print(table, ASSUMPTIONS if view.priced else (*ASSUMPTIONS, UNPRICED))
+
+
+def _cells(certified: Array, exact: Array) -> list[str]:
+    """The largest certified ε, and the least, the mean and the largest exact one."""
+    return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
+
+
+def write_view(
+    view: NetworkView,
+    folder: Path,
+    others: Mapping[str, NetworkView],
+    formats: Sequence[Format] = ("png",),
+    width: float | None = None,
+) -> list[Path]:
+    """network.parquet and the figures; `others`: the same scenario on other graphs, for one more figure."""
+    from decentral_dp.adversaries.network.plots import write_pairs
+
+    require_free(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    view.to_frame().to_parquet(folder / "network.parquet", index=False)
+    return [folder / "network.parquet", *write_pairs(view, folder, others, formats, width)]
+
+
+# check
+
+
+def check_component(what: str, pairs: int, seed: int, out: Path | None, kept: Path | None, rounds: int | None) -> bool:
+    """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed."""
+    if kept is not None:
+        return _print_again(what, kept)
+    if out is not None:
+        if out.suffix != ".npz":
+            raise InputError(f"--out: got {out}, wanted a file that ends in .npz; call it {out.with_suffix('.npz')}.")
+        require_new(out)
+    with ProgressBar("pairs") as progress:
+        found = check(what, pairs, seed, progress, rounds)
+    print_check(found)
+    if out is not None and found.case is not None:
+        save_case(found, out)
+        console().print(Text(str(out)))
+    if found.passed:
+        for path, components in found.files.items():
+            label = found.label_of(components)
+            if label is None:
+                console().print(Text(f"{path.name} gets no label: nothing of it ({', '.join(components)}) was tried."))
+                continue
+            console().print(Text(f"{keep_label(path, label)} lets pages say so, until {path.name} is changed: {label}"))
+    return found.passed
+
+
+def print_check(found: CheckResult) -> None:
+    """A row for each check, the sentences of those that failed, and what may be said now."""
+    out = console()
+    out.print(Text(f"{found.subject}: {found.label}", style="bold"))
+    rows = [(r.name, r.tried, str(r.pairs) if r.pairs else "–", _ratio(r), r.verdict) for r in found.rows]
+    remarks = [f"{row.name}: {row.why}" for row in found.rows if row.why]
+    if found.case is not None:
+        remarks.append("A pair of data sets shows it; --out FILE.npz keeps it, and --again FILE.npz tries it again.")
+    remarks.append("A check that passes found nothing on made-up records, and proves nothing.")
+    _print(_table(["check", "what was tried"], ["pairs", "moved / sensitivity"], rows, ["verdict"]), remarks)
+
+
+def _ratio(row: CheckRow) -> str:
+    if row.ratio is None:
+        return "–"
+    return f"{row.ratio:.6g}" if np.isfinite(row.ratio) else "∞"
+
+
+def _print_again(what: str, kept: Path) -> bool:
+    """Say whether the pair of a file still shows a failure."""
+    out, shown = console(), again(what, kept)
+    worst = shown.worst
+    if worst is not None:
+        out.print(
+            Text(
+                f"{what}: {worst.channel} in round {worst.round} moves farthest: by {worst.distance:.6g}, "
+                f"and {worst.sensitivity:.6g} is stated."
+            )
+        )
+    if shown.refused:
+        out.print(Text(shown.refused))
+    passed = not shown.refused and (worst is None or worst.within)
+    out.print(Text("This pair shows no failure." if passed else "This pair shows a failure."))
+    return passed
