@@ -19,7 +19,7 @@ from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_
 from decentral_dp.adversaries.audit.plan import AuditPlan, Ends, planned
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import check_workers
-from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on
+from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
 from decentral_dp.adversaries.check.check import again, check
 from decentral_dp.adversaries.check.result import CheckResult, CheckRow, save_case
 from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
@@ -31,6 +31,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
+from decentral_dp.resumption.resume import Kind, Resumable, resume_file
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.plan import console
@@ -240,6 +241,30 @@ def print_table(table: pd.DataFrame) -> None:
         rows.append((str(row["scenario"]), str(row["guarantee"]), *numbers, str(row["method"]), str(row["status"])))
     heads = ("claimed", "certified", "shown ε")
     console().print(_table(["scenario", "guarantee"], heads, rows, ["method", "status"]))
+
+
+def go_on(begun: Resumable, quiet: bool) -> bool:
+    """Go on with an audit, a table of audits or an attack, and print what it comes to. Gives whether it ended well."""
+    if begun.kind is Kind.AUDITS:
+        with ProgressBar("audits", quiet=quiet) as bar:
+            table = resume_table(begun.place, bar)
+        if not quiet:
+            print_table(table)
+        sound = not bool(table["status"].isin(UNSOUND).any())
+    else:
+        with ProgressBar("runs", told=True, quiet=quiet) as bar:
+            found = resume_file(begun.place, bar)
+        if isinstance(found, AuditResult):
+            sound = found.status not in UNSOUND
+            if not quiet:
+                print_audit(found)
+        else:
+            sound = not found.broken
+            if not quiet:
+                print_inference(found)
+    if not quiet:
+        typer.echo(printable(str(begun.place)))
+    return sound
 
 
 # network

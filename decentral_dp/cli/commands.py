@@ -88,7 +88,7 @@ def run(
 
     from decentral_dp import api
     from decentral_dp.cli.progress import ON_STDERR, ProgressBar, opened
-    from decentral_dp.cli.run_names import run_name
+    from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
     from decentral_dp.simulation.events import together
     from decentral_dp.simulation.folder import layout
@@ -109,7 +109,7 @@ def run(
 
 def _end(finished: Run, quiet: bool) -> None:
     """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
-    from decentral_dp.cli.summary import print_run
+    from decentral_dp.cli.run import print_run
 
     if not quiet:
         print_run(finished)
@@ -146,11 +146,17 @@ def resume(
 
     begun = begun_in(folder)
     if begun.kind is not Kind.RUN:
-        from decentral_dp.cli.resume import go_on
-
         given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
         refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
-        if not go_on(begun, quiet):
+        if begun.kind is Kind.STUDY:
+            from decentral_dp.cli import study as studies
+
+            ended_well = studies.go_on(begun.place, quiet)
+        else:
+            from decentral_dp.cli import adversaries
+
+            ended_well = adversaries.go_on(begun, quiet)
+        if not ended_well:
             raise typer.Exit(1)
         return
 
@@ -221,9 +227,9 @@ def compare(
 
     A run that is not complete is shown as far as it goes.
     """
-    from decentral_dp.cli import compare as inside
+    from decentral_dp.cli.run import print_and_write_comparison
 
-    inside.carry_out(folders, out, [f.value for f in formats or []])
+    print_and_write_comparison(folders, out, [f.value for f in formats or []])
 
 
 @app.command()

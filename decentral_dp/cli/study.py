@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.study import Findings
+from decentral_dp.studies.study import Findings, resume_study
 from decentral_dp.studies.tables import FAILED, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.
 _MOST_ROWS = 40
 _GAP = 2
 _MOST_REASONS = 8
+
+
+def go_on(folder: Path, quiet: bool) -> bool:
+    """Go on with a study, and print what it comes to. Gives whether a cell of it ended well."""
+    with ProgressBar("cells", quiet=quiet) as progress:
+        found = resume_study(folder, progress)
+    if not quiet:
+        print_findings(found)
+    return len(found.failed) < len(found.cells)
 
 
 def print_findings(found: Findings) -> None:

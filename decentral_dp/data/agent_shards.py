@@ -45,8 +45,7 @@ from decentral_dp.data.scaling import Normalisation, Normalised, ScaleSpec, decl
 from decentral_dp.data.shards import Shards, bounded
 from decentral_dp.data.tables import is_libsvm
 from decentral_dp.errors import InputError, quoted, quoted_path
-from decentral_dp.files.archives import names_in, read_arrays
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import names_in, read_arrays, regular
 
 # Features, and records of all agents: more than that no machine here would hold.
 _MOST_FEATURES, _MOST_RECORDS = 10**6, 10**8

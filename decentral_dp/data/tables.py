@@ -32,8 +32,7 @@ from decentral_dp.data.dataset import (
 )
 from decentral_dp.data.fetch import cache_folder
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
-from decentral_dp.files.regular import refuse_above, regular
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
 
 # What stands for a missing value in a cell, in lower case.
 _GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none")

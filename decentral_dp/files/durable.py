@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, their digests, and the salts that keep digests from telling of guesses.
+"""Files that are written: whole or not at all, with their digests and salts, and names that may be sent to others.
 
 A salt is random bytes that key the digests of private files: without them nobody can try guesses of a file against its
 digest.
@@ -86,3 +86,28 @@ def salt_in(folder: Path) -> bytes:
 def has_salt(folder: Path) -> bool:
     """Whether a folder has its salt."""
     return (folder / SALT).is_file()
+
+
+def portable_path(path: Path, folder: Path) -> str:
+    """Name a file from a folder: relative where they share more than a root, else from the home folder, else whole.
+
+    Args:
+        path: absolute.
+        folder: of the file that is to name it.
+
+    Returns:
+        With "/" between its parts. "~" stands for the home folder of whoever reads it.
+
+    Example:
+        >>> portable_path(Path("/data/a/records.csv"), Path("/data/a/runs/one"))
+        '../../records.csv'
+        >>> portable_path(Path("/data/records.csv"), Path("/tmp/one"))
+        '/data/records.csv'
+    """
+    path, folder, home = (Path(os.path.abspath(p)) for p in (path, folder, Path.home()))
+    shared = Path(os.path.commonpath([path, folder]))
+    inside = path.is_relative_to(home) and home != Path(home.anchor)
+    # From above a home folder its name would be in the path.
+    if shared.is_relative_to(home) if inside else shared != Path(shared.anchor):
+        return Path(os.path.relpath(path, folder)).as_posix()
+    return f"~/{path.relative_to(home).as_posix()}" if inside else path.as_posix()

@@ -16,8 +16,7 @@ from pyarrow.parquet import ParquetFile
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
 from decentral_dp.reporting.words import SettingWords, words_of
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import number

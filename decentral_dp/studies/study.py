@@ -25,9 +25,8 @@ import tomli_w
 from pydantic import ValidationError
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
+from decentral_dp.files.durable import SALT, digest, has_salt, portable_path, salt_in, write_whole
 from decentral_dp.files.package import versions
-from decentral_dp.files.portable_paths import portable_path
 from decentral_dp.reporting.notebook_progress import shown
 from decentral_dp.reporting.tables import TextTable, latex, markdown
 from decentral_dp.simulation.events import ProgressCallback, Reporter

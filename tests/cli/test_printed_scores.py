@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 import decentral_dp
-from decentral_dp.cli.summary import print_scores
+from decentral_dp.cli.run import print_scores
 
 
 def test_errors_of_prices_have_no_digits_behind_the_point_and_shares_have_four() -> None:

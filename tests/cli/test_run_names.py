@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decentral_dp.cli.run_names import run_name
+from decentral_dp.cli.run import run_name
 
 
 @pytest.mark.parametrize(

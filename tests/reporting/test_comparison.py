@@ -17,7 +17,7 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms.gossip.single_level import LdpSingleLevel
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.cli.compare import carry_out
+from decentral_dp.cli.run import print_and_write_comparison
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting.comparison import compare, comparison_tables
@@ -145,7 +145,7 @@ def test_the_page_has_everything_and_loads_nothing(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    carry_out([folders / name for name in ("a", "b", "trusted", "cut")], None, [])
+    print_and_write_comparison([folders / name for name in ("a", "b", "trusted", "cut")], None, [])
     page = (tmp_path / "runs" / "compare" / "comparison.html").read_text()
     said = capsys.readouterr().out
     for words in ("privacy.epsilon", "ε of channel y alone", "cut is not complete"):
@@ -188,7 +188,7 @@ def test_ranges_of_other_records_come_last_and_folded(
     assert "privacy.epsilon" in settings
     assert len(tables[3].rows) == 11
     assert len(found.settings) == len(settings) - 1 + 11
-    carry_out(pair, tmp_path / "out", [])
+    print_and_write_comparison(pair, tmp_path / "out", [])
     said = capsys.readouterr().out
     assert "pixel_3" not in said
     assert said.index("test_accuracy") < said.index("privacy.epsilon")
@@ -303,7 +303,7 @@ def test_no_column_of_the_terminal_is_cut(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.chdir(tmp_path)
     names = ["a", "b", "trusted"]
-    carry_out([folders / name for name in names], None, ())
+    print_and_write_comparison([folders / name for name in names], None, ())
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if not line.startswith("Page")]
     assert max(map(len, lines)) <= width

@@ -133,7 +133,7 @@ def test_the_page_of_one_level_speaks_of_no_other(base: dict[str, Any], tmp_path
 
 
 def test_the_terminal_prints_no_upper_loss(base: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    from decentral_dp.cli.summary import print_run
+    from decentral_dp.cli.run import print_run
 
     print_run(decentral_dp.run(_scenario(base)))
     assert "lower_loss" in (printed := capsys.readouterr().out)

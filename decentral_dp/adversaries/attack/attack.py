@@ -27,9 +27,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, by_keyword
-from decentral_dp.files.archives import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.files.durable import digest
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.reporting.notebook_progress import shown

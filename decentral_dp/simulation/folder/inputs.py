@@ -24,7 +24,7 @@ from decentral_dp.config.scenario_components import place_of
 from decentral_dp.config.schema import put
 from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError
-from decentral_dp.files.portable_paths import portable_path
+from decentral_dp.files.durable import portable_path
 from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported_beside
 from decentral_dp.simulation.jobs.build import table_digest, topology_table

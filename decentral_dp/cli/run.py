@@ -1,25 +1,89 @@
-"""A run on the command line: its progress bar, and its end.
-
-The scores at the end of a run: of many agents, or of the one value that a trusted coordinator publishes.
-"""
+"""Runs on the command line: the names of their folders, what their end prints, and runs side by side."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.loading import ABSENT, parsed
+from decentral_dp.errors import printable
+from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import words_of
+from decentral_dp.simulation.folder.layout import check_writable, new_folder
 from decentral_dp.simulation.plan import console, print_items, rounds_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.run import Run
+
+# A name in a folder has at most 255 bytes on the usual file systems; a number may follow, and temporary endings.
+_MOST_BYTES = 160
+_DIGEST_LETTERS = 8
+
+
+def run_name(stem: str, overrides: Sequence[str]) -> str:
+    """Name a run by its scenario and what is changed in it, as a folder can be called.
+
+    Args:
+        stem: of the scenario's file.
+        overrides: "table.key=value"; of a key that is set twice the last counts.
+
+    Returns:
+        STEM-key=value-…, with as much of each key as tells it from the others. What is too long is cut, and ends with
+        a digest of everything.
+
+    Example:
+        >>> run_name("ring_breast_cancer", ["privacy.epsilon=2.0", "topology.kind=complete"])
+        'ring_breast_cancer-epsilon=2.0-kind=complete'
+        >>> run_name("quadratic", ["topology.kind=star", "algorithm.kind=ma_dsbo", "topology.weights={kind='lazy'}"])
+        'quadratic-topology.kind=star-algorithm.kind=ma_dsbo-weights=lazy'
+    """
+    changed = {tuple(keys): value for keys, value in map(parsed, overrides)}
+    parts = [f"{_key_in_name(keys, list(changed))}={_value_in_name(value)}" for keys, value in changed.items()]
+    if not parts:
+        return stem
+    name = "-".join([stem, *(re.sub(r"[^\w.=+,-]+", "_", part) for part in parts)])
+    # A file's name may be bytes that are no text.
+    content = os.fsencode(name)
+    if len(content) <= _MOST_BYTES:
+        return name
+    digest = blake2b("\0".join([stem, *overrides]).encode("utf-8", "surrogatepass"), digest_size=_DIGEST_LETTERS // 2)
+    kept = content[: _MOST_BYTES - _DIGEST_LETTERS - 1].decode("utf-8", "ignore")
+    return f"{kept}-{digest.hexdigest()}"
+
+
+def _key_in_name(keys: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> str:
+    """The end of a key that no other one has."""
+    for depth in range(1, len(keys) + 1):
+        if sum(other[-depth:] == keys[-depth:] for other in others) == 1:
+            return ".".join(keys[-depth:])
+    return ".".join(keys)
+
+
+def _value_in_name(value: Any) -> str:
+    """A value in a few letters: tables by their kind or file, else by what they hold."""
+    if value is ABSENT:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        named = value.get("kind") or value.get("file")
+        held = [f"{key}={_value_in_name(inner)}" for key, inner in value.items() if key not in ("kind", "file")]
+        return ",".join([str(named), *held] if named else held)
+    return ",".join(map(_value_in_name, value)) if isinstance(value, list) else str(value)
+
 
 UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
@@ -126,3 +190,49 @@ def _published(x: Array) -> list[tuple[str, str]]:
         return []
     values = ", ".join(f"{v:.4g}".replace("-", "−") for v in x.reshape(-1))
     return [("Result", f"x = {values}" if x.size == 1 else f"x = ({values})")]
+
+
+# Columns of a terminal that the names of keys and metrics get, however many runs there are.
+_KEY_WIDTH = 26
+_LEAST_WIDTH = 6
+
+
+def print_and_write_comparison(folders: Sequence[Path], out: Path | None, formats: Sequence[str]) -> None:
+    """Compare, print, and write the page; a folder that is given is new or empty."""
+    comparison = compare(*folders)
+    if out is not None:
+        check_writable(out)
+    with new_folder(out, "compare") as folder:
+        page = comparison.write(folder, formats)
+    print_comparison(comparison)
+    typer.echo(printable(f"Page: {page}"))
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Tables with a column for each run, then what has to be known beside them."""
+    out = console()
+    for words in comparison_tables(comparison):
+        if words.folded:
+            continue
+        out.print(Text(words.title, style="bold"))
+        if not words.rows:
+            out.print(words.nothing)
+        else:
+            table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+            longest = max(len(name) for name, _ in words.rows)
+            keys = min(longest, _KEY_WIDTH)
+            # Without a bound of their own the last columns would be cut at the rim, since that of keys is not narrowed.
+            most = max(_LEAST_WIDTH, (out.width - keys) // len(comparison.runs) - 2)
+            table.add_column("", overflow="fold", min_width=keys, max_width=keys)
+            for run in comparison.runs:
+                table.add_column(Text(run.name, overflow="fold"), justify="right", overflow="fold", max_width=most)
+            for name, texts in words.rows:
+                table.add_row(Text(name), *(Text(text) for text in texts))
+            out.print(table)
+            if words.note:
+                out.print(Text(words.note, style="dim"))
+        out.print()
+    for remark in comparison.remarks:
+        out.print(Text("Note:", style="bold"), Text(remark))
+    if comparison.remarks:
+        out.print()
