@@ -142,6 +142,14 @@ def scenario(tmp_path: Path) -> Any:
     return of
 
 
+def built(scenario: dict[str, Any]) -> Any:
+    """The job, whose rehearsal finds that what is sent and recorded is what is planned."""
+    try:
+        return decentral_dp.build(scenario)
+    except decentral_dp.InputError as error:
+        pytest.fail(str(error))
+
+
 def masks(job: Any) -> np.ndarray:
     """(T + 1, m) who sends."""
     if job.algorithm.senders(job.public_network) is None:
@@ -153,7 +161,7 @@ def masks(job: Any) -> np.ndarray:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_price_is_as_derived_by_hand(name: str, scenario: Any) -> None:
     """Gaussian releases compose by Σμ²; one record moves agent i's release by λ_i·2C/N_i, and what is not sent by 0."""
-    job = decentral_dp.build(scenario(name))
+    job = built(scenario(name))
     sent = masks(job)[1:]
     lone = np.ones(M) if name != "Pairs" else np.where(np.arange(M) % 2 == 0, 1.0, 0.5)
     mu = lone * STEP * 2.0 * CLIP / job.counts["train"] / SIGMA
@@ -202,7 +210,7 @@ def test_actors_are_the_same_to_the_bit(name: str, scenario: Any) -> None:
 
 def test_what_is_not_sent_does_not_leave(scenario: Any) -> None:
     """An agent that has not sent since the start shows its start, whatever its records; one that did keeps its last."""
-    job = decentral_dp.build(scenario("Walk"))
+    job = built(scenario("Walk"))
     values, sent = decentral_dp.run(scenario("Walk")).released["y"], masks(job)
     never = ~sent[1:].any(axis=0)
     assert never.any()
