@@ -11,7 +11,7 @@ import pytest
 
 from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit.audit import audit
-from decentral_dp.cli import audit as audit_command
+from decentral_dp.cli import adversaries as audit_command
 from decentral_dp.cli import commands
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped

@@ -145,9 +145,14 @@ def scenario(tmp_path: Path) -> Any:
 def built(scenario: dict[str, Any]) -> Any:
     """The job, whose rehearsal finds that what is sent and recorded is what is planned."""
     try:
-        return decentral_dp.build(scenario)
+        return build(scenario)
     except decentral_dp.InputError as error:
         pytest.fail(str(error))
+
+
+def build(given: Any) -> Any:
+    """The job that is run."""
+    return decentral_dp.build(given).simulation()
 
 
 def masks(job: Any) -> np.ndarray:
@@ -176,7 +181,7 @@ def test_the_price_is_as_derived_by_hand(name: str, scenario: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_recorded_is_planned_and_lists_who_sent(name: str, scenario: Any) -> None:
-    job = decentral_dp.build(scenario(name))
+    job = build(scenario(name))
     recorded, sent = decentral_dp.run(scenario(name)).records, masks(job)
     assert recorded.same_releases(job.ledger)
     table = recorded.to_frame()
@@ -224,7 +229,7 @@ def test_what_is_not_sent_does_not_leave(scenario: Any) -> None:
 
 
 def test_a_releaser_gives_nothing_of_those_who_do_not_send(scenario: Any) -> None:
-    releaser: Any = decentral_dp.build(scenario("Walk")).nodes()[0].make_releaser()
+    releaser: Any = build(scenario("Walk")).nodes()[0].make_releaser()
     moved: Any = {"train": Sensitivity(np.ones(M), np.ones(M), None)}
     mean, sends = Bounded(np.ones((M, 4)), np.ones((M, 4)), moved, "l2"), np.arange(M) < 2
     out = releaser.release(1, {"y": mean, "x": np.ones((M, 1))}, sends)
@@ -243,12 +248,12 @@ def test_who_sends_more_than_planned_is_stopped(scenario: Any, tmp_path: Path) -
 
 def test_one_record_moves_what_is_sent_by_what_is_planned_and_nothing_else(scenario: Any) -> None:
     """Searched with the noise left out: extreme records of one agent against each other, the same releases before."""
-    job = decentral_dp.build(scenario("Pairs", privacy={"guarantee": "none"}))
-    sent, planned = masks(job), decentral_dp.build(scenario("Pairs")).ledger.channels
+    job = build(scenario("Pairs", privacy={"guarantee": "none"}))
+    sent, planned = masks(job), build(scenario("Pairs")).ledger.channels
     line = next(c for c in planned if c.channel == "y")
     stated = line.sensitivity["train"][:, line.group]
     assert ((stated > 0.0) == sent[1:]).all()
-    certified = decentral_dp.build(scenario("Pairs"))
+    certified = build(scenario("Pairs"))
     worst = 0.0
     for agent in range(M):
         first = certified.records["train"][agent]
@@ -304,7 +309,7 @@ def test_who_sends_is_told_apart_from_what_is_no_agent(yielded: str, told: str, 
     given = scenario("Walk")
     (tmp_path / "sending.py").write_text(TEXT.replace("yield [holder]", f"yield {yielded}"))
     with pytest.raises(decentral_dp.InputError, match=told):
-        decentral_dp.build(given)
+        build(given)
 
 
 @pytest.mark.parametrize("name", NAMES)

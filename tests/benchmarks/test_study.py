@@ -11,10 +11,11 @@ from threadpoolctl import threadpool_limits
 from decentral_dp import run
 from decentral_dp.config.loading import load
 from decentral_dp.studies.grid import Cell, cells
-from decentral_dp.studies.runs import Task, compute, read, task_of, write
+from decentral_dp.studies.runs import Task, compute, task_of
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import cell_table, results, summary
+from decentral_dp.tasks.outcomes import read, write
 from decentral_dp.tasks.parallel import cores
 
 

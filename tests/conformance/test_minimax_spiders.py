@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.models import linear_model
+from decentral_dp.models import build as models
 from decentral_dp.problems.minimax import composite
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, keyed, performed, scripted, with_noise, without
@@ -117,7 +117,7 @@ def test_no_neighbour_exceeds_a_sensitivity_and_some_come_close(program: Program
 
 @EACH
 def test_a_forgotten_clip_is_found(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (linear_model, composite):
+    for module in (models, composite):
         monkeypatch.setattr(module, "clip_factors", lambda norms, bound: np.isfinite(norms) * 1.0)
     assert exceeded(widest(program.job("", {"rate": 1.0}, problem={"normalise": "none"})))
 

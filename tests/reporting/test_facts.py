@@ -8,11 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 import decentral_dp
-from decentral_dp.cli import summary
+from decentral_dp.cli import run as printed
 from decentral_dp.config.loading import load
 from decentral_dp.reporting.comparison import compare, comparison_tables
 from decentral_dp.reporting.facts import Fact, facts
@@ -61,9 +62,9 @@ def words(text: str) -> str:
 
 def terminal(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> str:
     said = io.StringIO()
-    monkeypatch.setattr(summary, "console", lambda: Console(file=said, width=100_000))
-    run: Any = SimpleNamespace(result=result, published={"x": summary.np.zeros((1, 9))}, folder=None)
-    summary.print_run(run)
+    monkeypatch.setattr(printed, "console", lambda: Console(file=said, width=100_000))
+    run: Any = SimpleNamespace(result=result, published={"x": np.zeros((1, 9))}, folder=None)
+    printed.print_run(run)
     return words(said.getvalue())
 
 

@@ -63,7 +63,7 @@ class Job(Protocol):
 
     Example:
         >>> import decentral_dp
-        >>> job = decentral_dp.build("quadratic")
+        >>> job = decentral_dp.build("quadratic").simulation()
         >>> job.solves, job.rounds, job.n_agents
         ('bilevel', 3000, 8)
     """
