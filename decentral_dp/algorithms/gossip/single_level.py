@@ -5,7 +5,10 @@ With ỹ what an agent released, a_i = 1 − |w_ii|, and gradients at the agent'
 `ldp_single_level` (combine, then adapt: Algorithm 2 of Chen & Wang without its upper level, their Appendix G.3)
     y_{i,t+1} = a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, ỹ_{i,t})
 `dp_dsgd` (adapt, then combine: decentralised SGD, each local step noised before it is sent)
-    y_{i,t+1} = c_{i,t} − λ_t ∇_y g_i(x, c_{i,t}),      c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1}
+    y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) − λ_t ∇_y g_i(x, c_{i,t}),
+    c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
+    β, `heavy_ball`, is 0 by default. Its difference is one of released values, and so it costs no privacy; in effect it
+    makes steps 1/(1 − β) times as long.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -42,7 +45,7 @@ class OneLevel(dp.Derived, Protocol):
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}}
 
-    def init(self, dataset: dp.LocalDataset) -> State:
+    def init(self, dataset: dp.LocalDataset) -> Any:
         return State(dataset.start("x", self.start), dataset.start("y", self.start))
 
 
@@ -55,13 +58,29 @@ class LdpSingleLevel(OneLevel):
         return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, released.y))
 
 
+class Moving(NamedTuple):
+    """x: (b, p), constant and public. y: (b, q): before noise. before: (b, q), c of the round before, public."""
+
+    x: dp.Array
+    y: dp.Value
+    before: dp.Array
+
+
+@dataclass(frozen=True)
 class DpDsgd(OneLevel):
     """Decentralised DP-SGD on the lower level: a local noised step first, then gossip."""
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+    heavy_ball: float = dp.option("β of the heavy ball, on released values", default=0.0, at_least=0.0, below=1.0)
+
+    def init(self, dataset: dp.LocalDataset) -> Moving:
+        start = dataset.start("y", self.start)
+        return Moving(dataset.start("x", self.start), start, start)
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: Moving) -> dp.GossipSteps[Moving]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
-        return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
+        ahead = combined + self.heavy_ball * (combined - s.before) if self.heavy_ball else combined
+        return Moving(s.x, ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined), combined)
 
 
 DSGD = dp.Work(

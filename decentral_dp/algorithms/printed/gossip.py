@@ -432,7 +432,7 @@ class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
         }
 
 
-def _begin(program: single_level.LdpSingleLevel | single_level.DpDsgd, dataset: dp.LocalDataset) -> single_level.State:
+def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.State:
     return single_level.State(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
 
 
@@ -443,7 +443,7 @@ def _mixed(dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[dp
     return mixed
 
 
-def _planned(program: single_level.LdpSingleLevel | single_level.DpDsgd, public: dp.Public) -> dict[str, dp.Planned]:
+def _planned(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
     """x is published as it is; of y nothing is proven once a step has met a record."""
     indices = np.arange(1, public.rounds + 1)
     return {"x": dp.free_release(public, indices[-1:]), "y": dp.nothing_proven(public, indices, program.y.scale > 0.0)}
@@ -463,10 +463,17 @@ class PrintedLdpSingleLevel(single_level.LdpSingleLevel):
 
 
 @final
-class PrintedDpDsgd(single_level.DpDsgd):
+@dataclass(frozen=True)
+class PrintedDpDsgd(single_level.OneLevel):
     """The fields of `DpDsgd`, with an own y that is never noised."""
 
     protocol = "printed"
+
+    heavy_ball: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.heavy_ball:
+            raise dp.InputError("algorithm.heavy_ball: the papers' form has none. Leave it out.")
 
     def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
         combined = yield from _mixed(dataset, s)

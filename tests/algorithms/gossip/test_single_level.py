@@ -267,3 +267,61 @@ def test_a_missing_clip_is_refused() -> None:
     del content["privacy"]["clip"]
     with pytest.raises(InputError, match=r"privacy\.clip\.y: missing"):
         made("quadratic", content)
+
+
+# The heavy ball -----------------------------------------------------------------------------------------------------
+
+
+def heavy(beta: float, *guarantee: str) -> dict[str, Any]:
+    """The small scenario with a heavy ball."""
+    return base("dp_dsgd", *guarantee, algorithm={"heavy_ball": beta})
+
+
+def test_a_heavy_ball_is_the_one_of_the_formula() -> None:
+    """c + β (c − c before) − λ ∇g(c), by a loop over matrices that shares no code with it."""
+    beta, job = 0.7, made("quadratic", heavy(0.7, "none"))
+    got = finished(job).last.released["y"]
+    mixing = np.eye(job.n_agents) + job.topology.mixing.toarray()
+    np.testing.assert_allclose(mixing.sum(axis=1), 1.0)
+    start = job.algorithm.start
+    y = np.full((job.n_agents, job.problem.q), start.get("y", 0.0))
+    x, before, clip = np.full(job.problem.p, start.get("x", 0.0)), y, job.clip
+    for t in range(job.rounds):
+        c = mixing @ y
+        before = c if t == 0 else before
+        slopes = []
+        for i, at in enumerate(c):
+            seen = job.stream.averaged(t, job.counts["train"])[i]
+            records = type(job.records["train"][i])(*(part[:seen] for part in job.records["train"][i]))
+            mean = job.problem.terms(x, at, at, records, records, clip, ("lower_grad_y",)).lower_grad_y
+            slopes.append(mean + job.problem.regulariser(x[None], at[None], at[None]).grad_y[0])
+        y, before = c + beta * (c - before) - 0.3 / (t + 1) ** 0.2 * np.array(slopes), c
+    np.testing.assert_allclose(got, y, atol=1e-12)
+
+
+def test_a_heavy_ball_costs_nothing() -> None:
+    """It is one of released values: every release moves by as much as without it, in the plan and in the run."""
+    plain, heavier = (made("quadratic", heavy(beta), priced=True) for beta in (0.0, 0.9))
+    assert heavier.ledger.same_releases(plain.ledger)
+    assert finished(heavier).ledger.same_releases(plain.ledger)
+
+
+class Unreleased(DpDsgd):
+    """Moves on by what it did before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        own, near = yield next(super().step(t, dataset, s))
+        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
+        ahead = mixed + self.heavy_ball * (s.y - s.before)
+        return type(s)(s.x, ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed), mixed)
+
+
+def test_a_heavy_ball_of_values_before_noise_is_refused() -> None:
+    job = made("quadratic", heavy(0.9))
+    planned, recorded = ledgers(job, with_fields_of(Unreleased, job.algorithm))
+    assert not recorded.same_releases(planned)
+
+
+def test_the_papers_form_has_no_heavy_ball() -> None:
+    with pytest.raises(InputError, match=r"^algorithm\.heavy_ball: the papers' form has none\. Leave it out\.$"):
+        made("quadratic", heavy(0.5, "as_printed"))
