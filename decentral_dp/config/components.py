@@ -141,6 +141,16 @@ class Components:
         return RULES[self.setting]
 
     @property
+    def one_level(self) -> bool:
+        """Whether a registered problem has nothing to tune, and so no validation records."""
+        return not self.problem.is_outside and PROBLEMS[self.scenario.problem.kind].one_level
+
+    @property
+    def levels(self) -> int:
+        """2 where records are split for the lower and the upper level."""
+        return 1 if self.one_level else self.rules.levels
+
+    @property
     def strict(self) -> bool:
         """Whether nothing may leak around the ledger."""
         return self.scenario.privacy.guarantee in self.rules.strict

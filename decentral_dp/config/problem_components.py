@@ -36,8 +36,9 @@ def problem_options(c: Components) -> dict[str, Any]:
     if c.problem.is_outside:
         return dict(vars(instance(c.problem, table_options(table)))) if isinstance(c.problem.value, type) else {}
     entry = PROBLEMS[table.kind]
-    if entry.solves == "minimax" and table.validation is not None:
-        raise InputError("problem.validation: a minimax problem takes none. Leave it out.")
+    if c.levels == 1 and table.validation is not None:
+        which = "a minimax problem" if entry.solves == "minimax" else table.kind
+        raise InputError(f"problem.validation: {which} takes none. Leave it out.")
     given = {k: v for k in DECLARED_KEYS if (v := getattr(table, k)) is not None and v is not False}
     for key in given:
         if key not in entry.options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         normalisation=table.normalise,
         certified=c.strict,
         root=c.scenario.folder,
-        levels=c.rules.levels,
+        levels=c.levels,
         label_range=table.label_range,
         construction=None if table.construction is None else table.construction.model_dump(exclude_none=True),
     )
@@ -153,7 +153,7 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         public_ranges(manifest, _scale(c), c.scenario.folder),
         table.normalise,
         None if given is None else (given[0], given[1]),
-        c.rules.levels,
+        c.levels,
     )
 
 
@@ -248,4 +248,22 @@ def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:
             f"algorithm.sampler: {quoted(table.sampler)} samples cannot be priced, only Poisson samples can: batches "
             "with fixed counts per class are none, and how many records a class has is private. Leave it out, or set "
             '"poisson".'
+        )
+
+
+def check_levels(c: Components, terms: Collection[str]) -> None:
+    """Refuse an algorithm of two levels where nothing is tuned.
+
+    Args:
+        c: what the scenario names.
+        terms: that its releases are made of.
+
+    Raises:
+        InputError: the problem has one level, and they read more than the gradient of the lower loss.
+    """
+    if c.one_level and not set(terms) <= {"lower_grad_y"}:
+        s = c.scenario
+        raise InputError(
+            f"algorithm.kind: {s.algorithm.kind} solves a bilevel problem, and {s.problem.kind} has nothing to tune. "
+            'Take "dp_dsgd" or "ldp_single_level".'
         )

@@ -309,7 +309,8 @@ class LocalDataset:
     def _used(self, t: int) -> dict[Split, NDArray[np.int64]]:
         """How many records each agent averages at round t; the arrays of the round before where nothing changed."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
-            counted = {k: self._stream.averaged(t, self.counts[k]) for k in SPLITS}
+            # Of a problem of one level nobody has validation records.
+            counted = {k: self._stream.averaged(t, n) for k, n in self.counts.items() if n.any()}
             before = self._averaged
             self._averaged = {
                 k: before[k] if before and np.array_equal(before[k], n) else _frozen(n) for k, n in counted.items()

@@ -84,6 +84,7 @@ class Entry(NamedTuple):
         every_class: whether every class needs train records.
         trajectories: whether it reads trajectories, and nothing else.
         in_torch: whether a bilevel problem computes in torch, and so on any device.
+        one_level: whether nothing is tuned: x has no coordinates, and no validation record is read.
     """
 
     kind: str
@@ -98,6 +99,7 @@ class Entry(NamedTuple):
     every_class: bool = False
     trajectories: bool = False
     in_torch: bool = False
+    one_level: bool = False
 
     @property
     def keys(self) -> tuple[DeclaredKey, ...]:
@@ -133,7 +135,8 @@ class Entry(NamedTuple):
                 "construction = { positive = [0] }."
             )
         known = {name: getattr(facts, name) for name in _FACTS} | {"facts": facts}
-        taken = {name: known[name] for name in inspect.signature(self.make).parameters if name in known}
+        stated = set(inspect.signature(self.make).parameters) - set(self.options)
+        taken = {name: known[name] for name in stated if name in known}
         return self.make(**{**taken, **self.usual, **options})
 
 

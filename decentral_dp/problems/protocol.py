@@ -260,6 +260,15 @@ class Predicting(Protocol):
 
 
 @runtime_checkable
+class Measured(Protocol):
+    """A problem whose predictions are judged by more than the share of right ones."""
+
+    def measures(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
+        """Measure → its value for each row of x (b, p) and y (b, q), (b,)."""
+        ...
+
+
+@runtime_checkable
 class Started(Protocol):
     """A problem whose variables do not start at a constant. start: variable → (d,) public, data-independent vector."""
 

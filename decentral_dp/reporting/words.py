@@ -130,6 +130,14 @@ MEASURES: Mapping[str, MeasureWords] = MappingProxyType(
         "test_auc": MeasureWords("AUC on held-out records", "Test AUC (held-out records)"),
         "test_accuracy": MeasureWords("accuracy on held-out records", "Test accuracy (held-out records)"),
         "test_f1": MeasureWords(page="Test F1 (held-out records)", meaning="F1 on held-out records"),
+        "test_balanced_accuracy": MeasureWords(
+            page="Test accuracy, mean over classes (held-out records)",
+            meaning="mean over classes of the share of their held-out records that is found",
+        ),
+        "test_brier": MeasureWords(
+            page="Test Brier score (held-out records)",
+            meaning="mean squared error of the probabilities on held-out records",
+        ),
         "test_rmse": MeasureWords(
             "root mean squared error on held-out records", "RMSE, in the label's unit (held-out records)"
         ),

@@ -6,6 +6,8 @@ where the scenario says so. `…_last` are evaluated on the last released values
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
+    test_auc, test_balanced_accuracy, test_f1, test_brier   of problems that tell classes apart by probabilities
+                    (`problems.training`): see their descriptions
     test_rmse       of labels that are numbers: root of the mean squared error, in their own unit
     test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of problems with numbers of their own: see their descriptions
@@ -51,7 +53,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
-from decentral_dp.problems.protocol import Placed, Predicting, Problem, Scored
+from decentral_dp.problems.protocol import Measured, Placed, Predicting, Problem, Scored
 from decentral_dp.problems.records import concatenated
 
 if TYPE_CHECKING:
@@ -148,17 +150,20 @@ class Evaluator:
         solved = self._solved({channel: value[chosen] for channel, value in v.items()})
         x, y = solved["x"], solved["y"]
         with np.errstate(all="ignore"):
-            scores = {
-                "upper_loss": self.problem.losses(x, y, validation.records, validation.weights)[1],
-                "lower_loss": self.problem.losses(x, y, train.records, train.weights)[0]
-                + self.problem.regulariser_value(x, y),
-            }
+            scores = {}
+            if len(validation.weights):
+                scores["upper_loss"] = self.problem.losses(x, y, validation.records, validation.weights)[1]
+            ridge = self.problem.regulariser_value(x, y)
+            scores["lower_loss"] = self.problem.losses(x, y, train.records, train.weights)[0] + ridge
             if self.test is not None:
                 n = len(self.test[0])
                 scores["test_loss"] = self.problem.losses(x, y, self.test, np.full(n, 1.0 / n))[1]
                 accuracy = self.problem.accuracy(x, y, self.test)
                 if accuracy is not None:
                     scores["test_accuracy"] = accuracy
+                if isinstance(self.problem, Measured):
+                    measured = self.problem.measures(x, y, self.test)
+                    scores |= {f"test_{name}": value for name, value in measured.items()}
                 if self.label_unit is not None and isinstance(self.problem, Predicting):
                     for name, value in self.problem.regression_scores(x, y, self.test).items():
                         scores[f"test_{name}"] = value * self.label_unit if name == "rmse" else value
@@ -166,6 +171,8 @@ class Evaluator:
                 scores.update(self.problem.scores(x, y))
             # One value for all is no disagreement.
             for channel, value in solved.items() if self.names is None else ():
+                if not value.shape[1]:
+                    continue
                 centre = v.get(channel, value).mean(axis=0)
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - centre, axis=1)
         return scores
@@ -185,7 +192,7 @@ class Evaluator:
 
 
 def _weighted(parts: Sequence[Any]) -> Weighted:
-    weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * len(r[0]))) for r in parts])
+    weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * max(len(r[0]), 1))) for r in parts])
     return Weighted(concatenated(parts), weights)
 
 

@@ -26,7 +26,10 @@ _SPREAD = ("", "_min", "_max")
 _LOSSES = tuple(f"{name}{end}" for name in ("upper_loss", "lower_loss") for end in _SPREAD)
 _TESTS = tuple(
     f"{name}{of}{end}"
-    for name in ("test_loss", "test_accuracy", "test_rmse", "test_r2")
+    for name in (
+        *("test_loss", "test_accuracy", "test_rmse", "test_r2"),
+        *("test_auc", "test_balanced_accuracy", "test_f1", "test_brier"),
+    )
     for of in ("", "_last", "_unreleased")
     for end in _SPREAD
 )
@@ -40,7 +43,7 @@ _MINIMAX = (
     *(
         f"test_{name}"
         for name in (
-            *("auc", "f1", "worst_class_accuracy", "robust_loss", "worst_group_loss"),
+            *("worst_class_accuracy", "robust_loss", "worst_group_loss"),
             *("mspbe", "return_error", "critic_auc", "distance", "mean_gap", "spread"),
         )
     ),

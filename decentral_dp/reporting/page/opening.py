@@ -170,7 +170,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         (
             "Dimensions",
-            f"x: {problem['p']}, {words.lower}: {problem['q']}" if "p" in problem and "q" in problem else "",
+            _dimensions(problem.get("p"), problem.get("q"), words.lower),
         ),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
@@ -215,6 +215,13 @@ def _own_words(scenario: Json) -> list[Html]:
         return []
     aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
     return [tag("h3", "What the scenario says of itself"), aside, *stated]
+
+
+def _dimensions(p: int | None, q: int | None, lower: str) -> str:
+    """Numbers of coordinates; of a problem of one level those of the weights alone."""
+    if p is None or q is None:
+        return ""
+    return f"x: {p}, {lower}: {q}" if p else f"y, the weights: {q}"
 
 
 def _records(counts: Json) -> str:

@@ -94,10 +94,12 @@ def plan(
             f"algorithm.rounds: {rounds} rounds for {representative.size} agents that {why} are more than the "
             f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
         )
+    # Of a problem of one level nobody has validation records.
+    held = {k: n[representative] for k, n in counts.items() if n.any()}
     public = Public(
         rounds,
-        {k: _averaged(stream, rounds, counts[k][representative]) for k in SPLITS},
-        {k: stream.rate(0, counts[k][representative]) for k in SPLITS},
+        {k: _averaged(stream, rounds, n) for k, n in held.items()},
+        {k: stream.rate(0, n) for k, n in held.items()},
         neighbour_weight[representative],
         problem.reads_records,
         clip,

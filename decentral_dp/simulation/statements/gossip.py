@@ -142,6 +142,8 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
     stream, worst = job.stream, 0.0
     for split in SPLITS:
         fewest = int(job.counts[split][who].min())
+        if not fewest:
+            continue
         records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
         queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
         delta = job.scenario.privacy.delta

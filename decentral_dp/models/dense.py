@@ -1,0 +1,137 @@
+"""Stacks of dense layers of many agents at once, whose per-record gradients are clipped without being formed.
+
+With a₀ = s·a the record, h_l = A_l a_{l−1} + γ b_l, a_l = max(0, h_l) but for the last, and δ_l = ∂ℓ/∂h_l, a record's
+gradient by (A_l, b_l) is the outer product δ_l (a_{l−1}, γ)ᵀ. Hence (Goodfellow 2015, for ℓ2)
+
+    ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + γ²),          ‖gradient‖₁ = Σ_l ‖δ_l‖₁ (‖a_{l−1}‖₁ + γ),
+
+and the sum of clipped gradients is one product per layer and agent. Products are taken agent by agent
+(`numpy.matmul` of stacked matrices), so that the bits of one agent's sum depend on nobody who is hosted with it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from decentral_dp.bounded import Array, Norm
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.models.learner import Cotangents
+from decentral_dp.models.linear_terms import tiles
+from decentral_dp.privacy.clipping import clip_factors
+
+# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
+_UNDERFLOW = 1e-150
+
+
+@dataclass(frozen=True)
+class DenseLayers:
+    """Dense layers with ReLU between them; without hidden layers a linear model.
+
+    Args:
+        widths: (d, hidden widths …, e); the weights are, layer by layer, the rows of A (o, i) and then b (o,).
+        gain: s, a public factor on every feature; default 1.
+        bias: γ, what stands for 1 beside the features of every layer; default 1. All else equal, a clip leaves the more
+            of a record's gradient to its features the smaller it is.
+        seed: public, of the random start of hidden layers.
+    """
+
+    widths: tuple[int, ...]
+    gain: float = 1.0
+    bias: float = 1.0
+    seed: int = 0
+
+    @property
+    def p(self) -> int:
+        """Number of weights."""
+        return sum(o * (i + 1) for i, o in pairwise(self.widths))
+
+    @property
+    def outputs(self) -> int:
+        return self.widths[-1]
+
+    @property
+    def cells(self) -> int:
+        return 2 * sum(self.widths)
+
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        return ("l1", "l2")
+
+    @property
+    def words(self) -> str:
+        return "a linear model" if len(self.widths) == 2 else "a network of dense layers"
+
+    @property
+    def start(self) -> Array:
+        """(p,) public start: zeros of a linear model; else A from N(0, 2/fan-in), b = 0, and a last layer of zeros."""
+        out, draw = np.zeros(self.p), public_generator(self.seed, "dense")
+        for layer, _ in self._layers(out[None])[:-1]:
+            layer[:] = draw.normal(size=layer.shape) * math.sqrt(2.0 / layer.shape[2])
+        return out
+
+    def outputs_of(self, weights: Array, inputs: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return self._seen(self._layers(weights), np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))[-1]
+
+    def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
+        total = np.zeros((len(weights), self.p))
+        with np.errstate(all="ignore"):
+            for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
+                layers, sums = self._layers(weights[agents]), self._layers(total[agents])
+                seen = self._seen(layers, inputs[agents, part])
+                slopes = self._slopes(layers, seen, cotangents(agents, part, seen[-1]))
+                factors = clip_factors(self._norms(slopes, seen, norm), bound)[..., None]
+                finite = bool((factors > 0.0).all())
+                for (by_rows, bias), slope, a in zip(sums, slopes, seen, strict=False):
+                    clipped = slope * factors
+                    if not finite:
+                        # Zero times infinity is NaN: what counts as nothing has to go before the product.
+                        clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
+                    by_rows += np.matmul(clipped.swapaxes(1, 2), a)
+                    bias += self.bias * clipped.sum(axis=1)
+        return total
+
+    def _layers(self, weights: Array) -> list[tuple[Array, Array]]:
+        """Views A (g, o, i) and b (g, o) of every layer."""
+        out, done = [], 0
+        for i, o in pairwise(self.widths):
+            end = done + o * i
+            out.append((weights[:, done:end].reshape(-1, o, i), weights[:, end : end + o]))
+            done = end + o
+        return out
+
+    def _seen(self, layers: list[tuple[Array, Array]], inputs: Array) -> list[Array]:
+        """a_0, …, a_L, each (g, n, width)."""
+        seen = [inputs if self.gain == 1.0 else inputs * self.gain]
+        for k, (by_rows, bias) in enumerate(layers):
+            h = np.matmul(seen[-1], by_rows.swapaxes(1, 2))
+            h += self.bias * bias[:, None]
+            seen.append(h if k + 1 == len(layers) else np.maximum(h, 0.0, out=h))
+        return seen
+
+    def _slopes(self, layers: list[tuple[Array, Array]], seen: list[Array], last: Array) -> list[Array]:
+        """δ_l (g, n, o) of every layer."""
+        out = [last]
+        for k in range(len(layers) - 1, 0, -1):
+            slope = np.matmul(out[-1], layers[k][0])
+            slope *= seen[k] > 0.0
+            out.append(slope)
+        return out[::-1]
+
+    def _norms(self, slopes: list[Array], seen: list[Array], norm: Norm) -> Array:
+        """(g, n), at least the norm of every record's gradient."""
+        total = np.zeros(slopes[0].shape[:2])
+        for slope, a in zip(slopes, seen, strict=False):
+            if norm == "l1":
+                total += np.abs(slope).sum(axis=2) * (np.abs(a).sum(axis=2) + self.bias)
+            else:
+                total += _squares(slope) * (_squares(a) + self.bias**2)
+        return np.asarray((np.sqrt(total) if norm == "l2" else total) + _UNDERFLOW)
+
+
+def _squares(rows: Array) -> Array:
+    return np.asarray(np.einsum("gni,gni->gn", rows, rows))

@@ -1,0 +1,316 @@
+"""Training at one level: min over y of (1/m) Σ_i mean over agent i's train records of ℓ(φ(y; a), b) + l2/2 ‖y‖².
+
+As a bilevel problem it has no upper level: x has no coordinates (p = 0), no validation record is read, and the only
+term is ∇_y ℓ, clipped record by record. ℓ is a loss of the outputs φ of a model with weights y (q,).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from decentral_dp.bounded import Array, Norm, Split
+from decentral_dp.data.dataset import nearest
+from decentral_dp.errors import InputError
+from decentral_dp.files.tables import Key, NonNegative
+from decentral_dp.models.build import ModelTable
+from decentral_dp.models.dense import DenseLayers
+from decentral_dp.models.learner import Learner, OneByOne
+from decentral_dp.models.linear_terms import blocks, checked_features, class_index
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.entry import Entry, Facts
+from decentral_dp.problems.minimax.losses import Loss as LossChoice
+from decentral_dp.problems.protocol import Regulariser, StackedProblem, Terms
+from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
+
+# Beside features of norm at most 1. An intercept is learnt as well from so little, and a clip of a record's gradient
+# is left to its features.
+_BIAS = 0.1
+
+
+class Examples(NamedTuple):
+    """features: (N, d). label: (N,) position of the class, or the number to predict."""
+
+    features: Array
+    label: Array
+
+
+@dataclass(frozen=True)
+class Training(StackedProblem):
+    """The mean loss of a model over train records, with a public ridge.
+
+        lower_grad_y = ∇_y ℓ(φ(y; a), b),     R(y) = l2/2 ‖y‖²
+
+    Args:
+        name: as scenarios call it.
+        model: weights y (q,) and records → outputs φ.
+        loss: ℓ.
+        n_features: d.
+        n_classes: c, or 0 where labels are numbers.
+        l2: strength of the ridge, which reads no record and is never clipped; default 0.
+        length: bound on ‖φ's gradient‖₂ of every possible record of a linear model, infinite where features are not
+            bounded; None of other models, whose curvature is not known.
+    """
+
+    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"lower_grad_y": "train"})
+    p: ClassVar[int] = 0
+
+    name: str
+    model: Learner
+    loss: Loss
+    n_features: int
+    n_classes: int = 0
+    l2: float = 0.0
+    length: float | None = None
+
+    @property
+    def curvature(self) -> float | None:
+        """L, the largest eigenvalue that ∇² of the mean loss and the ridge can have; None where it is not known."""
+        return None if self.length is None else self.loss.curvature * self.length**2 + self.l2
+
+    @property
+    def q(self) -> int:
+        return self.model.p
+
+    @property
+    def start(self) -> Mapping[str, Array]:
+        """Where y starts: the model's public weights, (q,)."""
+        return {"y": self.model.start}
+
+    def prepare(self, features: Array, labels: Array, norm: Norm) -> Examples:
+        """Records with the positions of their classes. Raises InputError."""
+        if norm not in self.model.norms:
+            raise InputError(
+                f"privacy.mechanism: Laplace noise wants gradients clipped in l1, and {self.model.words} clips them in "
+                'l2 alone. Take mechanism = "gaussian", or model = "linear".'
+            )
+        rows = checked_features(features, labels, self.n_features, intercept=False)
+        classes = [float(c) for c in range(self.n_classes)]
+        label = class_index(labels, classes).astype(np.float64) if classes else np.asarray(labels, dtype=np.float64)
+        return Examples(rows, label)
+
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        if "lower_grad_y" not in wanted:
+            return Terms()
+
+        def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
+            return self.loss.slopes(outputs, records.label[agents, part])
+
+        total = self.model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
+        return Terms(lower_grad_y=total / max(records.label.shape[1], 1))
+
+    def matrices(
+        self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]
+    ) -> dict[str, Array]:
+        """None: no algorithm of one level sends second derivatives. Raises InputError."""
+        raise InputError(
+            f'problem.kind: {self.name} has one level and no second derivatives. Take algorithm.kind = "dp_dsgd".'
+        )
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.asarray(0.5 * self.l2 * np.square(y).sum(axis=1))
+
+    def losses(self, x: Array, y: Array, records: Examples, weights: Array) -> tuple[Array, Array]:
+        """The weighted mean of ℓ, twice: there is no other loss."""
+        mean = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for rows, part, outputs in self._outputs(y, records.features):
+                mean[rows] += self.loss.value(outputs, records.label[part]) @ weights[part]
+        return mean, mean.copy()
+
+    def accuracy(self, x: Array, y: Array, records: Examples) -> Array | None:
+        """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
+        if not self.n_classes:
+            return None
+        right = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for rows, part, outputs in self._outputs(y, records.features):
+                scores = self.scores_of(outputs)
+                best = scores == scores.max(axis=-1, keepdims=True)
+                mine = np.take_along_axis(best, records.label[None, part, None].astype(np.int64), axis=-1)[..., 0]
+                # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
+                right[rows] += (mine / np.maximum(best.sum(axis=-1), 1)).sum(axis=1)
+        return right / len(records.label)
+
+    def regression_scores(self, x: Array, y: Array, records: Examples) -> Mapping[str, Array]:
+        if self.n_classes:
+            return {}
+        squares = np.zeros(len(y))
+        with np.errstate(all="ignore"):
+            for rows, part, outputs in self._outputs(y, records.features):
+                squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
+        squares /= len(records.label)
+        # Equal labels leave rounding, and no variance.
+        if not np.ptp(records.label) > 0.0:
+            return {"rmse": np.sqrt(squares)}
+        return {"rmse": np.sqrt(squares), "r2": 1.0 - squares / np.var(records.label)}
+
+    def measures(self, x: Array, y: Array, records: Examples) -> Mapping[str, Array]:
+        """Judge the probabilities of classes.
+
+        auc: the area under the receiver operating characteristic; of more than two classes the mean of each against the
+        rest. balanced_accuracy: the mean over classes of the share of their records that is found. f1: 2TP/(2TP + FP +
+        FN) of the second class; of more than two classes the mean. brier: the mean squared difference between the
+        probability of the second class and what came; of more than two classes summed over them. Classes without a
+        record play no part; no auc where there is but one.
+
+        Returns:
+            Measure → (b,). Nothing where numbers are predicted.
+        """
+        if not self.n_classes:
+            return {}
+        label, chosen = records.label.astype(np.int64), [k for k in range(self.n_classes) if (records.label == k).any()]
+        out: dict[str, list[float]] = {}
+        for row in range(len(y)):
+            share = np.nan_to_num(self.predict(y[row : row + 1], records.features)[0], nan=1.0 / self.n_classes)
+            for name, value in _judged(share, label, chosen).items():
+                out.setdefault(name, []).append(value)
+        return {name: np.array(values) for name, values in out.items()}
+
+    def scores_of(self, outputs: Array) -> Array:
+        """One score for each class, (…, c): of two classes and one output 0 and that output."""
+        one = self.n_classes == 2 and outputs.shape[-1] == 1
+        return np.concatenate([np.zeros_like(outputs), outputs], axis=-1) if one else outputs
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """What the weights say of records: a probability for each class, or a number.
+
+        Args:
+            y: (b, q).
+            features: (N, d), prepared as the train records were.
+
+        Returns:
+            (b, N, c) probabilities that add up to 1, or (b, N) numbers in the unit of the prepared labels.
+        """
+        out = np.empty((len(y), len(features), max(self.n_classes, 1)))
+        for rows, part, outputs in self._outputs(y, features):
+            if self.n_classes:
+                scores = self.scores_of(outputs)
+                share = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                out[rows, part] = share / share.sum(axis=-1, keepdims=True)
+            else:
+                out[rows, part] = outputs
+        return out if self.n_classes else out[..., 0]
+
+    def _outputs(self, y: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
+        """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time."""
+        for row in range(len(y)):
+            for part in blocks(len(features), self.model.cells):
+                rows = slice(row, row + 1)
+                yield rows, part, self.model.outputs_of(y[rows], features[part])
+
+
+def _judged(share: Array, label: NDArray[np.int64], chosen: list[int]) -> dict[str, float]:
+    """The measures of one model. share: (N, c) probabilities. label: (N,). chosen: classes that have records."""
+    best, two = share.argmax(axis=1), share.shape[1] == 2
+    hit = [float((best[label == k] == k).mean()) for k in chosen]
+    judged = [1] if two else chosen
+    f1 = [2.0 * ((best == k) & (label == k)).sum() / max(1, (best == k).sum() + (label == k).sum()) for k in judged]
+    apart = np.square(share - np.eye(share.shape[1])[label]).sum(axis=1).mean()
+    out = {
+        "balanced_accuracy": float(np.mean(hit)),
+        "f1": float(np.mean(f1)),
+        "brier": float(0.5 * apart if two else apart),
+    }
+    if len(chosen) > 1:
+        out["auc"] = float(np.mean([_auc(share[:, k], label == k) for k in (judged if two else chosen)]))
+    return out
+
+
+def _auc(score: Array, positive: NDArray[np.bool_]) -> float:
+    """The chance that a positive record scores above another one, ties counting half (Mann and Whitney)."""
+    n = int(positive.sum())
+    return float((rankdata(score)[positive].sum() - 0.5 * n * (n + 1)) / (n * (len(score) - n)))
+
+
+ModelKey = Annotated[ModelTable, Key("The model whose weights are y; linear if left out.")]
+Penalty = Annotated[NonNegative, Key("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
+
+
+def classification(
+    facts: Facts, model: ModelKey | None = None, loss: LossChoice | None = None, l2: Penalty = 0.0
+) -> Training:
+    """Tell classes apart: the logistic loss of two classes by default, the cross-entropy of more.
+
+    Raises:
+        InputError: a loss that is none of classes, or a model that does not fit.
+    """
+    kind = loss or ("logistic" if facts.n_classes == 2 else "cross_entropy")
+    if kind == "logistic" and facts.n_classes != 2:
+        raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
+    chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
+    learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
+    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, _length(facts, learner))
+
+
+def regression(
+    facts: Facts, model: ModelKey | None = None, loss: LossChoice | None = None, l2: Penalty = 0.0
+) -> Training:
+    """Predict numbers: half the squared error, or "huber", which is linear beyond a tenth of half the label range.
+
+    Raises:
+        InputError: labels that are classes, a loss that is none of numbers, or a model that does not fit.
+    """
+    chosen = _loss(loss or "squared", {"squared": Squared(), "huber": Huber()})
+    learner = _learner(facts, model, 1)
+    return Training("regression", learner, chosen, facts.n_features, 0, l2, _length(facts, learner))
+
+
+def _length(facts: Facts, learner: Learner) -> float | None:
+    """As of `Training`: s‖a‖ beside γ, where features were scaled to declared ranges or brought to a known length."""
+    if not isinstance(learner, DenseLayers) or len(learner.widths) > 2:
+        return None
+    return math.inf if facts.l2 is None else math.hypot(learner.gain * facts.l2, learner.bias)
+
+
+def _loss(kind: str, known: Mapping[str, Any]) -> Loss:
+    if kind not in known:
+        raise InputError(f"problem.loss: got {kind!r}, but {nearest(kind, known)}.")
+    chosen: Loss = known[kind]
+    return chosen
+
+
+def _learner(facts: Facts, table: ModelTable | None, outputs: int) -> Learner:
+    """The model that problem.model chooses. Raises InputError for one that does not fit."""
+    kind = "linear" if table is None else table.kind
+    if facts.device == "cpu" and table is not None and kind == "mlp":
+        return DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
+    if facts.device == "cpu" and kind == "linear":
+        # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
+        return DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), _BIAS)
+    return OneByOne(facts.model(outputs, table), f'model = "{kind}"')
+
+
+ENTRIES = (
+    Entry(
+        "classification",
+        classification,
+        "a model that tells classes apart: one level, nothing is tuned",
+        lower_task="trained a classifier",
+        labels="classes",
+        in_torch=True,
+        one_level=True,
+    ),
+    Entry(
+        "regression",
+        regression,
+        "a model that predicts numbers: one level, nothing is tuned",
+        lower_task="trained a model that predicts numbers",
+        labels="numbers",
+        in_torch=True,
+        one_level=True,
+    ),
+)

@@ -1,0 +1,148 @@
+"""Training at one level against finite differences of its losses, record by record."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decentral_dp.bounded import Array, Norm
+from decentral_dp.models.dense import DenseLayers
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
+from decentral_dp.problems.training.problem import Examples, Training
+
+D, N, AGENTS, BOUND = 5, 9, 4, 0.3
+CASES = [
+    ((D, 1), Logistic(), 2),
+    ((D, 3), CrossEntropy(), 3),
+    ((D, 1), Squared(), 0),
+    ((D, 1), Huber(0.5), 0),
+    ((D, 6, 3), CrossEntropy(), 3),
+    ((D, 7, 4, 1), Logistic(), 2),
+    ((D, 7, 1), Huber(0.5), 0),
+]
+NORMS: tuple[Norm, ...] = ("l1", "l2")
+
+
+def _case(widths: tuple[int, ...], loss: Loss, classes: int, seed: int = 0) -> tuple[Training, Array, Examples]:
+    draw = np.random.default_rng([seed, len(widths), classes])
+    problem = Training("tried", DenseLayers(widths, gain=0.5, seed=3), loss, D, classes, l2=0.1)
+    labels = draw.integers(classes, size=(AGENTS, N)).astype(float) if classes else draw.normal(size=(AGENTS, N))
+    return problem, 0.6 * draw.normal(size=(AGENTS, problem.q)), Examples(draw.normal(size=(AGENTS, N, D)), labels)
+
+
+def _clipped_mean(problem: Training, y: Array, records: Examples, bound: float, norm: Norm) -> Array:
+    """The mean of clipped gradients of one agent, each by central differences of the loss of its record alone."""
+    step, total = 1e-6, np.zeros(problem.q)
+    for k in range(len(records.label)):
+        one = Examples(records.features[k : k + 1], records.label[k : k + 1])
+        ends = np.concatenate([y + step * np.eye(problem.q), y - step * np.eye(problem.q)])
+        values = problem.losses(np.zeros((len(ends), 0)), ends, one, np.ones(1))[0]
+        slope = (values[: problem.q] - values[problem.q :]) / (2 * step)
+        size = np.abs(slope).sum() if norm == "l1" else np.linalg.norm(slope)
+        total += slope * min(1.0, bound / size) / len(records.label)
+    return total
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
+def test_terms_are_means_of_clipped_gradients(widths: tuple[int, ...], loss: Loss, classes: int, norm: Norm) -> None:
+    problem, y, records = _case(widths, loss, classes)
+    z = np.zeros_like(y)
+    for bound in (BOUND, 1e6):
+        terms = problem.stacked_terms(
+            np.zeros((AGENTS, 0)), y, z, records, Clip(norm, y=bound), ("lower_grad_y",)
+        ).lower_grad_y
+        assert terms is not None
+        for i in range(AGENTS):
+            own = Examples(records.features[i], records.label[i])
+            assert np.allclose(terms[i], _clipped_mean(problem, y[i], own, bound, norm), atol=2e-8)
+
+
+@pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
+def test_sums_do_not_depend_on_who_is_hosted_together(widths: tuple[int, ...], loss: Loss, classes: int) -> None:
+    problem, y, records = _case(widths, loss, classes)
+    clip, x = Clip("l2", y=BOUND), np.zeros((AGENTS, 0))
+    together = problem.stacked_terms(x, y, y, records, clip, ("lower_grad_y",)).lower_grad_y
+    for i in range(AGENTS):
+        own = Examples(records.features[i], records.label[i])
+        alone = problem.terms(x[i], y[i], y[i], own, own, clip).lower_grad_y
+        assert together is not None
+        assert np.array_equal(together[i], alone)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
+def test_one_replaced_record_moves_a_mean_by_two_clips_over_n(
+    widths: tuple[int, ...], loss: Loss, classes: int, norm: Norm
+) -> None:
+    """Searched from records of many sizes, those that overflow included; near the bound where slopes are opposite."""
+    problem, y, records = _case(widths, loss, classes, seed=1)
+    draw, clip, largest = np.random.default_rng(5), Clip(norm, y=BOUND), 0.0
+    own = Examples(records.features[0], records.label[0])
+    for size in (1e-3, 1.0, 1e3, 1e160, 1e308):
+        ends = []
+        for _ in range(30):
+            row, label = size * draw.uniform(-1.0, 1.0, size=D), own.label.copy()
+            label[2] = draw.integers(classes) if classes else 10.0 * draw.normal()
+            features = own.features.copy()
+            features[2] = row
+            got = problem.terms(np.zeros(0), 3.0 * y[0], y[0], Examples(features, label), own, clip).lower_grad_y
+            assert got is not None
+            assert np.isfinite(got).all()
+            ends.append(got)
+        for here in ends:
+            for there in ends:
+                moved = here - there
+                largest = max(largest, float(np.abs(moved).sum() if norm == "l1" else np.linalg.norm(moved)))
+    assert 0.5 < largest * N / (2 * BOUND) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
+def test_predictions_are_those_that_the_scores_count(widths: tuple[int, ...], loss: Loss, classes: int) -> None:
+    problem, y, records = _case(widths, loss, classes)
+    own = Examples(records.features[1], records.label[1])
+    said, x = problem.predict(y, own.features), np.zeros((AGENTS, 0))
+    if classes:
+        assert np.allclose(said.sum(axis=-1), 1.0)
+        assert said.shape == (AGENTS, N, classes)
+        right = (said.argmax(axis=-1) == own.label).mean(axis=1)
+        assert np.allclose(problem.accuracy(x, y, own), right)
+        assert problem.regression_scores(x, y, own) == {}
+        loss_by_hand = -np.log(np.take_along_axis(said, own.label[None, :, None].astype(int), axis=-1)[..., 0])
+        assert np.allclose(problem.losses(x, y, own, np.full(N, 1 / N))[0], loss_by_hand.mean(axis=1))
+    else:
+        scores = problem.regression_scores(x, y, own)
+        errors = np.square(said - own.label).mean(axis=1)
+        assert np.allclose(scores["rmse"], np.sqrt(errors))
+        assert problem.accuracy(x, y, own) is None
+        assert np.allclose(scores["r2"], 1.0 - errors / own.label.var())
+
+
+def test_the_ridge_reads_no_record_and_is_exact() -> None:
+    problem, y, _ = _case((D, 1), Squared(), 0)
+    x, z = np.zeros((AGENTS, 0)), y[::-1]
+    terms = problem.regulariser(x, y, z)
+    assert np.allclose(terms.grad_y, 0.1 * y)
+    assert np.allclose(terms.hvp, 0.1 * z)
+    assert terms.jvp.shape == (AGENTS, 0)
+    assert np.allclose(problem.regulariser_value(x, y), 0.05 * (y**2).sum(axis=1))
+
+
+@pytest.mark.parametrize(("loss", "classes"), [(Logistic(), 2), (CrossEntropy(), 4), (Squared(), 0), (Huber(0.3), 0)])
+def test_slopes_and_curvatures_of_losses(loss: Loss, classes: int) -> None:
+    draw = np.random.default_rng(2)
+    e, n, step = (classes if classes > 2 else 1), 200, 1e-5
+    outputs = 3.0 * draw.normal(size=(n, e))
+    labels = draw.integers(classes, size=n).astype(float) if classes else draw.normal(size=n)
+    slopes = loss.slopes(outputs, labels)
+    largest = 0.0
+    for k in range(e):
+        move = step * np.eye(e)[k]
+        up, down = loss.value(outputs + move, labels), loss.value(outputs - move, labels)
+        assert np.allclose(slopes[:, k], (up - down) / (2 * step), atol=1e-7)
+        direction = draw.normal(size=e)
+        direction /= np.linalg.norm(direction)
+        change = loss.slopes(outputs + step * direction, labels) - loss.slopes(outputs - step * direction, labels)
+        largest = max(largest, float(np.linalg.norm(change, axis=1).max() / (2 * step)))
+    assert 0.3 * loss.curvature < largest <= loss.curvature * (1 + 1e-6)
