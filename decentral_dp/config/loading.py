@@ -19,6 +19,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from decentral_dp.config.missing_keys import missing_keys, missing_sentence
+from decentral_dp.config.planned import with_planned
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import is_file, is_there, regular, stems_beside
@@ -89,6 +90,7 @@ def load(
         content = _without(content, key)
     for override in overrides:
         content = assign(content, *parsed(override))
+    content = with_planned(content)
     try:
         loaded = Scenario.model_validate(content)
     except ValidationError as error:

@@ -16,6 +16,8 @@ from decentral_dp.user_code import USER_ERRORS
 
 # Tables whose component may be handed over as a Python object, which then needs no keys.
 _TABLES = ("problem", "topology", "algorithm", "privacy")
+# Of training at one level, what is planned where it is left out.
+_PLANNED = ("algorithm.kind", "algorithm.rounds", "algorithm.y", "privacy.clip.y")
 _USUAL = {
     "problem.kind": '"logistic_hyperparameter"',
     "problem.data": '"breast_cancer"',
@@ -61,6 +63,9 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
         options = {option.key: example_of(option).partition("= ")[2] for option in entry.keys if option.required}
         wanted |= {f"algorithm.{key}": entry.example.get(key, value) for key, value in options.items()}
         wanted |= _privacy(entry, problem, privacy, "problem" in given)
+    chosen = PROBLEMS.get(str(problem.get("kind")))
+    if chosen is not None and chosen.one_level:
+        wanted = {key: value for key, value in wanted.items() if key not in _PLANNED}
     return {key: value for key, value in wanted.items() if not _holds(tables, key)}
 
 

@@ -22,7 +22,7 @@ from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import check_device, minimax_of, problem_of
-from decentral_dp.config.scenario_components import algorithm_of, check_sizes, deal, stream_of
+from decentral_dp.config.scenario_components import algorithm_of, check_levels, check_sizes, deal, stream_of
 from decentral_dp.config.schema import by_channel, put
 from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.data.agent_shards import AgentShards
@@ -36,6 +36,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
+from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, records_in
 from decentral_dp.simulation.jobs.coordinator_plan import (
     bounded_labels,
@@ -58,6 +59,7 @@ from decentral_dp.simulation.jobs.gossip_plan import (
     schedules,
 )
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
+from decentral_dp.simulation.jobs.settings import settings_note, with_settings
 from decentral_dp.simulation.probing.probe import probe
 from decentral_dp.simulation.statements.statement import Setting
 
@@ -190,10 +192,13 @@ def _gossip(c: Components) -> GossipJob:
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
+    c = with_settings(c, problem, shards)
+    s, privacy = c.scenario, c.scenario.privacy
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     channels = algorithm.releases(problem.p, problem.q)
+    check_levels(c, [term for channel in channels.values() for term in channel.terms])
     check_domain(s, channels, algorithm.central)
     clip = clips(s, channels, problem, c.mechanism)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
@@ -217,6 +222,8 @@ def _gossip(c: Components) -> GossipJob:
         if first < rounds:
             require_calibrated(planned(noise, rounds, final=False), target)
     ledger = planned(noise, rounds)
+    if said := settings_note(problem, algorithm, shards, clip.y, rounds, noise):
+        shards = replace(shards, notes=(*shards.notes, said))
     status, reason = "ok", None
     if privacy.cap is not None:
         rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
@@ -259,6 +266,7 @@ def _coordinated(
 ) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
     """A job of a trusted coordinator, with the problem and the context of its setting."""
     s = c.scenario
+    check_levels(c, TERMS)
     program = check_coordinated(c)
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
