@@ -61,7 +61,8 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
     for table, key in auto:
         del given[table][key]
     algorithm = given["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | given["algorithm"]
-    if algorithm["kind"] == "dp_dsgd":
+    # The papers' form has none.
+    if algorithm["kind"] == "dp_dsgd" and given["privacy"].get("guarantee") != "as_printed":
         algorithm.setdefault("heavy_ball", HEAVY_BALL)
     if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
         given["problem"].setdefault("classes", [])

@@ -25,6 +25,7 @@ _KEYSTREAMS = "tests/privacy/test_keystreams.py"
 _SENDS = "tests/algorithms/test_who_sends.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/test_kept_releases.py"
+_TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _CHECK = "tests/adversaries/test_check.py"
@@ -934,6 +935,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        return Secret, (self.name,)\n",
         "        return Secret, (self.name, *(held for held in self._held if isinstance(held, dict)))\n",
         (f"{_LEAVES}::test_no_record_and_no_root_leave_with_a_run_or_a_plan",),
+    ),
+    # Training -------------------------------------------------------------------------------------------------------
+    Mutation(
+        "a norm of a gradient without its bias",
+        "models/dense.py",
+        "_squares(slope) * (_squares(a) + self.bias**2)",
+        "_squares(slope) * _squares(a)",
+        (_TRAINING,),
+    ),
+    Mutation(
+        "a norm of a gradient by its last layer alone",
+        "models/dense.py",
+        "zip(slopes, seen, strict=False):\n            if norm",
+        "zip(slopes[-1:], seen[-2:], strict=False):\n            if norm",
+        (_TRAINING,),
+    ),
+    Mutation(
+        "a gradient that is not clipped",
+        "models/dense.py",
+        "                    clipped = slope * factors\n",
+        "                    clipped = slope * (factors > 0.0)\n",
+        (_TRAINING,),
+    ),
+    Mutation(
+        "a heavy ball on values before noise",
+        "algorithms/gossip/single_level.py",
+        "self.heavy_ball * (combined - s.before)",
+        "self.heavy_ball * (s.y - s.before)",
+        ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
