@@ -217,19 +217,20 @@ class Job:
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
+    Keys are changed by `set`, a dict "table.key" → value in which None takes a key out; `unset` lists keys and tables
+    that are taken out first. An object takes the place of what the scenario names:
+
+    - problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it;
+    - algorithm: a dataclass with its fields filled in;
+    - mechanism: an object of your own (see `docs/add_a_mechanism.md`);
+    - topology: a `networkx.Graph`, a `Topology`, or pairs of agents;
+    - data: (features, labels), a table of columns, a pandas `DataFrame` whose label column is problem.label, or a
+      `Dataset`;
+    - partition: a function, as in a file.
+
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        set: "table.key" → value of keys that are changed; None takes a key out.
-        unset: "table.key" of keys and tables that are taken out first.
-        overrides: "table.key=value", as on the command line; deprecated, use `set`.
-        problem: used instead of the one that the scenario names: one made with `from_losses`, or an instance of a class
-            as docs/add_a_problem.md describes it.
-        algorithm: used instead of the one that the scenario names: a dataclass with its fields filled in.
-        mechanism: used instead of privacy.mechanism: an object of your own (see `docs/add_a_mechanism.md`).
-        topology: used instead of the one that the scenario names: a `networkx.Graph`, a `Topology`, or pairs of agents.
-        data: used instead of what the scenario names: (features, labels), a table of columns, a pandas `DataFrame`
-            whose label column is problem.label, or a `Dataset`.
-        partition: used instead of the one that the scenario names: a function, as in a file.
+        **options: these, by keyword. `overrides`, strings as on the command line, is deprecated: use `set`.
 
     Returns:
         The job; its `budget` is what a run would cost.

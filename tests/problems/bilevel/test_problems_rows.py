@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from decentral_dp.models import linear_terms
+from decentral_dp.models.build import ModelTable
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import BILEVEL as PROBLEMS
+from decentral_dp.problems import BILEVEL, Facts
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.losses import from_losses
@@ -76,12 +77,18 @@ def problem_of(kind: str, d: int) -> Any:
         "meta_learning": lambda: (MetaLearning.from_dataset(d, 3, ways=2, width=4), CLASSES),
         "meta_learning of images": lambda: (MetaLearning.from_dataset(16, 3, (4, 4, 1), ways=2, width=2), CLASSES),
         "from_losses": lambda: (from_losses(loss, loss, p=d, q=d, n_features=d), None),
+        "classification": lambda: (BILEVEL["classification"].build({}, Facts(d, 3)), CLASSES),
+        "regression": lambda: (BILEVEL["regression"].build({}, Facts(d, 0)), None),
+        "classification by a network": lambda: (
+            BILEVEL["classification"].build({"model": ModelTable(kind="mlp", hidden=[5, 4])}, Facts(d, 3)),
+            CLASSES,
+        ),
         "recordwise": lambda: (recordwise(Logs(), d, 0, "logs"), None),
     }
     return made[kind]()
 
 
-KINDS = sorted({*PROBLEMS, "meta_learning of images", "recordwise"})
+KINDS = sorted({*BILEVEL, "meta_learning of images", "classification by a network", "recordwise"})
 
 
 def silent(problem: Any, records: Any, place: int, ask: Any) -> list[Any]:
