@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import decentral_dp
 from decentral_dp.config.loading import load
@@ -19,6 +18,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.probing.closures import HANDFUL, arrays_seen, components_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
+torch = pytest.importorskip("torch")
 TABLE = np.zeros((569, 30))
 SETTINGS = np.zeros(HANDFUL)
 CLOSED = "On the author's word: what Python code closes over, or reads from a disk, holds no records"
