@@ -37,7 +37,7 @@ from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file
-from decentral_dp.privacy.mechanisms import MECHANISMS, Mechanism, mechanism_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mechanism_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
 from decentral_dp.privacy.secret import Secret
@@ -260,7 +260,7 @@ def resolve(s: Scenario) -> Components:
     files, entry = s.files(), algorithm_entry(s)
     problem, topology, data, partition = (_complete(_component(s, what, files), s, files) for what in KEYS)
     _check_solved(s, problem, entry)
-    keys, mechanism = _own_keys(s, entry), _mechanism(s)
+    keys, mechanism = _own_keys(s, entry), _mechanism(s, entry)
     return Components(s, files, entry, keys, mechanism, problem, topology, data, partition)
 
 
@@ -362,7 +362,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     return keys
 
 
-def _mechanism(s: Scenario) -> Mechanism:
+def _mechanism(s: Scenario, entry: Entry) -> Mechanism:
     """The law of noise. Raises InputError where it is not installed here."""
     table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
     given: Mechanism | None = _object(s, "mechanism")
@@ -370,6 +370,9 @@ def _mechanism(s: Scenario) -> Mechanism:
         return given
     if kind in MECHANISMS:
         return mechanism_of(kind)
+    if RULES[entry.setting].own_mechanism:
+        # It is refused by name, with what the algorithm uses, and not looked for.
+        return GAUSSIAN
     found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
     if found is None:
         raise InputError(f"privacy.mechanism: got {quoted(kind)}, which is not installed here. Install its package.")

@@ -253,7 +253,7 @@ def test_several_folders_are_runs(folder: Path, tmp_path: Path, monkeypatch: pyt
     def never(*_: object, **__: object) -> None:
         raise RuntimeError("nothing is left to be run")
 
-    monkeypatch.setattr(repeats, "run", never)
+    monkeypatch.setattr(repeats, "run_job", never)
     found = infer([folder, tmp_path / "second"], 1)
     assert (len(found.each), found.given) == (2, 2)
     assert "hold out the same records" in refused(folder, tmp_path / "same_split", "--runs", 2)

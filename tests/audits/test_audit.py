@@ -286,9 +286,9 @@ def test_an_uncharged_channel_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown <= certified
     charge = Recorder.charge
 
-    def forgetful(self: Recorder, index: int, channel: str, *rest: Any) -> None:
+    def forgetful(self: Recorder, index: int, channel: str, *rest: Any, **more: Any) -> None:
         if channel != "z":
-            charge(self, index, channel, *rest)
+            charge(self, index, channel, *rest, **more)
 
     monkeypatch.setattr(Recorder, "charge", forgetful)
     shown, certified = made.audit(copies)

@@ -15,10 +15,18 @@ import pytest
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.data import agent_shards
+from decentral_dp.files.regular import regular
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.folder.shards import write_shards
+from decentral_dp.simulation.folder.shards import MANIFEST, write_shards
 from tests.support.ray_processes import ray_actors
+
+
+def manifest_alone(path: Path, *rest: Any) -> Path:
+    """The manifest may be read, and no other file."""
+    if path.name != MANIFEST:
+        raise AssertionError("a shard was opened")
+    return regular(path, *rest)
 
 
 def test_actors_read_their_own_records_and_the_driver_none(
@@ -32,8 +40,9 @@ def test_actors_read_their_own_records_and_the_driver_none(
         raise AssertionError("a shard was opened")
 
     # In this process alone: actors import the package anew.
-    for name in ("load", "digest_of_shard", "regular", "read_arrays", "names_in"):
+    for name in ("load", "digest_of_shard", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
+    monkeypatch.setattr(agent_shards, "regular", manifest_alone)
     # A state is asked for whenever something is evaluated, and stays where it is.
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     given = load(tmp_path / "shards" / "scenario.toml", [*overrides, "run.engine='ray'", "run.agents_per_actor=3"])
@@ -80,8 +89,9 @@ def test_agents_of_a_coordinator_read_their_own_records(
     def opened(*_: Any, **__: Any) -> Any:
         raise AssertionError("a shard was opened")
 
-    for name in ("load", "digest_of_shard", "regular", "read_arrays", "names_in"):
+    for name in ("load", "digest_of_shard", "read_arrays", "names_in"):
         monkeypatch.setattr(agent_shards, name, opened)
+    monkeypatch.setattr(agent_shards, "regular", manifest_alone)
     there = load(tmp_path / "shards" / "scenario.toml", ["run.engine='ray'", "run.agents_per_actor=2"])
     killed: list[int] = []
 
