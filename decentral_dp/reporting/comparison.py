@@ -25,7 +25,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, broken, curve, read_scenario
-from decentral_dp.reporting.page.markup import Html, document, figure, tag
+from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots.style import (
     SERIES_COLOURS,
     Format,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from decentral_dp.reporting.page.markup import Html, breakable, tag, unbroken
+from decentral_dp.reporting.markup import Html, breakable, tag, unbroken
 
 
 class TextTable(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from decentral_dp.errors import needing
-from decentral_dp.reporting.page.markup import Html, tag
+from decentral_dp.reporting.markup import Html, tag
 from decentral_dp.reporting.plots.style import SERIES_COLOURS
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.plots import are_joined, values_of

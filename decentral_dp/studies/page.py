@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from decentral_dp.reporting.page.markup import Html, document, figure, picture, tag, unbroken
+from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
 from decentral_dp.reporting.tables import TextTable, html
 from decentral_dp.studies.gains import write_gain_plots
 from decentral_dp.studies.grid import Axis

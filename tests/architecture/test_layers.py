@@ -202,6 +202,14 @@ def test_the_walk_sees_a_forbidden_import(tmp_path: Path) -> None:
     assert any(reaches(n, "ray") for n in imports(bad))
 
 
+def test_planning_is_light() -> None:
+    """Neither what draws nor what reads tables is loaded for a plan: each takes a fifth of its time."""
+    heavy = ("torch", "ray", "matplotlib", "pandas", "sklearn", "scipy.stats")
+    check = f"import sys, decentral_dp; decentral_dp.plan('quadratic'); print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("statement", ["import decentral_dp", "import decentral_dp.cli.main"])
 def test_importing_is_light(statement: str) -> None:
     check = f"import sys; {statement}; print([m for m in ('torch', 'ray', 'matplotlib', 'pandas') if m in sys.modules])"

@@ -19,8 +19,8 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.markup import tag
 from decentral_dp.reporting.page import write_report
-from decentral_dp.reporting.page.markup import tag
 from decentral_dp.reporting.plots import write_plots
 from decentral_dp.reporting.words import MEASURES, power_text, score_text
 from decentral_dp.simulation.statements.statement import number
@@ -483,7 +483,7 @@ def test_the_signal_stands_beside_the_noise(tmp_path: Path) -> None:
 
 
 def test_a_path_in_a_description_stays_in_its_box() -> None:
-    style = (Path(decentral_dp.__file__).parent / "reporting" / "page" / "style.css").read_text(encoding="utf-8")
+    style = (Path(decentral_dp.__file__).parent / "reporting" / "style.css").read_text(encoding="utf-8")
     assert "h1,h3,p,li,small,figcaption{overflow-wrap:anywhere}" in style
 
 
@@ -495,7 +495,7 @@ def test_labels_of_metrics_leave_room_for_the_numbers() -> None:
 
 
 def test_on_a_telephone_nothing_of_a_run_moves_sideways(certified: Path) -> None:
-    style = (Path(decentral_dp.__file__).parent / "reporting" / "page" / "style.css").read_text(encoding="utf-8")
+    style = (Path(decentral_dp.__file__).parent / "reporting" / "style.css").read_text(encoding="utf-8")
     assert "figure img{width:100%;max-width:44rem;height:auto" in style
     # No later rule takes that back where the screen is narrow.
     assert "sideways" not in style

@@ -15,6 +15,7 @@ from decentral_dp.errors import Stopped
 from decentral_dp.formatting import agent_names, graph_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
+from decentral_dp.reporting.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page.guarantee import (
     audit_section,
     budget_section,
@@ -24,7 +25,6 @@ from decentral_dp.reporting.page.guarantee import (
     theorem_section,
     verdict,
 )
-from decentral_dp.reporting.page.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page.opening import fact_list, lead, opening, what_was_run
 from decentral_dp.reporting.page.outcome import beside_scores, outcome_section, score_table, topology_section
 from decentral_dp.reporting.words import Json, capitalised, topology_name, words_of

@@ -8,7 +8,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.facts import sentence
-from decentral_dp.reporting.page.markup import Html, Part, formula, join, tag
+from decentral_dp.reporting.markup import Html, Part, formula, join, tag
 from decentral_dp.reporting.words import (
     Json,
     article,

@@ -10,7 +10,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import graph_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import published_x
-from decentral_dp.reporting.page.markup import Html, Part, figure, table, tag
+from decentral_dp.reporting.markup import Html, Part, figure, table, tag
 from decentral_dp.reporting.page.opening import domain_text, draws_x
 from decentral_dp.reporting.words import MEASURES, article, capitalised, power_text, score_text, topology_name, words_of
 from decentral_dp.simulation.result import RunResult
