@@ -22,7 +22,7 @@ from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.adversaries.attack import members
 from decentral_dp.adversaries.attack.attack import infer, judge, judged, repetition, sentences
 from decentral_dp.adversaries.attack.members import Attacked, attacked, require_attackable
-from decentral_dp.adversaries.attack.scores import auc, class_only, minimax_scores
+from decentral_dp.adversaries.attack.scores import class_only, minimax_scores
 from decentral_dp.cli.main import app
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
@@ -31,6 +31,7 @@ from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
+from decentral_dp.statistics import auc
 
 Change = dict[str, dict[str, Any]]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.attack.scores import auc, bilevel_scores, class_only, minimax_scores
+from decentral_dp.adversaries.attack.scores import bilevel_scores, class_only, minimax_scores
 from decentral_dp.bounded import Array
 from decentral_dp.config.problem_schema import Partition
 from decentral_dp.errors import InputError
@@ -22,6 +22,7 @@ from decentral_dp.problems.records import concatenated, take
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pooled
+from decentral_dp.statistics import auc
 
 # Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
 _MOST_BILEVEL = 2000

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from decentral_dp.bounded import Array
 from decentral_dp.problems.minimax.protocol import Attackable
@@ -23,19 +22,6 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import take
 
 LOSS, CONFIDENCE = "loss", "confidence"
-
-
-def auc(members: Array, others: Array) -> float:
-    """The share of (member, other) pairs in which the member scores higher, ties half; what is no number is lowest.
-
-    Raises ValueError where there are no pairs.
-    """
-    if not (members.size and others.size):
-        raise ValueError(f"{members.size} members and {others.size} others make no pairs")
-    scores = np.concatenate([members, others])
-    ranks = rankdata(np.where(np.isnan(scores), -np.inf, scores))
-    above = ranks[: members.size].sum() - 0.5 * members.size * (members.size + 1)
-    return float(above / (members.size * others.size))
 
 
 def class_only(members: NDArray[Any], others: NDArray[Any]) -> float:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import nearest
@@ -29,6 +28,7 @@ from decentral_dp.problems.entry import Entry, Facts
 from decentral_dp.problems.minimax.losses import Loss as LossChoice
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, Terms
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
+from decentral_dp.statistics import auc
 
 # Beside features of norm at most 1. An intercept is learnt as well from so little, and a clip of a record's gradient
 # is left to its features.
@@ -224,14 +224,8 @@ def _judged(share: Array, label: NDArray[np.int64], chosen: list[int]) -> dict[s
         "brier": float(0.5 * apart if two else apart),
     }
     if len(chosen) > 1:
-        out["auc"] = float(np.mean([_auc(share[:, k], label == k) for k in (judged if two else chosen)]))
+        out["auc"] = float(np.mean([auc(share[label == k, k], share[label != k, k]) for k in judged]))
     return out
-
-
-def _auc(score: Array, positive: NDArray[np.bool_]) -> float:
-    """The chance that a positive record scores above another one, ties counting half (Mann and Whitney)."""
-    n = int(positive.sum())
-    return float((rankdata(score)[positive].sum() - 0.5 * n * (n + 1)) / (n * (len(score) - n)))
 
 
 ModelKey = Annotated[ModelTable, Key("The model whose weights are y; linear if left out.")]
@@ -284,9 +278,9 @@ def _loss(kind: str, known: Mapping[str, Any]) -> Loss:
 def _learner(facts: Facts, table: ModelTable | None, outputs: int) -> Learner:
     """The model that problem.model chooses. Raises InputError for one that does not fit."""
     kind = "linear" if table is None else table.kind
-    if facts.device == "cpu" and table is not None and kind == "mlp":
+    if table is not None and kind == "mlp":
         return DenseLayers((facts.n_features, *(table.hidden or ()), outputs), seed=facts.seed)
-    if facts.device == "cpu" and kind == "linear":
+    if kind == "linear":
         # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
         return DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), _BIAS)
     return OneByOne(facts.model(outputs, table), f'model = "{kind}"')
@@ -299,7 +293,6 @@ ENTRIES = (
         "a model that tells classes apart: one level, nothing is tuned",
         lower_task="trained a classifier",
         labels="classes",
-        in_torch=True,
         one_level=True,
     ),
     Entry(
@@ -308,7 +301,6 @@ ENTRIES = (
         "a model that predicts numbers: one level, nothing is tuned",
         lower_task="trained a model that predicts numbers",
         labels="numbers",
-        in_torch=True,
         one_level=True,
     ),
 )
