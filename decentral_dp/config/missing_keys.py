@@ -7,6 +7,7 @@ from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import example_of
+from decentral_dp.config import planned
 from decentral_dp.config.algorithm_tables import channel_terms
 from decentral_dp.errors import InputError
 from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
@@ -17,7 +18,7 @@ from decentral_dp.user_code import USER_ERRORS
 # Tables whose component may be handed over as a Python object, which then needs no keys.
 _TABLES = ("problem", "topology", "algorithm", "privacy")
 # Of training at one level, what is planned where it is left out.
-_PLANNED = ("algorithm.kind", "algorithm.rounds", "algorithm.y", "privacy.clip.y")
+_PLANNED = {f"{table}.{key}" for table, key in planned.KEYS} | {"privacy.clip.y"}
 _USUAL = {
     "problem.kind": '"logistic_hyperparameter"',
     "problem.data": '"breast_cancer"',

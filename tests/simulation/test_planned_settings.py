@@ -55,6 +55,27 @@ def test_noise_does_not_depend_on_the_number_of_rounds() -> None:
     assert few[1:] == pytest.approx(many[1:])
 
 
+def test_what_is_given_bounds_the_other() -> None:
+    """A wide clip shortens steps and long steps narrow the clip, so that noise stays where the rule has it."""
+    wide, long = settings_of(TWO._replace(clip=2.0)), settings_of(TWO._replace(step=5.0, mu=0.1))
+    free = settings_of(TWO)
+    assert wide.clip == 2.0
+    assert wide.step < free.step
+    assert long.step == 5.0
+    assert long.clip < 0.03
+    assert wide.noise == pytest.approx(6.0)
+    assert long.noise == pytest.approx(6.0)
+    assert settings_of(TWO._replace(step=0.2, mu=math.inf))[:2] == (0.2, math.inf)
+
+
+@pytest.mark.parametrize("given", [{"algorithm": {"y": {"scale": 5.0}}}, {"privacy": {"clip": {"y": 1.0}}}])
+def test_a_plan_keeps_what_is_given_and_plans_the_other(given: dict[str, Any]) -> None:
+    job = decentral_dp.build(_scenario(**given)).simulation()
+    said = next(note for note in job.shards.notes if note.startswith("Settings: "))
+    assert float(said.rstrip(".").rpartition(" ")[2]) <= 6.1
+    assert (job.algorithm.y.scale, job.clip.y)["privacy" in given] == (1.0 if "privacy" in given else 5.0)
+
+
 def test_the_note_says_what_the_noise_of_the_job_does() -> None:
     """From the noise that the job will draw: the deviation of a sum of all rounds' noise, averaged over agents."""
     job = decentral_dp.build(_scenario()).simulation()

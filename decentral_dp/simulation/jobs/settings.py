@@ -13,6 +13,8 @@ numbers alone. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
 
+Where one of λ and C is given, the other follows from it.
+
 D and the ranges of C were chosen on made-up records: 24 tables of 3 to 50 features (independent, correlated, of low
 rank, heavy-tailed, binary, mixed; off centre or not) with 2, 3, 5 and 10 classes or numbers, declared ranges up to 1.3
 times what occurs, N = 640, m = 5 and ε from 0.4 to 8. No table of a user is looked at.
@@ -57,7 +59,11 @@ _NUMBERS, _TWO, _MORE = (
 
 
 class Facts(NamedTuple):
-    """Public numbers. records: the fewest train records of an agent. curvature: L. mu: inf without noise."""
+    """Public numbers.
+
+    classes: 0 where labels are numbers. records: the fewest train records of an agent. mu: μ, infinite without noise.
+    rounds: T. heavy_ball: β. curvature: L. step, clip: λ and C where they are given.
+    """
 
     classes: int
     records: int
@@ -66,6 +72,8 @@ class Facts(NamedTuple):
     rounds: int
     heavy_ball: float
     curvature: float
+    step: float | None = None
+    clip: float | None = None
 
 
 class Settings(NamedTuple):
@@ -83,7 +91,7 @@ def settings_of(facts: Facts) -> Settings:
         facts: public numbers.
 
     Returns:
-        The step, the clip, and what noise does to every weight.
+        The step, the clip, and what noise does to every weight. What is given is as it was.
 
     Example:
         >>> few = settings_of(Facts(2, 640, 5, 0.27, 1000, 0.9, 0.2525))
@@ -91,14 +99,20 @@ def settings_of(facts: Facts) -> Settings:
         (3.0, 0.039, 6.0)
     """
     rule = _NUMBERS if facts.classes == 0 else _TWO if facts.classes == 2 else _MORE
-    last = 1.0 - facts.heavy_ball
-    most = min(rule.longest, _OF_CURVATURE / facts.curvature * facts.rounds / last)
+    per_step = facts.rounds / (1.0 - facts.heavy_ball)
+    most = min(rule.longest, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
-        return Settings(most * last / facts.rounds, math.inf, 0.0)
+        return Settings(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
     nu = 2.0 / (facts.records * facts.mu * math.sqrt(facts.agents))
-    clip = min(rule.most, max(rule.least, rule.displacement / nu / most))
-    time = min(most, rule.displacement / nu / clip)
-    return Settings(time * last / facts.rounds, clip, clip * time * nu)
+    # C τ, which D allows.
+    allowed = rule.displacement / nu
+    if facts.step is not None:
+        time = facts.step * per_step
+        clip = min(rule.most, allowed / time) if time else rule.most
+        return Settings(facts.step, clip, clip * time * nu)
+    clip = facts.clip or min(rule.most, max(rule.least, allowed / most))
+    time = min(most, allowed / clip)
+    return Settings(time / per_step, clip, clip * time * nu)
 
 
 def with_settings(c: Components, problem: Any, shards: Shards) -> Components:
@@ -123,6 +137,8 @@ def with_settings(c: Components, problem: Any, shards: Shards) -> Components:
             s.algorithm.rounds,
             float(c.keys.get("heavy_ball", 0.0)),
             curvature,
+            c.keys["y"].scale if "y" in c.keys else None,
+            s.privacy.clip.get("y"),
         )
     )
     # Three digits, which a run folder keeps: the same run follows from them.
