@@ -35,7 +35,7 @@ from decentral_dp.privacy.accounting.calibration import largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of
-from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.problems.minimax.protocol import Known, Scores
 from decentral_dp.statistics import exactly, rate_at_least, rate_at_most

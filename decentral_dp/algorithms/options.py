@@ -264,7 +264,7 @@ def maximiser() -> Any:
 
 
 def anchor_period() -> Any:
-    """T of estimates that differences carry on (`spider_schedule`)."""
+    """T of estimates that differences carry on (`coordinator_minimax.steps`)."""
     return option(
         "rounds from one anchor, where the gradient is estimated afresh, to the next",
         unit="rounds",
@@ -274,7 +274,7 @@ def anchor_period() -> Any:
 
 
 def change_smoothness() -> Any:
-    """L of the clip on a difference (`spider_schedule`)."""
+    """L of the clip on a difference (`coordinator_minimax.steps`)."""
     return option(
         "L of the clip L·(distance moved) on a record's change of gradient; needed where period > 1",
         default=None,

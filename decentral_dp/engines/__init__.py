@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from decentral_dp.engines.protocol import Engine
-from decentral_dp.engines.recovery import Recovery
+from decentral_dp.engines.protocol import Engine, Recovery
 from decentral_dp.errors import needing
 
 

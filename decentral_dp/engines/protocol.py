@@ -1,8 +1,14 @@
-"""The protocol of engines: the same program text in every block of agents, and messages between them."""
+"""The protocol of engines: the same program text in every block of agents, and messages between them.
+
+What blocks of agents send each other: the messages of those agents alone that another block reads.
+
+How an engine notices what is lost, and how often it starts again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -348,3 +354,81 @@ def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
         weights.sort_indices()
         out.append((agents, neighbours, weights))
     return out
+
+
+class Boundary(NamedTuple):
+    """The ends of a block's links to other blocks.
+
+    Args:
+        sent: rows of the block's message that some other block reads, ascending.
+        own: the place of the block's own message, which stays, among those that it reads; None where it reads none.
+        mixing: weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
+    """
+
+    sent: NDArray[np.int64]
+    own: int | None
+    mixing: sp.csr_array
+
+
+def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
+    """Find what each block has to send, and the weights of what it then reads.
+
+    Left out are columns of weights that are zero: sums have the same terms in the same order, and the same bits.
+
+    Example:
+        >>> from decentral_dp.engines.protocol import blocks
+        >>> from decentral_dp.topology import build
+        >>> cut = blocks(build("path", 6).mixing, [3, 3])
+        >>> nodes = [AgentNode(agents, None, None, None, near, mixing) for agents, near, mixing in cut]
+        >>> [(b.sent.tolist(), b.own, b.mixing.shape) for b in boundaries(nodes)]
+        [([2], 0, (3, 4)), ([0], 1, (3, 4))]
+    """
+    sizes = [node.agents.size for node in nodes]
+    read: list[set[int]] = [set() for _ in nodes]
+    for k, node in enumerate(nodes):
+        for j, rows in _segments(node, sizes):
+            if j != k:
+                read[j].update((np.intersect1d(node.mixing.indices, rows) - rows[0]).tolist())
+    sent = [np.array(sorted(rows), dtype=np.int64) for rows in read]
+    found = []
+    for k, node in enumerate(nodes):
+        kept = [rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)]
+        mixing = sp.csr_array(node.mixing[:, np.concatenate(kept)])
+        mixing.sort_indices()
+        own = node.neighbours.index(k) if k in node.neighbours else None
+        found.append(Boundary(sent[k], own, mixing))
+    return found
+
+
+def _segments(node: AgentNode, sizes: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:
+    """(block, its columns of the node's weights), in their order."""
+    ends = np.cumsum([sizes[j] for j in node.neighbours])
+    return [(j, np.arange(end - sizes[j], end)) for j, end in zip(node.neighbours, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How lost actors are noticed and started again.
+
+    Args:
+        heartbeat: seconds after which actors are asked whether they are there.
+        save_every: seconds after which the driver keeps what they would go on from.
+        restarts: starts after a loss, without a round more done, before a run gives up.
+        pause: seconds before the first of these starts, doubled each time.
+        longest_pause: the most that it is doubled to, in seconds.
+
+    Example:
+        >>> [Recovery().wait(k) for k in (1, 2, 3, 9)]
+        [0.25, 0.5, 1.0, 5.0]
+    """
+
+    heartbeat: float = 1.0
+    save_every: float = 5.0
+    restarts: int = 3
+    pause: float = 0.25
+    longest_pause: float = 5.0
+
+    def wait(self, start: int) -> float:
+        """Seconds before a start; the first after a loss is 1."""
+        # Doubled more often, the longest pause is long reached, or the first is 0.
+        return min(self.pause * 2.0 ** min(start - 1, 60), self.longest_pause)

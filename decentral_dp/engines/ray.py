@@ -18,22 +18,23 @@ import ray.exceptions
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.boundary import Boundary, boundaries
 from decentral_dp.engines.coordinator import coordinate
 from decentral_dp.engines.host import Host, View
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
+    Boundary,
     CoordinatorNode,
     Outcome,
+    Recovery,
     RunControl,
     Saved,
     Snapshot,
+    boundaries,
     last_common,
 )
 from decentral_dp.engines.ray_cluster import cluster, shows_token, started, wanted
-from decentral_dp.engines.recovery import Recovery
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import Recorder, assemble
 

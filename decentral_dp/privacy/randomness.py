@@ -4,25 +4,52 @@ A stream has a key of its root, purpose and agent, and every draw of it a counte
 no draw advances another. A fresh draw for a release already made would be a second release. The root says where its
 numbers come from:
 
-    secret    AES-256 in counter mode under blake2b(purpose, agent), keyed by the root (`keystreams`): a cryptographic
+    secret    AES-256 in counter mode under blake2b(purpose, agent), keyed by the root (`Keystreams`): a cryptographic
               generator
     seeded    Philox4×64 keyed by blake2b(root, purpose, agent), its 256-bit counter set to (0, 0, index, tag), which
               leaves 2¹²⁸ outputs of room: a statistical generator, of simulations
+
+The random numbers of secret draws: keystreams of AES-256 in counter mode, one for each agent, channel and index.
+
+    key of a stream     32 bytes for each root, purpose and agent (`randomness.Streams`)
+    key of a channel    blake2b of its tag, keyed by that: 32 bytes, a key of AES-256
+    block k of a draw   the cipher of the 16 bytes  index | k,  both of 64 bits, big-endian;  k = 0, 1, 2, …
+    a number            8 bytes of a block, little-endian, in order
+
+No block is used twice: channels have keys of their own, and under one key the counters index | k of two draws differ,
+as do those of one draw. A draw would reach the next index after 2⁶⁴ blocks, that is 2⁶⁵ numbers or 2⁶⁸ bytes, which no
+machine makes; an index that is no number of 64 bits is refused. To whoever does not have the root, and computes no more
+than breaks AES-256 or keyed BLAKE2b as pseudorandom functions, the numbers look like ideal random bits (proof 09).
+
+`_variates.c` has the cipher encrypt counters. Without it numpy calls back for every number; the bits are the same.
+
+One draw of each of several agents: standard variates from their keyed streams, one stream after another.
+
+`_variates.c` makes them in one call for all agents, where this package was built with a C compiler. Without it numpy
+makes the same numbers, to the bit, in one call for each agent; and where the numpy at hand draws otherwise than the
+one that was built with.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, final
+from hashlib import blake2b
+from itertools import chain, repeat
+from operator import mul, rshift
+from threading import RLock
+from types import ModuleType, SimpleNamespace
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.privacy.keystreams import Keystreams
+from decentral_dp.bounded import Array
 
 
 @final
@@ -207,3 +234,218 @@ class Philox:
         self._state["key"] = self._rows[row]
         self._bits.state = self._full
         return self._generator
+
+
+try:
+    from decentral_dp.privacy import _variates
+except ImportError:
+    _variates = None  # type: ignore[assignment]  # it is optional
+
+# Numbers that are made at a time where numpy calls back.
+_NUMBERS = 256
+
+
+class Keystreams:
+    """The keystreams of agents that are hosted together. One generator object serves all agents.
+
+    A cipher takes about 1 kB, and is kept for each agent and channel that was drawn from.
+
+    Args:
+        keys: of the agents' streams, 32 bytes each.
+
+    Example:
+        >>> streams = Keystreams([bytes(32), bytes(31) + b"1"])
+        >>> first = streams.at(0, index=3, tag=7).random()
+        >>> first == streams.at(1, index=3, tag=7).random(), first == streams.at(0, index=3, tag=7).random()
+        (False, True)
+    """
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = keys
+        self._ciphers: dict[int, list[Any]] = {}
+        self._numbers: Iterator[int] | None = None
+        self._bits = None if _variates is None else _variates.bits()
+        self._generator = None if self._bits is None else _generator_over(self._bits)
+
+    def ciphers(self, tag: int) -> list[Any]:
+        """AES-256 of single blocks under the key of each agent and this channel: what counters are put through.
+
+        Args:
+            tag: of the channel.
+        """
+        if tag not in self._ciphers:
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+            # Counter mode is this mode over counters. A call for each draw takes half of the time of two, the first of
+            # which sets the counter; and a signal in between leaves no state of a cipher behind.
+            keys = (_channel_key(key, tag) for key in self._keys)
+            self._ciphers[tag] = [Cipher(algorithms.AES(key), modes.ECB()).encryptor() for key in keys]
+        return self._ciphers[tag]
+
+    def at(self, row: int, index: int, tag: int) -> np.random.Generator:
+        """Give numpy's generator over one draw of one agent, from its beginning; valid until the next call.
+
+        Args:
+            row: of the agent.
+            index: of the release.
+            tag: of the channel.
+
+        Raises:
+            OverflowError: the index is no number of 64 bits.
+            RuntimeError: the keystream of the last draw broke off, so that what was drawn is not to be used.
+        """
+        if _variates is not None and self._generator is not None:
+            _variates.at(self._bits, self.ciphers(tag)[row], index)
+            return self._generator
+        if self._numbers is not None and next(self._numbers, None) is None:
+            raise RuntimeError("a keystream broke off, by a signal or for want of memory: its draw is not to be used")
+        self._numbers = _numbers(_channel_key(self._keys[row], tag), index)
+        return _generator_over(*_bits_over(self._numbers))
+
+
+def _channel_key(key: bytes, tag: int) -> bytes:
+    return blake2b(b"channel" + tag.to_bytes(8, "little"), key=key, digest_size=32).digest()
+
+
+def _generator_over(capsule: Any, *kept: Any) -> np.random.Generator:
+    # numpy asks a bit generator for these two, and no more.
+    given: Any = SimpleNamespace(capsule=capsule, lock=RLock(), kept=kept)
+    return np.random.Generator(given)
+
+
+def _numbers(key: bytes, index: int) -> Iterator[int]:
+    """The numbers of a draw, one after another; they end where the cipher fails."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    start = index.to_bytes(8, "big") + bytes(8)
+    cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
+    # Nothing but compiled functions: a signal that came between two lines would end a call from within numpy, which
+    # takes no exception and would go on with zeros.
+    encrypted = map(cipher.update, repeat(bytes(8 * _NUMBERS)))
+    return chain.from_iterable(map(struct.Struct(f"<{_NUMBERS}Q").unpack, encrypted))
+
+
+class _Bits(ctypes.Structure):
+    """numpy's bitgen_t."""
+
+    _fields_ = (
+        ("state", ctypes.c_void_p),
+        ("next_uint64", ctypes.c_void_p),
+        ("next_uint32", ctypes.c_void_p),
+        ("next_double", ctypes.c_void_p),
+        ("next_raw", ctypes.c_void_p),
+    )
+
+
+_NAME = b"BitGenerator"
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def _bits_over(numbers: Iterator[int]) -> tuple[Any, Any]:
+    """numpy's capsule of a bit generator over numbers, as `_variates.c` takes them; and what has to live as long."""
+    halves = map(rshift, numbers, repeat(32))
+    fractions = map(mul, map(rshift, numbers, repeat(11)), repeat(2.0**-53))
+    # The argument is none of theirs.
+    calls = (
+        ctypes.CFUNCTYPE(ctypes.c_uint64)(numbers.__next__),
+        ctypes.CFUNCTYPE(ctypes.c_uint32)(halves.__next__),
+        ctypes.CFUNCTYPE(ctypes.c_double)(fractions.__next__),
+    )
+    uint64, uint32, double = (ctypes.cast(call, ctypes.c_void_p) for call in calls)
+    bits = _Bits(None, uint64, uint32, double, uint64)
+    return _new_capsule(ctypes.addressof(bits), _NAME, None), (bits, calls)
+
+
+try:
+    from decentral_dp.privacy import _variates
+except ImportError:
+    _variates = None  # type: ignore[assignment]  # it is optional
+
+# U(0, 1) on multiples of 2⁻⁵³; Exp(1); N(0, 1).
+Law = Literal["uniform", "exponential", "normal"]
+
+
+class Draws:
+    """The generators of some agents, each positioned at one draw of its own.
+
+    They go on from where they stopped, so that a draw may be made in parts. Without the compiled module only that of a
+    single agent may.
+
+    Args:
+        streams: of the agents.
+        index: of the release.
+        tag: of its channels.
+        rows: of the agents among the streams; all by default.
+
+    Example:
+        >>> streams, noise = Streams(b"root", "noise", agents=[0, 1]), np.empty((2, 3))
+        >>> Draws(streams, index=1, tag=7).fill(("normal", noise))
+        >>> bool((noise[1] == streams.at(1, index=1, tag=7).standard_normal(3)).all())
+        True
+    """
+
+    def __init__(self, streams: Streams, index: int, tag: int, rows: slice = slice(None)) -> None:
+        self._streams, self._index, self._tag = streams, index, tag
+        self._rows = range(*rows.indices(len(streams)))
+        source = streams.source
+        self._keys = source.keys[rows] if isinstance(source, Philox) else source.ciphers(tag)[rows]
+        self._used = np.zeros((len(self._rows), 1), dtype=np.uint64)
+        self._generators: Iterator[np.random.Generator] | None = None
+
+    def fill(self, *asked: tuple[Law, Array]) -> None:
+        """Fill arrays with standard variates, each agent's rows in the order of the arrays.
+
+        Args:
+            asked: laws and arrays, (b, …) for b agents, overwritten; all but the first axis of an array of more than
+                two axes are contiguous.
+        """
+        module = _compiled
+        if module is None:
+            self._fill_by_numpy(asked)
+            return
+        for law, array in asked:
+            kind = getattr(module, law.upper())
+            rows = array if array.ndim == 2 else array.reshape(len(array), -1)
+            if isinstance(self._keys, list):
+                module.fill_secret(self._keys, self._used, self._index, kind, rows)
+            else:
+                module.fill(self._keys, self._used, self._index, self._tag, kind, rows)
+
+    def _fill_by_numpy(self, asked: tuple[tuple[Law, Array], ...]) -> None:
+        if self._generators is None:
+            alone = len(self._rows) == 1
+            self._generators = repeat(next(self.generators())) if alone else self.generators()
+        for row in range(len(self._rows)):
+            generator = next(self._generators, None)
+            if generator is None:
+                raise ValueError("a draw of several agents was asked for in parts")
+            for law, array in asked:
+                if law == "uniform":
+                    generator.random(out=array[row])
+                elif law == "exponential":
+                    generator.standard_exponential(out=array[row])
+                else:
+                    generator.standard_normal(out=array[row])
+
+    def generators(self) -> Iterator[np.random.Generator]:
+        """Give numpy's generator of each agent in turn, at the beginning of its draw, valid until the next."""
+        return (self._streams.at(row, self._index, self._tag) for row in self._rows)
+
+
+def _as_numpy_draws(module: ModuleType) -> bool:
+    """Whether the compiled module and the numpy at hand make the same numbers, thousands of each law."""
+    streams, ours, numpys = Streams(b"", "comparison", [0, 1]), np.empty((2, 2048)), np.empty((2, 2048))
+    asked: tuple[Law, ...] = ("exponential", "uniform", "normal")
+    keys = Draws(streams, 1, 0)._keys
+    for tag, law in enumerate(asked):
+        used = np.zeros((2, 1), dtype=np.uint64)
+        module.fill(keys, used, 1, tag, getattr(module, law.upper()), ours)
+        Draws(streams, 1, tag)._fill_by_numpy(((law, numpys),))
+        if not np.array_equal(ours, numpys):
+            return False
+    return True
+
+
+_compiled: ModuleType | None = _variates if _variates is not None and _as_numpy_draws(_variates) else None

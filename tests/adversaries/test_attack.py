@@ -28,7 +28,7 @@ from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.auc_bounds import within_run
-from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.statistics import auc

@@ -72,7 +72,7 @@ FORBIDDEN = {
         "decentral_dp.algorithms",
         "decentral_dp.problems",
         "decentral_dp.data",
-        "decentral_dp.privacy.mechanisms.scheduled_releaser",
+        "decentral_dp.privacy.mechanisms.releasers",
         "decentral_dp.engines.local",
         "decentral_dp.engines.ray",
     ],
@@ -91,7 +91,7 @@ ONLY_IN = {
         "studies/plots.py",
         "studies/gains.py",
     ],
-    "cryptography": ["privacy/keystreams.py"],
+    "cryptography": ["privacy/randomness.py"],
     "torch": ["problems", "models"],
 }
 

@@ -18,8 +18,7 @@ from decentral_dp.engines.protocol import RunControl
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan, ReleaseRefusedError
-from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.runner import lengthened
 from decentral_dp.tuner import project

@@ -27,7 +27,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.private_state import hidden_state, private_state
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.mechanisms import LAPLACE
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder, assemble
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

@@ -16,7 +16,7 @@ import ray
 
 from decentral_dp.engines.protocol import AgentNode, RunControl, Snapshot, blocks
 from decentral_dp.engines.ray import RayEngine
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from tests.benchmarks.test_gossip import CHANNELS, PureGossip, ring
 

@@ -15,7 +15,7 @@ from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.engines.host import Host
 from decentral_dp.engines.protocol import AgentNode, blocks
 from decentral_dp.exchange import Gossip, Reply, Value
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root
 
 DIMENSION = 64

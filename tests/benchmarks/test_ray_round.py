@@ -10,12 +10,10 @@ import numpy as np
 import ray
 from threadpoolctl import threadpool_limits
 
-from decentral_dp.engines.boundary import boundaries
 from decentral_dp.engines.local import LocalEngine
-from decentral_dp.engines.protocol import RunControl
+from decentral_dp.engines.protocol import Recovery, RunControl, boundaries
 from decentral_dp.engines.ray import Actor, _drive, _Kept
 from decentral_dp.engines.ray_cluster import started
-from decentral_dp.engines.recovery import Recovery
 from tests.benchmarks.ray_memory import AGENTS, grown, nodes
 from tests.benchmarks.rings import ring_job
 from tests.benchmarks.test_gossip import DIMENSION

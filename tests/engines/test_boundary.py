@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.engines.boundary import boundaries
-from decentral_dp.engines.protocol import AgentNode, Block, blocks, server_blocks
+from decentral_dp.engines.protocol import AgentNode, Block, blocks, boundaries, server_blocks
 from decentral_dp.topology import build
 
 GRAPHS: dict[str, dict[str, Any]] = {"ring": {}, "complete": {}, "star": {}, "grid": {"rows": 3}, "path": {}}

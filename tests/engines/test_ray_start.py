@@ -10,7 +10,7 @@ import ray
 import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.engines import ray as engine
-from decentral_dp.engines.recovery import Recovery
+from decentral_dp.engines.protocol import Recovery
 from decentral_dp.errors import InputError
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decentral_dp.privacy import keyed_draws as module
-from decentral_dp.privacy.keyed_draws import Draws, Law
+from decentral_dp.privacy import randomness as module
 from decentral_dp.privacy.mechanisms import grid_arithmetic
-from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.randomness import Draws, Law, Streams, tag
 
 ROOT = b"0" * 32
 AGENTS = [4, 9, 2**40]

@@ -13,10 +13,8 @@ from cryptography.hazmat.primitives import ciphers
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from decentral_dp.privacy import keyed_draws, keystreams
-from decentral_dp.privacy.keyed_draws import Draws, Law
-from decentral_dp.privacy.keystreams import Keystreams
-from decentral_dp.privacy.randomness import SecretRoot, Streams, tag
+from decentral_dp.privacy import randomness
+from decentral_dp.privacy.randomness import Draws, Keystreams, Law, SecretRoot, Streams, tag
 
 ROOT = SecretRoot(bytes(range(32)))
 AGENTS = [4, 9, 2**40]
@@ -27,9 +25,9 @@ OF_NUMPY = {"uniform": "random", "exponential": "standard_exponential", "normal"
 @pytest.fixture(params=["compiled", "numpy"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "numpy":
-        monkeypatch.setattr(keyed_draws, "_compiled", None)
-        monkeypatch.setattr(keystreams, "_variates", None)
-    elif keystreams._variates is None or keyed_draws._compiled is None:
+        monkeypatch.setattr(randomness, "_compiled", None)
+        monkeypatch.setattr(randomness, "_variates", None)
+    elif randomness._variates is None or randomness._compiled is None:
         pytest.skip("installed without a C compiler")
     return str(request.param)
 
@@ -131,7 +129,7 @@ def test_a_batch_and_a_choice_do_not_depend_on_the_way(monkeypatch: pytest.Monke
         ]
 
     first = drawn()
-    monkeypatch.setattr(keystreams, "_variates", None)
+    monkeypatch.setattr(randomness, "_variates", None)
     for one, other in zip(first, drawn(), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -145,7 +143,7 @@ def test_a_batch_and_a_choice_do_not_depend_on_the_way(monkeypatch: pytest.Monke
     ],
 )
 def test_published_answers(way: str, key: str, index: int, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keystreams, "_channel_key", lambda *_: bytes.fromhex(key))
+    monkeypatch.setattr(randomness, "_channel_key", lambda *_: bytes.fromhex(key))
     found = Keystreams([b""]).at(0, index, 0).integers(2**64, size=2, dtype=np.uint64)
     assert found.astype("<u8").tobytes().hex() == block
 

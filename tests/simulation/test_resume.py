@@ -23,7 +23,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle
 from decentral_dp.files.durable import digest
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.mechanisms.scheduled_releaser import ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting import page
 from decentral_dp.reporting.page import write_report

@@ -11,9 +11,8 @@ import pytest
 
 import decentral_dp
 from decentral_dp.config.loading import load
-from decentral_dp.privacy import keyed_draws, keystreams, randomness
-from decentral_dp.privacy.keystreams import Keystreams
-from decentral_dp.privacy.randomness import Philox, SecretRoot, Streams
+from decentral_dp.privacy import randomness
+from decentral_dp.privacy.randomness import Keystreams, Philox, SecretRoot, Streams
 from decentral_dp.simulation import runner
 from decentral_dp.simulation.jobs.build import build
 
@@ -106,8 +105,8 @@ def test_blocks_and_the_compiled_part_do_not_matter(
     given = scenario(problem={"stream": {"kind": "minibatch", "batch": 8}}, privacy={"mechanism": mechanism, **delta})
     rows, whole = _performed(given)
     others = [_performed({**given, "run": {**given["run"], "blocks": 3}})]
-    monkeypatch.setattr(keyed_draws, "_compiled", None)
-    monkeypatch.setattr(keystreams, "_variates", None)
+    monkeypatch.setattr(randomness, "_compiled", None)
+    monkeypatch.setattr(randomness, "_variates", None)
     others.append(_performed(given))
     for other_rows, other in others:
         pd.testing.assert_frame_equal(pd.DataFrame(other_rows), pd.DataFrame(rows))

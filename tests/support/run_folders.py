@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
+from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.reporting.folder import read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES

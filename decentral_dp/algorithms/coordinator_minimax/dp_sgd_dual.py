@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import Iterate
-from decentral_dp.algorithms.coordinator_minimax.spider import check_one_clip, joint_step
+from decentral_dp.algorithms.coordinator_minimax.steps import Iterate, check_one_clip, joint_step
 
 
 @dataclass(frozen=True)

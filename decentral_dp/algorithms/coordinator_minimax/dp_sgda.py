@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
+from decentral_dp.algorithms.coordinator_minimax.steps import (
     Iterate,
     best,
     check_solver,

@@ -38,7 +38,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.spider import (
+from decentral_dp.algorithms.coordinator_minimax.steps import (
     block_charges,
     change_bound,
     check_one_clip,

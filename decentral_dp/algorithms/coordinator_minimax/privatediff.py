@@ -35,14 +35,18 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.minimax_steps import (
+from decentral_dp.algorithms.coordinator_minimax.steps import (
+    Block,
+    Estimating,
     best,
+    block_charges,
     check_solver,
+    is_anchor,
     questions,
     released_gradient,
+    split,
     step_of,
 )
-from decentral_dp.algorithms.coordinator_minimax.spider import Block, Estimating, block_charges, is_anchor, split
 
 # Of Σμ², for y.
 Y_SHARE = 0.1

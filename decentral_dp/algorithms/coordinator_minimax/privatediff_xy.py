@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.spider import (
+from decentral_dp.algorithms.coordinator_minimax.steps import (
     Block,
     Estimating,
     SpiderState,

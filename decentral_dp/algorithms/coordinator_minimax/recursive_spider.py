@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.spider import (
+from decentral_dp.algorithms.coordinator_minimax.steps import (
     Block,
     Estimating,
     block_charges,

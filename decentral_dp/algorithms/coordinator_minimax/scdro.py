@@ -25,7 +25,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.spider import composed
+from decentral_dp.algorithms.coordinator_minimax.steps import composed
 
 UNPROTECTED = (
     'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '

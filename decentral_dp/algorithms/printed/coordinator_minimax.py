@@ -98,9 +98,8 @@ from decentral_dp.algorithms.coordinator_minimax import (
     dp_sgd_dual,
     dp_sgda,
     dp_spider,
-    minimax_steps,
     recursive_spider,
-    spider,
+    steps,
 )
 from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
 from decentral_dp.algorithms.printed.protocol import (
@@ -132,7 +131,7 @@ class PrintedDpSgda(dp_sgda.DpSgda):
             )
         return known, context
 
-    def _questions(self, context: dp.MinimaxContext, s: minimax_steps.Iterate) -> dict[str, dp.ClippedQuery]:
+    def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
         """The paper clips to a constant, whatever is known of the problem at this point."""
         asked = {c: MINIMAX_CHANNELS[c] for c in ("gx", "gy") if context.reads(MINIMAX_CHANNELS[c])}
         return {
@@ -165,7 +164,7 @@ class State(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class PrintedPrivateDiff(spider.Estimating):
+class PrintedPrivateDiff(steps.Estimating):
     """x: η_x, y: η_i. period: T. inner: steps of y. smoothness: C_2. rate: q. solver: "ascent"."""
 
     x: dp.StepSize
@@ -180,7 +179,7 @@ class PrintedPrivateDiff(spider.Estimating):
     queries = ("grad_x", "grad_y")
 
     def __post_init__(self) -> None:
-        minimax_steps.check_solver(self.solver, self.y, self.inner)
+        steps.check_solver(self.solver, self.y, self.inner)
         check_ascent(self.solver, "the paper ascends step by step")
 
     @property
@@ -203,17 +202,17 @@ class PrintedPrivateDiff(spider.Estimating):
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
         y = s.carried
         for i in range(self.steps):
-            answer = yield dp.Ask(**minimax_steps.questions(context, ("gy",), s.x, y, self.rate))
+            answer = yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))
             released = (yield dp.Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
-            by_y = minimax_steps.released_gradient(context, released, "gy", s.x, y, t)
-            y = context.problem.project_y(y + minimax_steps.step_of(self.y, i) * by_y)
+            by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
         out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):
             sample = (yield dp.Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
         if sample is None:
             released = (yield dp.Release(**out)).released
-        elif spider.is_anchor(t, self.period) or s.sample is None:
+        elif steps.is_anchor(t, self.period) or s.sample is None:
             released = (yield dp.Release(gx=_unproven(sample), **out)).released
             v = released.gx[0]
         else:
@@ -301,15 +300,13 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         self,
         context: dp.MinimaxContext,
         names: tuple[str, str],
-        s: spider.SpiderState,
-        here: spider.Point,
-        before: spider.Point | None,
+        s: steps.SpiderState,
+        here: steps.Point,
+        before: steps.Point | None,
     ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean, or what it has changed by, clipped when it has been taken."""
         term, channel = double_spider.TERMS[names], names[before is not None]
-        unit = (
-            spider.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
-        )
+        unit = steps.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
         released: dp.Array = (yield dp.Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][
@@ -331,7 +328,7 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         return constant_noise(charges, sizes)
 
 
-def _larger(s: spider.SpiderState) -> float:
+def _larger(s: steps.SpiderState) -> float:
     """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
     with np.errstate(all="ignore"):
         found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
@@ -356,7 +353,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         self, t: int, context: dp.MinimaxContext, s: recursive_spider.State
     ) -> dp.CoordinatorSteps[recursive_spider.State]:
         here, before = (s.x, s.y), (s.last_x, s.last_y)
-        clips, fresh = _clips(context), spider.is_anchor(t, self.period)
+        clips, fresh = _clips(context), steps.is_anchor(t, self.period)
         since, names = (None, ("gx", "gy")) if fresh else (before, ("dx", "dy"))
         asked = {
             name: context.query(term, *here, self.rate, since, clip)
@@ -370,16 +367,16 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
         one = (yield dp.Ask(one=_one(context, *here))).one
         value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
-        by_x, by_y = spider.composed(context, s.y, value, v, u)
+        by_x, by_y = steps.composed(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return recursive_spider.State(x, y, v, u, value, 0.0, s.x, s.y)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(rounds, dtype=np.int64) * 2 + 1
-        blocks = spider.split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
-        blocks |= spider.split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
-        return spider.block_charges(blocks, self.rate) | spider.block_charges(
-            {"s": spider.Block(first + 1, 1, 1.0)}, 1.0 / context.n
+        blocks = steps.split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= steps.split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        return steps.block_charges(blocks, self.rate) | steps.block_charges(
+            {"s": steps.Block(first + 1, 1, 1.0)}, 1.0 / context.n
         )
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
@@ -410,14 +407,14 @@ def _one(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.ClippedQuer
     return context.query("inner", x, y, 1.0 / context.n)
 
 
-def _worst(context: dp.MinimaxContext) -> spider.Point:
+def _worst(context: dp.MinimaxContext) -> steps.Point:
     """Where λ is least: there h and its derivatives reach as far as anywhere."""
     return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
 def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
     """C_x and C_λ, the same at every λ."""
-    return spider.reach(context.ball("inner_x", *_worst(context))), spider.reach(
+    return steps.reach(context.ball("inner_x", *_worst(context))), steps.reach(
         context.ball("inner_y", *_worst(context))
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
-from decentral_dp.privacy.mechanisms.none import NO_MECHANISM, NO_NOISE, UNCERTIFIED
+from decentral_dp.privacy.mechanisms.noiseless import EXPONENTIAL, NO_MECHANISM, NO_NOISE, PURE, UNCERTIFIED
 from decentral_dp.privacy.mechanisms.protocol import (
     DominatingPair,
     Mechanism,
@@ -18,7 +18,6 @@ from decentral_dp.privacy.mechanisms.protocol import (
     NormalVariates,
     noise_of,
 )
-from decentral_dp.privacy.mechanisms.pure import EXPONENTIAL, PURE
 
 __all__ = [
     "GAUSSIAN",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.privacy.keyed_draws import Draws
+from decentral_dp.privacy.randomness import Draws
 
 # How a fresh batch is drawn: so many records of the pool, or every record by its own coin.
 Sampling = Literal["fixed", "poisson"]

@@ -34,7 +34,7 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, records_in

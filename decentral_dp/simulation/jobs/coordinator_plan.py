@@ -30,7 +30,7 @@ from decentral_dp.privacy.accounting.calibration import TIGHTNESS, largest_mu, s
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, NO_NOISE, mechanism_of
-from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE
+from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem

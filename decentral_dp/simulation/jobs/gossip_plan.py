@@ -26,7 +26,7 @@ from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, Mechanism, noise_of
-from decentral_dp.privacy.mechanisms.scheduled_releaser import FREE, NoiseSchedule
+from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.user_code import USER_ERRORS, blamed
 

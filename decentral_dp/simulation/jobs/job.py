@@ -38,9 +38,7 @@ from decentral_dp.privacy.accounting.accountants import Budget, price
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.mechanisms import Mechanism
-from decentral_dp.privacy.mechanisms.held_to_plan import HeldToPlan
-from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule, PlannedReleaser, ScheduledReleaser
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem

@@ -34,7 +34,7 @@ from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.calibration import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.problems.training.problem import Training
 
 # Of the largest stable step 2/L; a heavy ball allows more.

@@ -35,10 +35,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.keyed_draws import Draws
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.protocol import Unnoised
-from decentral_dp.privacy.randomness import Streams, seeded_root
+from decentral_dp.privacy.randomness import Draws, Streams, seeded_root
 from decentral_dp.statistics import rate_at_least, rate_at_most
 
 # No powers of two, and neither is the scale 1 at which a class is made.

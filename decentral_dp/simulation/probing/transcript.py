@@ -481,6 +481,6 @@ def went_wrong(error: BaseException, place: str = "") -> str:
             return str(error).removesuffix(". Mend it there.")
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, KeyError) and Path(frames[-1].filename).name == "scheduled_releaser.py":
+    if isinstance(error, KeyError) and Path(frames[-1].filename).name == "releasers.py":
         return f"it releases {error.args[0]}, and plans none{place}"
     return blamed(error, place)

@@ -18,7 +18,7 @@ from decentral_dp.bounded import SPLITS, Split
 from decentral_dp.config.loading import load
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, price
-from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.exact_laws import rejected

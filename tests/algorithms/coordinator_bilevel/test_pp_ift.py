@@ -189,7 +189,7 @@ def test_defaults_follow_from_public_constants(content: Make, solver: str) -> No
 def test_planted_bugs_are_seen(content: Make, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     from decentral_dp.algorithms.coordinator_bilevel.pp_ift import PpIft
     from decentral_dp.participants.clients import ClientBlock
-    from decentral_dp.privacy.mechanisms.planned_releaser import PlannedReleaser
+    from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 
     if planted == "half the noise":
         whole = PlannedReleaser.scale

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.algorithms.coordinator_minimax.spider import split, threshold
+from decentral_dp.algorithms.coordinator_minimax.steps import split, threshold
 from decentral_dp.bounded import Bounded
 from decentral_dp.exchange import Ask, Bundle, ClippedQuery, Released
 from decentral_dp.models.build import Linear

@@ -11,7 +11,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider, State
-from decentral_dp.algorithms.coordinator_minimax.spider import composed, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.steps import composed, is_anchor
 from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree

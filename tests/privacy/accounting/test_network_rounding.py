@@ -15,7 +15,7 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.network import NetworkBudget, Sent, certified_epsilon, pairwise, rounding
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of

@@ -13,7 +13,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, NormalVariates, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams
 from tests.support import release_cost_oracle as oracle
 from tests.support.mechanism_checks import deviation_complaints, price_complaints

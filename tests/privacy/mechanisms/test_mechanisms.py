@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.privacy.mechanisms.scheduled_releaser import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root, tag
 from tests.support.release_cost_oracle import grid
 

@@ -1,0 +1,406 @@
+"""The objects that add noise and state its price, in one place.
+
+Noise is float-safe. What is rounded and noised is the private part u of a value, on a power-of-two grid g, to an
+integer k (see `mechanisms`); adding the public part afterwards, on the same grid, is post-processing. The released
+value is g·(rint(public/g) + k). Rounding the sum instead would leak u in its low bits. The public part is rounded for
+those to whom it is not public: who sees few messages could read from the low bits of one what its sender had received.
+
+A trusted coordinator's mechanism: noise that makes every release cost what was planned for it.
+
+The plan fixes the price of each release, μ_t or ε_t, before the run; scales follow from prices and from sensitivities,
+which may depend on what was released. Prices that the transcript cannot touch compose as if releases were independent
+(Dong, Roth & Su 2022), so the plan is the guarantee whatever happens. In a plan every scale is 1: there the grid is as
+coarse beside the noise as it gets, so that a release given its price at scale 1 costs at most as much at its own.
+
+A releaser that holds an algorithm of somebody else's to its plan: what was not priced does not leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, Bounded, Sensitivity, Split
+from decentral_dp.exchange import Bundle, Released, SelectionMechanism, Value
+from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
+from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
+from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
+from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
+from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.user_code import UserCodeError
+
+# Why a plain array costs nothing, whatever was computed on the way to it.
+FREE = "reads no record, being a function of public and released values"
+
+_CACHED_VARIATES = 2**14
+# Scales and grids are formed for so many rounds at once, where all of them together are so few numbers.
+_ROUNDS_AHEAD, _KEPT_AHEAD = 64, 2**16
+
+
+@dataclass(frozen=True)
+class NoiseSchedule:
+    """Standard deviation σ/(t+1)^ς of the noise on the value with index t, per agent.
+
+    scale: (m,) σ; decay: (m,) ς.
+    """
+
+    scale: Array
+    decay: Array
+
+    def at(self, index: int | NDArray[np.int64], mechanism: Mechanism | str) -> Array:
+        """The mechanism's scale: (m,) at one index, (T, m) at an array of indices."""
+        t: Any = index if isinstance(index, int) else np.asarray(index, dtype=np.float64)[..., None]
+        deviation = self.scale * (t + 1.0) ** -self.decay
+        return noise_of(mechanism_of(mechanism), "a channel").scale_of(deviation)
+
+    def of(self, agents: NDArray[np.int64]) -> NoiseSchedule:
+        return NoiseSchedule(self.scale[agents], self.decay[agents])
+
+
+class _Noise(NamedTuple):
+    """The noise of one release; a single row where all agents have the same.
+
+    scale: (channels, b). grid: of every column, (b, Σ widths). ratio: scale/grid, of the same shape.
+    """
+
+    scale: Array
+    grid: Array
+    ratio: Array
+
+
+class ScheduledReleaser:
+    """Noise and ledger of one block of agents: `release` samples, and writes the ledger line, together.
+
+    mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
+    schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
+    agents, network: their numbers, and what is public of the network, for mechanisms that ask whose noise they draw.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism | str,
+        schedules: Mapping[str, NoiseSchedule],
+        streams: Streams,
+        releases_per_round: int = 1,
+        agents: NDArray[np.int64] | None = None,
+        network: Any = None,
+    ) -> None:
+        self._agents, self._network = agents, network
+        self.mechanism = mechanism_of(mechanism)
+        self.releases_per_round = releases_per_round
+        self.schedules = dict(schedules)
+        self.recorder = Recorder(len(streams))
+        self._streams = streams
+        self._workspace: Workspace = {}
+        self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
+        # Channels and their widths → a round, and the noise of that one and of those that follow.
+        self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
+
+    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
+        """Everything that leaves the block at this index. Index 0 is data-independent and costs nothing.
+
+        Args:
+            index: of the release.
+            values: channel → (b, d).
+            sends: (b,) whose values leave; by default everybody's. In the rows of the others there are zeros.
+        """
+        bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        whole, scales = None, np.zeros((len(bounded), 1))
+        if self.mechanism.adds_noise and bounded:
+            noise = self._noise(index, tuple(bounded), tuple(v.private.shape[1] for v in bounded.values()))
+            released, noised_together = self._noised(index, bounded, noise)
+            whole, scales = noised_together if len(bounded) == len(values) else None, noise.scale
+        else:
+            released = {c: v.value for c, v in bounded.items()}
+        for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
+            self.recorder.charge(index, channel, self.mechanism, scale, noised, sends=sends)
+        out: dict[str, Array] = {}
+        for channel, value in values.items():
+            if isinstance(value, Bounded):
+                out[channel] = released[channel]
+            else:
+                out[channel] = value
+                self.recorder.free(index, channel, value.shape[1], FREE)
+        if sends is not None:
+            return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
+        return Bundle(out, whole)
+
+    def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
+        t = index // self.releases_per_round
+        first, ahead = self._ahead.get((channels, widths), (0, []))
+        if not first <= t < first + len(ahead):
+            first, ahead = t, self._noise_from(t, channels, widths)
+            self._ahead[channels, widths] = first, ahead
+        return ahead[t - first]
+
+    def _noise_from(self, t: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> list[_Noise]:
+        """Of round t, and of some after it where that is little to keep: many rounds take as many calls as one."""
+        mechanism = noise_of(self.mechanism, ", ".join(channels))
+        schedule = self._stacked_schedule(channels)
+        channel_of_column = np.repeat(np.arange(len(widths)), widths)
+        rows = schedule.scale.size // len(channels)
+        rounds = np.arange(t, t + max(1, min(_ROUNDS_AHEAD, _KEPT_AHEAD // (rows * channel_of_column.size))))
+        scales = schedule.at(rounds, self.mechanism).reshape(rounds.size, len(channels), rows)
+        grids = np.empty_like(scales)
+        for k, width in enumerate(widths):
+            grids[:, k] = mechanism.grid(scales[:, k].reshape(-1), width).reshape(rounds.size, rows)
+        grid, ratio = (v.transpose(0, 2, 1).take(channel_of_column, axis=2) for v in (grids, scales / grids))
+        return [_Noise(*of_round) for of_round in zip(scales, grid, ratio, strict=True)]
+
+    def _stacked_schedule(self, channels: tuple[str, ...]) -> NoiseSchedule:
+        """One channel after the other, (channels · b,), or (channels,) where agents have the same."""
+        if channels not in self._stacked:
+            used = [self.schedules[c] for c in channels]
+            scale, decay = np.stack([s.scale for s in used]), np.stack([s.decay for s in used])
+            if all(bool((v == v[:, :1]).all()) for v in (scale, decay)):
+                scale, decay = scale[:, :1], decay[:, :1]
+            self._stacked[channels] = NoiseSchedule(scale.reshape(-1), decay.reshape(-1))
+        return self._stacked[channels]
+
+    def _noised(self, index: int, bounded: Mapping[str, Bounded], noise: _Noise) -> tuple[dict[str, Array], Array]:
+        """The released values by channel, and the array whose columns they are."""
+        mechanism = noise_of(self.mechanism, ", ".join(bounded))
+        for channel, value in bounded.items():
+            if value.norm != mechanism.norm:
+                raise ValueError(
+                    f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
+                )
+        channels = list(bounded)
+        widths = tuple(value.private.shape[1] for value in bounded.values())
+        # All channels side by side, (b, Σ widths): few calls where the block is small.
+        queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
+        released = np.empty((len(queries[0]), sum(widths)))
+        # A few agents at a time, so that their variates are still in cache when they are used.
+        rows = max(1, _CACHED_VARIATES // released.shape[1])
+        for first in range(0, len(released), rows):
+            part = slice(first, first + rows)
+            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, noise.ratio))
+            query = _concatenated([q[part] for q in queries])
+            draws = Draws(self._streams, index, tag(",".join(channels)), part)
+            whose = partial(self._whose, index, channels, first)
+            integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace, whose))
+            np.concatenate([p[part] for p in publics], axis=1, out=released[part])
+            add_public(integers, g_part, released[part])
+        ends = accumulate(widths)
+        columns = {c: released[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
+        return columns, released
+
+    def _whose(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
+        """Whose noise it is, of a row counted from the first one of a part."""
+        agent = first + row if self._agents is None else int(self._agents[first + row])
+        drawing = Drawing(agent, index, index // self.releases_per_round, channels[channel])
+        if self._network is None:
+            return drawing
+        near = self._network.neighbours(agent)
+        return drawing._replace(neighbours=near, weights=self._network.mixing[[agent]].toarray()[0, near])
+
+
+def _concatenated(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+# Room for the float64 arithmetic of a scale.
+_UP = 1.0 + 1e-12
+# Of a release that nothing moves, or moves by less than float64 can tell.
+_LEAST_SCALE = 2.0**-800
+# Integers of the grid up to here are exact in float64 with the noise on top. A query beyond is cut off, which moves it
+# no further from its neighbour's.
+_LARGEST_INTEGER = 2.0**51
+
+
+class PlannedReleaser:
+    """Releases values at the prices of a plan; the recorder keeps what they were charged.
+
+    fixed: whether the plan's scales are those of the noise (a published calibration), instead of prices at scale 1.
+    """
+
+    def __init__(self, plan: Ledger, root: Root, fixed: bool = False) -> None:
+        self.plan = plan
+        self.recorder = Recorder(1)
+        self._fixed = fixed
+        self._streams = Streams(root, "noise", [0])
+        self._channels = {c.channel: c for c in plan.channels}
+
+    def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
+        """Everything that is published at this index."""
+        out: dict[str, Array] = {}
+        scales: dict[str, float] = {}
+        for channel, value in values.items():
+            if isinstance(value, np.ndarray):
+                out[channel] = value
+                self.recorder.free(index, channel, value.shape[1], FREE)
+                continue
+            bounds = _bounds_of(value)
+            scales[channel] = scale = self.scale(index, channel, bounds)
+            if isinstance(value, Bounded):
+                # What no record can move is no secret, and there is no scale for its noise to have.
+                still = not any(bounds.values())
+                out[channel] = value.value if still else self._noised(index, channel, value, scale)
+            else:
+                out[channel] = value.draw(self.generator(index, channel), scale)[None]
+            self._charge(index, channel, value, bounds, scale)
+        return Released(Bundle(out), scales)
+
+    def _noised(self, index: int, channel: str, value: Bounded, scale: float) -> Array:
+        released_by = self._channels[channel].mechanism
+        if not released_by.proven:
+            # As a paper prints it: what nothing is proven of may leave as it is, at an infinite price.
+            return value.value
+        mechanism = noise_of(released_by, channel)
+        if value.norm != mechanism.norm:
+            raise ValueError(
+                f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
+            )
+        d = value.private.shape[1]
+        g = mechanism.grid(scale, d).reshape(1, 1)
+        draws, most = Draws(self._streams, index, tag(channel), slice(1)), _LARGEST_INTEGER * g
+        whose = partial(_whose, index, channel)
+        out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
+        # A part at a time, still in cache when it is used.
+        for first in range(0, d, step):
+            part = slice(first, min(d, first + step))
+            query = np.clip(value.private[:, part], -most, most)
+            integers = mechanism.sample(Unnoised(draws, query, g, scale / g, (d,), {}, whose))
+            np.add(value.public[:, part], g * integers, out=out[:, part])
+        return out
+
+    def scale(self, index: int, channel: str, sensitivity: Mapping[Split, float]) -> float:
+        """The smallest scale that costs no kind of record more than planned for this release."""
+        at = self._position(index, channel)
+        line = self._channels[channel]
+        if line.mechanism == NO_NOISE:
+            return 0.0
+        if self._fixed:
+            return float(line.scale[at, 0])
+        planned = self.planned_cost(index, channel)
+        # Written so that what is not a number fails, too.
+        if not all(0.0 <= bounds < np.inf for bounds in sensitivity.values()):
+            raise ValueError(
+                f"{channel} at index {index} has the sensitivities {dict(sensitivity)}, which bound nothing"
+            )
+        needed = max((bounds / planned[split] for split, bounds in sensitivity.items() if bounds > 0.0), default=0.0)
+        return max(_UP * needed, _LEAST_SCALE)
+
+    def planned_cost(self, index: int, channel: str) -> dict[Split, float]:
+        """What the release may cost one record of each kind: at scale 1, its sensitivity."""
+        at = self._position(index, channel)
+        return {split: float(s[at, 0]) for split, s in self._channels[channel].sensitivity.items()}
+
+    def _position(self, index: int, channel: str) -> int:
+        line = self._channels.get(channel)
+        at = -1 if line is None else int(np.searchsorted(line.rounds, index))
+        if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
+            raise ValueError(f"a release on {channel!r} with the index {index} was not planned")
+        return at
+
+    def generator(self, index: int, channel: str) -> np.random.Generator:
+        """The keyed random bits of one release."""
+        return self._streams.at(0, index, tag(channel))
+
+    def _charge(
+        self, index: int, channel: str, value: Bounded | SelectionMechanism, bounds: Mapping[Split, float], scale: float
+    ) -> None:
+        mechanism = self._channels[channel].mechanism
+        distortion = 0.0
+        if isinstance(value, Bounded):
+            entry = value
+        else:
+            if mechanism not in (mechanism_of(value.mechanism), NO_NOISE):
+                raise ValueError(f"{channel} is planned as {mechanism.name} and drawn by {value.mechanism}")
+            sensitivity = {k: Sensitivity(np.array([s]), np.ones(1), None) for k, s in bounds.items()}
+            entry = Bounded(np.zeros((1, value.width)), np.zeros((1, value.width)), sensitivity, "l2")
+            distortion = value.distortion
+        self.recorder.charge(index, channel, mechanism, np.array([scale]), entry, distortion)
+
+    def ledger(self, releases_per_round: int = 1) -> Ledger:
+        """What was released so far, as a ledger of one agent."""
+        return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
+
+
+def _whose(index: int, channel: str, row: int, number: int) -> Drawing:
+    """A coordinator's noise. Its rounds are counted by its releases, from 1."""
+    return Drawing(release=index, round=index, channel=channel)
+
+
+def _bounds_of(value: Any) -> dict[Split, float]:
+    if isinstance(value, Bounded):
+        return {split: float(s.sensitivity[0]) for split, s in value.sensitivities.items()}
+    return {split: float(s) for split, s in value.sensitivity.items()}
+
+
+# How far two computations of one sensitivity may differ by rounding.
+_ROUNDING = 1e-9
+
+
+class ReleaseRefusedError(UserCodeError):
+    """A release that was not planned, or that one record moves further than planned; it was not made."""
+
+
+class HeldToPlan:
+    """A `ScheduledReleaser` that refuses a round before anything of it is noised, where it is not what was priced.
+
+    Args:
+        make: builds the releaser.
+        plan: the releases of the block's agents, as they were priced.
+        algorithm: its class, for messages.
+    """
+
+    def __init__(self, make: Callable[[], Any], plan: Ledger, algorithm: type) -> None:
+        self._inner: ScheduledReleaser = make()
+        self._lines = {c.channel: c for c in plan.channels}
+        self._per_round = plan.releases_per_round
+        self._algorithm = algorithm
+
+    @property
+    def recorder(self) -> Recorder:
+        return self._inner.recorder
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self._inner.mechanism
+
+    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
+        """Release as planned; arguments as of `ScheduledReleaser`.
+
+        Raises:
+            ReleaseRefusedError: a channel, an index or a sensitivity that was not priced.
+        """
+        for channel, value in values.items():
+            # The start, at index 0, depends on no record and is not listed.
+            if index > 0 and isinstance(value, Bounded):
+                self._check(index, channel, value, sends)
+        return self._inner.release(index, values, sends)
+
+    def _check(self, index: int, channel: str, value: Bounded, sends: NDArray[np.bool_] | None) -> None:
+        line = self._lines.get(channel)
+        at = -1 if line is None else int(np.searchsorted(line.rounds, index))
+        if line is None or not line.mechanism.charged or at >= line.rounds.size or line.rounds[at] != index:
+            raise ReleaseRefusedError(
+                f"{self._where(index)} it releases {channel} from records, which was not planned and priced; nothing "
+                "of that round was released. Mend the plan of releases, or `step`."
+            )
+        for split, moved in value.sensitivities.items():
+            planned = line.sensitivity[split][at, line.group] if split in line.sensitivity else np.zeros(1)
+            # Written so that what is not a number fails, too.
+            fits = moved.sensitivity <= planned * (1.0 + _ROUNDING)
+            if sends is not None:
+                fits |= ~sends
+            if not fits.all():
+                row = int(np.argmin(fits))
+                raise ReleaseRefusedError(
+                    f"{self._where(index)} one {split} record may move {channel} by {moved.sensitivity[row]:.6g}, and "
+                    f"{np.broadcast_to(planned, fits.shape)[row]:.6g} was planned and priced; nothing of that round "
+                    "was released. Mend the plan of releases, or `step`."
+                )
+
+    def _where(self, index: int) -> str:
+        made_by = f"step of {self._algorithm.__name__}{place_in_class(self._algorithm, 'step')}"
+        return f"round {-(-index // self._per_round)}: {made_by}:"
