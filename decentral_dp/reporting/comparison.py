@@ -54,14 +54,9 @@ _WORDS = ("title", "description", "versions", "objects", "run_graph")
 # Settings that a run is named by where they are so few, and characters that such a name may have.
 _MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD = ("_min", "_max")
-_NOTHING = pd.DataFrame(
-    {
-        "round": pd.Series(dtype="int64"),
-        "agent": pd.Series(dtype="str"),
-        "name": pd.Series(dtype="str"),
-        "value": pd.Series(dtype="float64"),
-    }
-)
+# Columns of what was measured.
+_COLUMNS = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
+_NOTHING = pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
 
 
 @runtime_checkable
@@ -118,15 +113,6 @@ class ComparedRun:
         return f"{self.name} is not complete ({reason.removesuffix('.')}); {seen}."
 
 
-class PlottedRun(NamedTuple):
-    """A run beside others: its name among them, a label that says what it is, its numbers, and what it measured."""
-
-    name: str
-    label: str
-    result: RunResult
-    metrics: pd.DataFrame
-
-
 class ComparisonTable(NamedTuple):
     """One table, with a column for each run.
 
@@ -145,14 +131,6 @@ class ComparisonTable(NamedTuple):
     note: str
     nothing: str
     folded: bool = False
-
-
-class ComparisonPage(NamedTuple):
-    """What a page has: its runs, sentences that have to be known, and tables."""
-
-    runs: Sequence[PlottedRun]
-    remarks: Sequence[str]
-    tables: Sequence[ComparisonTable]
 
 
 @dataclass(frozen=True)
@@ -181,7 +159,8 @@ class Comparison:
         return f"<Comparison of {', '.join(run.name for run in self.runs)}>"
 
     def _repr_html_(self) -> str:
-        return comparison_view(self._page)
+        with TemporaryDirectory() as folder:
+            return tag("div", *_sections(self, Path(folder), (), ())).markup
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -261,7 +240,7 @@ class Comparison:
             remarks.append(f"They were computed by different versions of {', '.join(other)}.")
         return remarks
 
-    def write(self, folder: str | Path, formats: Sequence[str] = ()) -> Path:
+    def write(self, folder: str | Path, formats: Sequence[Any] = ()) -> Path:
         """Write `comparison.html`, one page that loads nothing, and its picture `comparison.png`.
 
         Args:
@@ -271,13 +250,18 @@ class Comparison:
         Returns:
             The path of the page.
         """
-        return write_comparison(self._page, Path(folder), formats)
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory() as narrow:
+            drawn = write_comparison_plot(self, Path(narrow) / "narrow", ["png"], columns=1)
+            thin = [path.read_bytes() for path in drawn]
+        path = folder / "comparison.html"
+        path.write_text(document(self._title, _sections(self, folder, formats, thin)), encoding="utf-8")
+        return path
 
     @property
-    def _page(self) -> ComparisonPage:
-        named = zip(self.runs, self.labels, strict=True)
-        runs = [PlottedRun(run.name, label, run.result, run.metrics) for run, label in named]
-        return ComparisonPage(runs, self.remarks, comparison_tables(self))
+    def _title(self) -> str:
+        return f"{len(self.runs)} runs side by side"
 
 
 def compare(*runs: str | Path | HasFolder) -> Comparison:
@@ -482,48 +466,27 @@ def _metric_rows(comparison: Comparison) -> ComparisonTable:
 _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
 
 
-def write_comparison(page: ComparisonPage, folder: Path, formats: Sequence[Any]) -> Path:
-    """Write `comparison.html` and the picture into a folder, and return the path of the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory() as narrow:
-        thin = [
-            path.read_bytes() for path in write_comparison_plot(page.runs, Path(narrow) / "narrow", ["png"], columns=1)
-        ]
-    title, sections = _sections(page, folder, formats, thin)
-    path = folder / "comparison.html"
-    path.write_text(document(title, sections), encoding="utf-8")
-    return path
-
-
-def comparison_view(page: ComparisonPage) -> str:
-    """Markup for a notebook: what the page has, without its style."""
-    with TemporaryDirectory() as folder:
-        return tag("div", *_sections(page, Path(folder), (), ())[1]).markup
-
-
-def _sections(
-    page: ComparisonPage, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]
-) -> tuple[str, list[Html]]:
-    """The title and the parts of the page; the picture is written into the folder. narrow: the same for a telephone."""
-    written = write_comparison_plot(page.runs, folder / "comparison", ["png", *formats])
+def _sections(comparison: Comparison, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]) -> list[Html]:
+    """The parts of the page; the picture is written into the folder. narrow: the same for a telephone."""
+    written = write_comparison_plot(comparison, folder / "comparison", ["png", *formats])
     pictures = [path.read_bytes() for path in written if path.suffix == ".png"]
-    picture = [figure(png, _CAPTION, narrow=thin) for png, thin in zip_longest(pictures, narrow)]
-    title = f"{len(page.runs)} runs side by side"
+    drawn = [figure(png, _CAPTION, narrow=thin) for png, thin in zip_longest(pictures, narrow)]
+    names = [run.name for run in comparison.runs]
     titles = [
         tag(
             "li",
             tag("strong", run.name),
-            f": {run.result.title or 'no title'}{'' if run.label == run.name else f' ({run.label})'}",
+            f": {run.result.title or 'no title'}",
+            "" if label == run.name else f" ({label})",
         )
-        for run in page.runs
+        for run, label in zip(comparison.runs, comparison.labels, strict=True)
     ]
-    sections = [
-        tag("header", tag("h1", title), tag("ul", *titles)),
-        *(tag("p", remark, class_="note warn") for remark in page.remarks),
-        *(part for table in page.tables for part in _table(table, [run.name for run in page.runs])),
-        *([tag("h2", "Curves"), *picture] if picture else []),
+    return [
+        tag("header", tag("h1", comparison._title), tag("ul", *titles)),
+        *(tag("p", remark, class_="note warn") for remark in comparison.remarks),
+        *(part for table in comparison_tables(comparison) for part in _table(table, names)),
+        *([tag("h2", "Curves"), *drawn] if drawn else []),
     ]
-    return title, sections
 
 
 def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
@@ -549,18 +512,19 @@ _FAR_APART = 20.0
 
 
 def write_comparison_plot(
-    runs: Sequence[PlottedRun], path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
+    comparison: Comparison, path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
 ) -> list[Path]:
     """Draw the curves of all runs; nothing where nothing was measured.
 
     Args:
-        runs: that are compared.
+        comparison: of the runs.
         path: of the picture without an ending.
         formats: of the picture.
         columns: of panels; one for a narrow screen.
     """
     from matplotlib.lines import Line2D
 
+    runs = comparison.runs
     curves = {name: [curve(run.metrics, name) for run in runs] for name in _DRAWN}
     names = [n for n, of in curves.items() if any(c is not None and np.any(c.mean > 0) for c in of)]
     # An unreleased state beside what was released is for those who look at one run.
@@ -577,13 +541,8 @@ def write_comparison_plot(
         for ax in grid.flat[len(names) :]:
             ax.set_visible(False)
         handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
-        figure.legend(
-            handles,
-            [_label_of(run) for run in runs],
-            loc="outside lower center",
-            ncols=columns,
-            title="run",
-        )
+        labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
         return save_figure(figure, path, formats)
 
 
@@ -595,12 +554,12 @@ def _dash(which: int) -> Any:
     return _DASHES[which // len(SERIES_COLOURS) % len(_DASHES)]
 
 
-def _label_of(run: PlottedRun) -> str:
-    name = run.label if len(run.label) <= 60 else f"…{run.label[-59:]}"
+def _legend_entry(run: ComparedRun, label: str) -> str:
+    name = label if len(label) <= 60 else f"…{label[-59:]}"
     return name if run.result.status == "ok" else f"{name} ({run.result.status.replace('_', ' ')})"
 
 
-def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[PlottedRun]) -> None:
+def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> None:
     spent = name == "epsilon_spent"
     # On a logarithmic axis there is no point for an ε of 0 or ∞.
     drawn = [(k, c) for k, c in enumerate(curves) if c is not None and (not spent or bool(np.any(c.mean > 0)))]
@@ -624,7 +583,7 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[P
     ax.set_xlabel(textwrap.fill(f"round{_left_out(name, curves, runs)}", 60))
 
 
-def _left_out(name: str, curves: Sequence[Curve | None], runs: Sequence[PlottedRun]) -> str:
+def _left_out(name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> str:
     """Which runs have no curve here, and why."""
     missing = [run.name for run, c in zip(runs, curves, strict=True) if c is None]
     endless = [
