@@ -3,7 +3,7 @@
 from decentral_dp.adversaries.attack.attack import Inference as Inference
 from decentral_dp.adversaries.attack.attack import attack as attack
 from decentral_dp.adversaries.audit.result import AuditResult as AuditResult
-from decentral_dp.adversaries.check.result import CheckResult as CheckResult
+from decentral_dp.adversaries.check.check import CheckResult as CheckResult
 from decentral_dp.adversaries.network.view import NetworkView as NetworkView
 from decentral_dp.api import (
     Job as Job,

@@ -34,7 +34,7 @@ from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
     from decentral_dp.adversaries.audit.result import AuditResult
-    from decentral_dp.adversaries.check.result import CheckResult
+    from decentral_dp.adversaries.check.check import CheckResult
     from decentral_dp.adversaries.network.view import NetworkView
     from decentral_dp.simulation.events import ProgressCallback
     from decentral_dp.simulation.plan import Plan

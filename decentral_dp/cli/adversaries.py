@@ -20,8 +20,7 @@ from decentral_dp.adversaries.audit.plan import AuditPlan, Ends, planned
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import check_workers
 from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
-from decentral_dp.adversaries.check.check import again, check
-from decentral_dp.adversaries.check.result import CheckResult, CheckRow, save_case
+from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
 from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar

@@ -31,11 +31,10 @@ from decentral_dp.reporting.plots.style import (
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import VARIANT, Axis, Cell
 from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
-from decentral_dp.studies.measures import names_of
+from decentral_dp.studies.measures import axis_label, metric_stem, names_of, words_of
 from decentral_dp.studies.plots import panel_height, set_foot
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Gain, Pair, Study
-from decentral_dp.studies.words import axis_label, metric_stem, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,9 +33,8 @@ from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, gain_words
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
-from decentral_dp.studies.interactive import interactive_figures, require_plotly
 from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
-from decentral_dp.studies.page import study_page
+from decentral_dp.studies.page import interactive_figures, require_plotly, study_page
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Plot, Study, load_study
 from decentral_dp.studies.tables import cell_table, columns_of, counted_rows, pivoted, results, study_table, summary

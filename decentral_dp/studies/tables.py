@@ -25,11 +25,9 @@ from decentral_dp.reporting.tables import TextTable, head_of
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import Axis, Cell
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
-from decentral_dp.studies.measures import OF_EVERY_CELL
-from decentral_dp.studies.runs import GOOD, Record, cuts_of
-from decentral_dp.studies.schema import Study
-from decentral_dp.studies.words import (
+from decentral_dp.studies.measures import (
     BUDGETS,
+    OF_EVERY_CELL,
     deltas,
     described,
     guarantees,
@@ -38,6 +36,8 @@ from decentral_dp.studies.words import (
     own_name,
     words_of,
 )
+from decentral_dp.studies.runs import GOOD, Record, cuts_of
+from decentral_dp.studies.schema import Study
 from decentral_dp.tasks.outcomes import number
 
 

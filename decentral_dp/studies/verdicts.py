@@ -30,9 +30,9 @@ from decentral_dp.studies.intervals import (
     decide,
     spread_text,
 )
+from decentral_dp.studies.measures import is_epsilon
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Claim, Side, Study, Where
-from decentral_dp.studies.words import is_epsilon
 from decentral_dp.topology import GENERATORS
 
 # Where a comparison holds, and where it does not: what is printed is true either way.

@@ -12,8 +12,8 @@ from scipy.stats import laplace, norm
 from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.adversaries.audit.laws import mixture_epsilon
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
+from decentral_dp.adversaries.audit.loss_laws import Moves, _coordinate, _line, shown_by
 from decentral_dp.adversaries.audit.neighbours import among_copies, farthest
-from decentral_dp.adversaries.audit.sampled_releases import Moves, _coordinate, _line, shown_by
 from decentral_dp.config.loading import load
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build

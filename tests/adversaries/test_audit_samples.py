@@ -12,11 +12,16 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from decentral_dp.adversaries.audit.audit import audit
-from decentral_dp.adversaries.audit.exact_losses import not_as_stated
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, law_of_choice, mixture_epsilon
+from decentral_dp.adversaries.audit.loss_laws import (
+    membership_of,
+    mixture_log_ratio,
+    not_as_stated,
+    sampling_rates,
+    separate,
+)
 from decentral_dp.adversaries.audit.neighbours import Worlds, farthest
 from decentral_dp.adversaries.audit.runs import score_of
-from decentral_dp.adversaries.audit.sampled_releases import membership_of, mixture_log_ratio, sampling_rates, separate
 from decentral_dp.adversaries.audit.transcripts import Membership, observe, prescribed_agent, replay
 from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch

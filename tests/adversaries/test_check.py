@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.adversaries.check.check import again, check
-from decentral_dp.adversaries.check.result import CheckResult, save_case
+from decentral_dp.adversaries.check.check import CheckResult, again, check, save_case
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.cli.main import app, main

@@ -48,7 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a label for a component that no row tried",
-        "adversaries/check/result.py",
+        "adversaries/check/check.py",
         'return component in _BY_ROW and self._verdict(component) == "checked"',
         "return True",
         (f"{_CHECK}::test_a_label_names_what_was_tried_and_what_was_not",),
@@ -687,21 +687,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
         "an audit that takes the record for certainly drawn",
-        "adversaries/audit/sampled_releases.py",
+        "adversaries/audit/loss_laws.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
         ("tests/adversaries/test_audit_samples.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
         "an audit that counts what both worlds' records have in common",
-        "adversaries/audit/sampled_releases.py",
+        "adversaries/audit/loss_laws.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
         ("tests/adversaries/test_audit_one_release.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
-        "adversaries/audit/sampled_releases.py",
+        "adversaries/audit/loss_laws.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
         ("tests/adversaries/test_audit_one_release.py::test_records_that_move_one_way_show_no_more_than_there_is",),

@@ -13,7 +13,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.errors import InputError
-from decentral_dp.studies.interactive import _figures
+from decentral_dp.studies.page import _figures
 
 STUDY: dict[str, Any] = {
     "title": "Rounds </script><b>",

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.adversaries.audit.bounds import counted, from_likelihoods, trade_off
-from decentral_dp.adversaries.audit.exact_losses import loss_law, not_as_stated, worst_worlds
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
+from decentral_dp.adversaries.audit.loss_laws import amplified, loss_law, not_as_stated, worst_worlds
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
 from decentral_dp.adversaries.audit.plan import NO_ENDS, AuditPlan, Ends, plan_again, planned, request_of
@@ -38,7 +38,6 @@ from decentral_dp.adversaries.audit.runs import (
     read_runs,
     summed,
 )
-from decentral_dp.adversaries.audit.sampled_releases import amplified
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario

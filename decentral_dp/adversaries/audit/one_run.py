@@ -61,7 +61,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
-from decentral_dp.adversaries.audit.sampled_releases import amplified
+from decentral_dp.adversaries.audit.loss_laws import amplified
 from decentral_dp.bounded import Array
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError

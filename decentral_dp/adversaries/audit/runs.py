@@ -19,11 +19,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from decentral_dp.adversaries.audit.exact_losses import worst_worlds
 from decentral_dp.adversaries.audit.likelihoods import log_ratio
+from decentral_dp.adversaries.audit.loss_laws import (
+    amplified,
+    mixture_log_ratio,
+    sampling_rates,
+    separate,
+    worst_worlds,
+)
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.plan import AuditPlan, planned
-from decentral_dp.adversaries.audit.sampled_releases import amplified, mixture_log_ratio, sampling_rates, separate
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe, replay
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load

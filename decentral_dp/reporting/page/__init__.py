@@ -25,8 +25,16 @@ from decentral_dp.reporting.page.guarantee import (
     theorem_section,
     verdict,
 )
-from decentral_dp.reporting.page.opening import fact_list, lead, opening, what_was_run
-from decentral_dp.reporting.page.outcome import beside_scores, outcome_section, score_table, topology_section
+from decentral_dp.reporting.page.run import (
+    beside_scores,
+    fact_list,
+    lead,
+    opening,
+    outcome_section,
+    score_table,
+    topology_section,
+    what_was_run,
+)
 from decentral_dp.reporting.words import Json, capitalised, topology_name, words_of
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import PrivacyStatement

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.markup import Html, Part, formula, join, table, tag, unbroken
-from decentral_dp.reporting.page.opening import fact_list
-from decentral_dp.reporting.page.outcome import figures
+from decentral_dp.reporting.page.run import fact_list, figures
 from decentral_dp.reporting.words import Json, SettingWords, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
