@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.mechanisms import grid_walk_sampler
+from decentral_dp.participants.selection import acceptance
 from decentral_dp.statistics import exactly
+from papers import grid_walk_chains
 from papers.draws import generator
 from papers.findings import Check, Row, values
 
@@ -45,12 +46,12 @@ def _distances(seed: int, quick: bool) -> list[Row]:
                 centres = _exponent(dimension, cells, alpha).reshape(-1)
                 fine = centres[:, None] + alpha * offsets * rng.choice([-1.0, 1.0], (centres.size, 1))
                 error = zeta * (rng.choice([-1.0, 1.0], fine.shape) if trial else np.sign(fine - fine.mean() + 1e-9))
-                chain = grid_walk_sampler.walk((centres + error[:, inside // 2]).reshape([cells] * dimension))
-                taken = grid_walk_sampler.steps(chain, XI)
+                chain = grid_walk_chains.walk((centres + error[:, inside // 2]).reshape([cells] * dimension))
+                taken = grid_walk_chains.steps(chain, XI)
                 start = np.linalg.matrix_power(chain.matrix, taken)[int(rng.integers(centres.size))]
                 ideal = np.exp(fine.min() - fine)
-                left = grid_walk_sampler.output(start, centres + error[:, inside // 2], fine + error)
-                found = grid_walk_sampler.distance(left, ideal / ideal.sum())
+                left = grid_walk_chains.output(start, centres + error[:, inside // 2], fine + error)
+                found = grid_walk_chains.distance(left, ideal / ideal.sum())
                 name = f"{dimension} dimensions" if dimension > 1 else "1 dimension"
                 allowed = 2.0 * zeta + 2.0 * XI
                 rows.append(Row(PARTS["distance"], name, "ζ", zeta, "Dist∞ / (2ζ + 2ξ)", trial, found / allowed))
@@ -64,13 +65,13 @@ def _conductances(seed: int, quick: bool) -> list[Row]:
         rng = generator("e6", seed, 7, int(100 * zeta))
         worst, n = math.inf, 6 if quick else 10
         for base in (np.zeros(n), _exponent(1, n, 4.0)):
-            whole = grid_walk_sampler.conductance(grid_walk_sampler.walk(base))
+            whole = grid_walk_chains.conductance(grid_walk_chains.walk(base))
             split = np.where(np.arange(n) < n // 2, 1.0, -1.0)
             # The worst signs lower the bridge between two halves, and its neighbours' weight with it.
             bridge = np.where(np.abs(np.arange(n) - (n - 1) / 2) < 1.0, 1.0, -1.0)
             signs = [split, bridge, *rng.choice([-1.0, 1.0], (_SIGNS if quick else 10 * _SIGNS, n))]
             for sign in signs:
-                worst = min(worst, grid_walk_sampler.conductance(grid_walk_sampler.walk(base + zeta * sign)) / whole)
+                worst = min(worst, grid_walk_chains.conductance(grid_walk_chains.walk(base + zeta * sign)) / whole)
         rows.append(Row(PARTS["conductance"], "worst found", "ζ", zeta, "share kept", 0, worst))
         rows.append(Row(PARTS["conductance"], "e^(−2ζ)", "ζ", zeta, "share kept", 0, math.exp(-2.0 * zeta)))
         rows.append(Row(PARTS["conductance"], "e^(−6ζ), as printed", "ζ", zeta, "share kept", 0, math.exp(-6.0 * zeta)))
@@ -82,13 +83,13 @@ def _steps(seed: int, quick: bool) -> list[Row]:
     rows = []
     for dimension, cells in ((1, 40 if quick else 80), (2, 6 if quick else 20)):
         exponent = _exponent(dimension, cells, 0.5 * cells)
-        exact = grid_walk_sampler.steps(grid_walk_sampler.walk(exponent), XI)
+        exact = grid_walk_chains.steps(grid_walk_chains.walk(exponent), XI)
         for zeta in ZETAS[1:]:
             rng = generator("e6", seed, 8, dimension, int(100 * zeta))
             ratios = []
             for _ in range(2 if quick else 5):
                 off = exponent + zeta * rng.choice([-1.0, 1.0], exponent.shape)
-                ratios.append(grid_walk_sampler.steps(grid_walk_sampler.walk(off), XI) / exact)
+                ratios.append(grid_walk_chains.steps(grid_walk_chains.walk(off), XI) / exact)
             name = f"{dimension} dimensions" if dimension > 1 else "1 dimension"
             rows.append(Row(PARTS["steps"], name, "ζ", zeta, "T(ζ)/T(0)", 0, max(ratios)))
             rows.append(Row(PARTS["steps"], "e^(4ζ)", "ζ", zeta, "T(ζ)/T(0)", 0, math.exp(4.0 * zeta)))
@@ -113,7 +114,7 @@ def _last_steps() -> list[Row]:
                 zeta,
                 "probability",
                 0,
-                grid_walk_sampler.acceptance(alpha, gamma, zeta),
+                acceptance(alpha, gamma, zeta),
             )
         )
     return rows

@@ -21,7 +21,7 @@ restarts. α is the Lipschitz constant of Φ/scale in the infinity norm, ζ the 
 αγ/2 + 2ζ ≤ 1, as printed; with what it is the last step is a probability in any case.
 
 How close the chain is to its law after a number of steps is proven only for numbers that nobody can afford
-(`privacy.grid_walk_sampler.certified_steps`), so this release is listed as uncertified, at ε = ∞.
+(`papers.grid_walk_chains.certified_steps`), so this release is listed as uncertified, at ε = ∞.
 
 A regularised exponential mechanism over x as a release: a Gaussian pair.
 
@@ -52,7 +52,6 @@ from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box, Target
 from decentral_dp.privacy.mechanisms.finite_sampler import GRID_BITS, Guarantee, law_at, score_unit
-from decentral_dp.privacy.mechanisms.grid_walk_sampler import acceptance
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, regularised
 from decentral_dp.problems.domain import Domain
@@ -316,6 +315,14 @@ class _Exponent:
             centre = self._walk.box.low + self._walk.box.sides * ((np.array(cell) + 0.5) / self._walk.cells)
             self._known[cell] = float(self._walk.score(centre[None])[0]) / self._scale
         return self._known[cell]
+
+
+def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
+    """The largest "probability" F(θ)/(e·F(x)) of the last step: e^{αγ/2 + 2ζ − 1}, no probability where above 1.
+
+    alpha: Lipschitz constant of the exponent in the infinity norm. gamma: side of a cell. zeta: error of the exponent.
+    """
+    return math.exp(alpha * gamma / 2.0 + 2.0 * zeta - 1.0)
 
 
 # More proposals than these, and nobody waits for a draw.

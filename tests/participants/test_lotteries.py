@@ -26,10 +26,10 @@ from decentral_dp.participants.selection import (
     candidates,
 )
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms import grid_walk_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.domain import Domain
+from papers import grid_walk_chains
 from tests.support.exact_laws import rejected
 from tests.support.pooled_oracle import LABEL, RADIUS, Case, D, Exact, cases, dataset
 
@@ -495,12 +495,12 @@ def test_a_walk_has_the_law_of_its_chain_and_no_price() -> None:
     selection.check(scale)
     centres = -1.0 + 0.4 * (np.arange(cells) + 0.5)
     exponent = score(centres[:, None]) / scale
-    chain = grid_walk_sampler.walk(exponent)
+    chain = grid_walk_chains.walk(exponent)
     reached = np.linalg.matrix_power(chain.matrix, 12)[cells // 2]
     inside = centres[:, None] + 0.4 * (np.arange(200) + 0.5)[None] / 200 - 0.2
     fine = score(inside.reshape(-1, 1)).reshape(cells, 200) / scale
     # Two halves of every cell: the last step tells them apart.
-    expected = grid_walk_sampler.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
+    expected = grid_walk_chains.output(reached, exponent, fine).reshape(2 * cells, 100).sum(axis=1)
     rng = np.random.default_rng(21)
     drawn = np.array([selection.draw(rng, scale)[0] for _ in range(4000)])
     counts = np.histogram(drawn, np.linspace(-1.0, 1.0, 2 * cells + 1))[0]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms import grid_walk_sampler
-from decentral_dp.privacy.mechanisms.grid_walk_sampler import (
-    acceptance,
+from decentral_dp.participants.selection import acceptance
+from papers import grid_walk_chains
+from papers.grid_walk_chains import (
     certified_steps,
     conductance,
     distance,
@@ -105,7 +105,7 @@ def test_certified_steps_are_beyond_use() -> None:
 
 
 def test_walks_are_never_certified_and_too_large_ones_refused() -> None:
-    price = grid_walk_sampler.guarantee(1.0, 0.1, 0.05)
+    price = grid_walk_chains.guarantee(1.0, 0.1, 0.05)
     assert not price.certified
     assert price.epsilon == pytest.approx(1.6)
     with pytest.raises(InputError, match="states"):

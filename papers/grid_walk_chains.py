@@ -88,14 +88,6 @@ def conductance(chain: Walk) -> float:
     return float((out / np.minimum(mass, 1.0 - mass)).min())
 
 
-def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
-    """The largest "probability" F(θ)/(e·F(x)) of the last step: e^{αγ/2 + 2ζ − 1}, no probability where above 1.
-
-    alpha: Lipschitz constant of the exponent in the infinity norm. gamma: side of a cell. zeta: error of the exponent.
-    """
-    return exp(alpha * gamma / 2.0 + 2.0 * zeta - 1.0)
-
-
 def output(start: Array, exponent: Array, fine: Array) -> Array:
     """The law of the points that leave, (n, k): states drawn from `start` (n,), k candidates θ in each cell.
 
