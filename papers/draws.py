@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.calibration import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms.finite_sampler import not_negative, positive, score_unit
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
 from decentral_dp.privacy.randomness import Streams, seeded_root
 
@@ -33,3 +35,37 @@ def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
     normals = rng.standard_normal(values.shape)
     uniforms = rng.random(values.shape) if GAUSSIAN.rounds_at_random(d) else None
     return np.asarray(g * gaussian_integers(values, g, scale / g, normals, uniforms))
+
+
+def pure_rate(epsilon: float, oscillation: float, inexact: float) -> Fraction:
+    """Compute λ = ε/(s + 2r + 4·inexact), without rounding.
+
+    Raises:
+        InputError: ε or s that is not above 0, or a negative accuracy.
+
+    Example:
+        >>> round(float(pure_rate(epsilon=1.0, oscillation=0.5, inexact=0.125)), 4)
+        1.0
+    """
+    positive("epsilon", epsilon)
+    not_negative("inexact", inexact)
+    unit = score_unit(oscillation)
+    return Fraction(epsilon) / (Fraction(oscillation) + 2 * Fraction(unit) + 4 * Fraction(inexact))
+
+
+def rate_for(mu: float, sensitivity: float, strength: float, curvature: float = 0.0) -> float:
+    """Compute k = (μ_r + curvature)·μ²/S², which makes a draw a Gaussian pair with this μ.
+
+    Args:
+        mu: μ.
+        sensitivity: S, the largest change of ∇Φ on the box.
+        strength: μ_r.
+        curvature: Φ of every dataset is convex up to it; default 0.
+
+    Raises:
+        InputError: μ, S or μ_r + curvature that is not a finite number above 0.
+    """
+    positive("mu", mu)
+    positive("sensitivity", sensitivity)
+    positive("strength + curvature", strength + curvature)
+    return (strength + curvature) * mu**2 / sensitivity**2

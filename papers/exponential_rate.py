@@ -21,10 +21,10 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.constants.printed_bounds import printed_score
 from decentral_dp.constants.record_sensitivity import score_oscillation
 from decentral_dp.privacy.mechanisms import box_sampler
-from decentral_dp.privacy.mechanisms.finite_sampler import Guarantee, pure_rate, score_unit
+from decentral_dp.privacy.mechanisms.finite_sampler import score_unit
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.statistics import exactly, over_seeds
-from papers.draws import EPSILON, generator
+from papers.draws import EPSILON, generator, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 
 CORRECTED, PRINTED = "corrected scale", "scale as printed"
@@ -71,9 +71,9 @@ def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
         return np.asarray(-points @ mean)
 
     target = box_sampler.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
-    envelope, guarantee = box_sampler.refine(target), Guarantee(EPSILON, 0.0, True, "")
+    envelope = box_sampler.refine(target)
     least = -float(np.abs(mean).sum())
-    return lambda rng: float(score(box_sampler.sample(rng, target, envelope, guarantee, None).value[None])[0]) - least
+    return lambda rng: float(score(box_sampler.sample(rng, target, envelope)[None])[0]) - least
 
 
 def expected(mean: Array, k: float) -> float:

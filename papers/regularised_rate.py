@@ -22,10 +22,10 @@ from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms.box_sampler import Box
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, rate_for
+from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.statistics import exactly, over_seeds
-from papers.draws import DELTA, EPSILON, generator, mu_of
+from papers.draws import DELTA, EPSILON, generator, mu_of, rate_for
 from papers.findings import Check, Row, around, slope_check, values
 
 RECORDS, DIMENSION, SHARE = "excess against n", "excess against d_x", "excess over √2·S·R√d_x/m"
@@ -89,7 +89,7 @@ def excess(rng: np.random.Generator, d: int, n: int, draws: int) -> float:
         inexact=1e-14,
     )  # fmt: skip
     linear = hessian @ best
-    found = [quadratic(rng, declared, hessian, linear, DELTA).value - best for _ in range(draws)]
+    found = [quadratic(rng, declared, hessian, linear) - best for _ in range(draws)]
     return float(np.mean([0.5 * away @ hessian @ away for away in found]))
 
 

@@ -19,9 +19,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.constants.bilevel_rates import smoothness
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity, score_oscillation
-from decentral_dp.privacy.mechanisms.finite_sampler import pure_rate
 from decentral_dp.statistics import over_seeds
-from papers.draws import DELTA, EPSILON, generator, mu_of
+from papers.draws import DELTA, EPSILON, generator, mu_of, pure_rate
 from papers.findings import Check, Row, around, slope_check, values
 
 RATE, RATIO = "gradient at a random step", "drawn start over bad start"

@@ -51,7 +51,7 @@ from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box, Target
-from decentral_dp.privacy.mechanisms.finite_sampler import GRID_BITS, Guarantee, law_at, score_unit
+from decentral_dp.privacy.mechanisms.finite_sampler import GRID_BITS, law_at, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, regularised
 from decentral_dp.problems.domain import Domain
@@ -160,8 +160,7 @@ class BoxExponential(BoxSelection):
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
     def sampled(self, generator: np.random.Generator, scale: float) -> Array:
-        price = Guarantee(max(self.sensitivity.values()) / scale, 0.0, True, "as the ledger says")
-        return box_sampler.draw(generator, self.target(scale), price, None).value
+        return box_sampler.draw(generator, self.target(scale))
 
     def target(self, scale: float) -> Target:
         facts = self.facts
@@ -328,8 +327,6 @@ def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
 # More proposals than these, and nobody waits for a draw.
 _MOST_PROPOSALS = 1e5
 _STEPS = 400
-# The samplers state a price, at a δ; here it is the ledger's.
-_ANY_DELTA = 0.5
 
 NOT_CONVEX = (
     "The theorem needs the regularised score of every data set to be convex, and this strength does not make it so."
@@ -482,16 +479,12 @@ class RegularisedSelection:
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.declared(scale)
         if self.method == "cells":
-            rate, whole = Fraction(declared.rate), declared.whole(self.scores)
-            target = Target(
-                whole, declared.box, rate, declared.unit, declared.whole_lipschitz(), declared.whole_inexact()
-            )
-            return box_sampler.draw(generator, target, Guarantee(0.0, 0.0, False, "as the ledger says"), None).value
+            return box_sampler.draw(generator, declared.target(self.scores))
         if self.coefficients is not None:
-            return quadratic(generator, declared, *self.coefficients, _ANY_DELTA).value
+            return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.
         near = self.bottom() if self.width == 1 else self._descended()
-        return regularised(generator, declared, self.score, self.gradient, near, _ANY_DELTA).value
+        return regularised(generator, declared, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
         """Φ at points (n, p)."""

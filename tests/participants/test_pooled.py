@@ -19,11 +19,11 @@ from decentral_dp.participants import pooled as pooled_bounds
 from decentral_dp.participants.certified_solver import DENSE_LIMIT, implicit_mean
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.mechanisms.finite_sampler import choose
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
 from tests.support.pooled_oracle import DATA, LABEL, RADIUS, Case, D, Exact, cases, dataset, slopes
+from tests.support.priced_samplers import choose
 
 Array = np.ndarray
 CASES = cases(ridge=0.3)

@@ -15,8 +15,10 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import box_sampler, log_concave_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import Box
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, rate_for, regularised_by_cells
+from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
+from papers.draws import rate_for
 from tests.support.exact_laws import rejected
+from tests.support.priced_samplers import guarantee_of, mu_of
 
 MU = 0.2367  # (1, 1e-6)
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -54,17 +56,16 @@ def test_both_samplers_draw_the_truncated_gaussian(slope: float, rate: float) ->
     mean, deviation = slope / 1.5, (1.5 * rate) ** -0.5
     law = stats.truncnorm((-1 - mean) / deviation, (1 - mean) / deviation, mean, deviation)
     hessian, linear = np.eye(1), np.array([slope])
-    touching = [quadratic(rng, declared, hessian, linear, 1e-6) for _ in range(150)]
+    touching = [quadratic(rng, declared, hessian, linear) for _ in range(150)]
 
     def score(x: np.ndarray) -> np.ndarray:
         return np.asarray(0.5 * x[:, 0] ** 2 - slope * x[:, 0])
 
-    by_cells = [regularised_by_cells(rng, declared, score, 1e-6) for _ in range(150)]
+    by_cells = [box_sampler.draw(rng, declared.target(score)) for _ in range(150)]
     for drawn in (touching, by_cells):
-        found = stats.kstest([one.value[0] for one in drawn], law.cdf)
+        found = stats.kstest([one[0] for one in drawn], law.cdf)
         assert found.pvalue > 1e-5
-        assert drawn[0].guarantee == declared.guarantee(1e-6)
-    shifted = stats.kstest([one.value[0] for one in touching], lambda x: law.cdf(x - 0.7 * law.std()))
+    shifted = stats.kstest([one[0] for one in touching], lambda x: law.cdf(x - 0.7 * law.std()))
     assert shifted.pvalue < 1e-5
 
 
@@ -83,7 +84,7 @@ def test_a_plane_of_a_convex_score_that_is_no_quadratic() -> None:
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     law = density(rate * (score(grid) + 0.25 * (grid**2).sum(axis=1)))
     declared, near = on(box, rate=rate), grid[law.argmax()]
-    drawn = [log_concave_sampler.regularised(rng, declared, score, gradient, near, 1e-6).value for _ in range(500)]
+    drawn = [log_concave_sampler.regularised(rng, declared, score, gradient, near) for _ in range(500)]
     cell = (grid[:, 0] > -0.2) * 3 + (grid[:, 1] > -0.2) + (grid[:, 1] > 0.2)
     x = np.array(drawn)
     counts = np.bincount((x[:, 0] > -0.2) * 3 + (x[:, 1] > -0.2) + 1 * (x[:, 1] > 0.2), minlength=6)
@@ -167,9 +168,9 @@ def test_the_gaussian_price_holds_and_is_attained(curvature: float) -> None:
     whole = rate * 0.5 * (strength + curvature) * FINE**2
     found = gap_of((whole, whole + rate * sensitivity * FINE))
     declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=curvature)
-    assert declared.mu() == pytest.approx(MU)
+    assert mu_of(declared) == pytest.approx(MU)
     assert 0.95 <= found / gaussian_delta(MU, 1.0) <= 1.001
-    priced = declared.guarantee(1e-6)
+    priced = guarantee_of(declared, 1e-6)
     assert delta(density(whole), density(whole + rate * sensitivity * FINE), priced.epsilon) <= 1e-6
     assert 0.0 <= priced.epsilon - float(gaussian_epsilon(MU, 1e-6)) < 1e-3
     if curvature < 0.0:
@@ -204,7 +205,7 @@ def test_a_double_well_costs_everything() -> None:
     # As weakly convex as it is (its curvature is 48 x² − 8), no strength below 8 gives any price.
     declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, curvature=-8.0)
     with pytest.raises(InputError, match="curvature"):
-        declared.guarantee(1e-6)
+        quadratic(np.random.default_rng(0), declared, np.eye(1), np.zeros(1))
     strong = rate_for(MU, sensitivity, 9.0, -8.0)
     convexed = 4.0 * (FINE**2 - 0.5) ** 2 + 4.5 * FINE**2
     assert gap_of((strong * convexed, strong * (convexed + sensitivity * FINE))) <= 1.001 * gaussian_delta(MU, 1.0)
@@ -221,7 +222,7 @@ def test_an_inexact_score_costs_twice_tau() -> None:
     worst = (whole - rate * a * np.where(gains, 1, -1), tilted + rate * a * np.where(gains, 1, -1))
     declared = on(UNIT, rate=rate, strength=strength, sensitivity=sensitivity, inexact=a)
     assert gap_of(worst) > 1.5 * gaussian_delta(MU, 1.0)
-    priced = declared.guarantee(1e-6)
+    priced = guarantee_of(declared, 1e-6)
     assert priced.epsilon == pytest.approx(float(gaussian_epsilon(MU, 1e-6 * np.exp(-0.1))) + 0.2, abs=1e-3)
     assert gap_of(worst, priced.epsilon) <= 1e-6
 
@@ -239,29 +240,12 @@ def test_a_coarse_grid_is_no_gaussian_pair() -> None:
     assert declared.error() < 1e-5
 
 
-def test_a_cap_adds_its_probability() -> None:
-    rng, declared = np.random.default_rng(44), on(UNIT)
-    capped = quadratic(rng, declared, np.eye(1), np.zeros(1), 1e-6, cap=(30, 0.5)).guarantee
-    assert capped.delta == pytest.approx(1e-6 + 0.5**30)
-    assert capped.epsilon == declared.guarantee(1e-6).epsilon
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_concave_sampler, "bernoulli_exp", lambda *_: False)
-        patch.setattr(log_concave_sampler, "_on_axis", lambda *_: 0)
-        ends = [quadratic(rng, declared, np.eye(1), np.zeros(1), 1e-6, cap=(2, 0.5)) for _ in range(200)]
-    assert {e.proposals for e in ends} == {2}
-    assert not rejected(np.histogram([e.value[0] for e in ends], 4, (-1.0, 1.0))[0], np.ones(4))
-    by_cells = regularised_by_cells(rng, declared, lambda x: x[:, 0] ** 2, 1e-6, restarts=60).guarantee
-    assert 1e-6 < by_cells.delta < 1e-6 + 0.7**60
-
-
 def test_what_is_no_declaration_is_refused() -> None:
     rng, bad = np.random.default_rng(0), {"rate": 0.0, "curvature": -0.5, "lipschitz": np.nan, "inexact": -1.0}
     for name, value in bad.items():
         with pytest.raises(InputError, match=name):
-            quadratic(rng, on(UNIT, **{name: value}), np.eye(1), np.zeros(1), 1e-6)
-    with pytest.raises(InputError, match="delta"):
-        quadratic(rng, on(UNIT), np.eye(1), np.zeros(1), 0.0)
+            quadratic(rng, on(UNIT, **{name: value}), np.eye(1), np.zeros(1))
     wide = on(Box(-np.ones(4), np.ones(4)))
     with pytest.raises(InputError, match="dimensions"):
-        regularised_by_cells(rng, wide, lambda x: x[:, 0], 1e-6)
+        box_sampler.draw(rng, wide.target(lambda x: x[:, 0]))
     assert box_sampler.DEPTH == 40

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.box_sampler import Box, check_box
-from decentral_dp.privacy.mechanisms.finite_sampler import Drawn, Guarantee
+from tests.support.priced_samplers import Drawn, Guarantee
 
 
 def gumbel_max(generator: np.random.Generator, scores: Array, rate: float) -> Drawn[int]:

@@ -12,30 +12,21 @@ were refined depends on the data and changes only how long a draw takes, not its
 
 A public lower bound on the acceptance follows from the rule of refinement alone: e^{−τ−1/16} but for a tenth, τ the log
 ratio of upper and lower bound in the cells at which refinement ends. It is worth nothing where λ·L·diameter is beyond
-about 10^6 in one dimension, 10^3 in two and 10^2 in three. Draws may still be quick there, or never end: cap them.
+about 10^6 in one dimension, 10^3 in two and 10^2 in three. Draws may still be quick there, or never end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import ceil, exp, log2
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.finite_sampler import (
-    Drawn,
-    Guarantee,
-    not_negative,
-    positive,
-    pure_rate,
-    score_unit,
-    units,
-    with_restarts,
-)
+from decentral_dp.privacy.mechanisms.finite_sampler import not_negative, positive, units
 from decentral_dp.privacy.mechanisms.integer_samplers import IntArray, Weights, below
 
 Score = Callable[[Array], Array]
@@ -114,13 +105,6 @@ class Target(NamedTuple):
             self.inexact + self.unit + self.lipschitz * self.box.slack()
         )
 
-    def acceptance(self) -> float:
-        """Bound the probability that a proposal is accepted from below, publicly."""
-        dimension = len(self.box.low)
-        surely = min(DEPTH, 1 + int(log2(_MOST_CELLS / (2**dimension + 1)) / dimension))
-        reached = 2.0 * float(self.rate) * self.unit * self.slack(surely)
-        return 0.9 * exp(-min(max(self.tightness(), reached) + 1.0 / 16.0, 700.0))
-
 
 class Envelope(NamedTuple):
     """Cells with an envelope of the law.
@@ -138,75 +122,21 @@ class Envelope(NamedTuple):
     floor: int
 
 
-def choose_in_box(
-    generator: np.random.Generator,
-    score: Score,
-    box: Box,
-    epsilon: float,
-    oscillation: float,
-    lipschitz: float,
-    *,
-    inexact: float = 0.0,
-    restarts: int | None = None,
-) -> Drawn[Array]:
-    """Draw a point of a public box, d ≤ 3, at pure ε.
-
-    Args:
-        generator: of random bits.
-        score: (n, d) points → (n,), lower is better.
-        box: public.
-        epsilon: ε > 0.
-        oscillation: s, declared for every dataset.
-        lipschitz: L, declared for every dataset.
-        inexact: accuracy of the score, declared for every dataset; default 0.
-        restarts: cap on the number of proposals; default none.
-
-    Returns:
-        A point (d,) with its guarantee; (ε, (1 − p)^restarts) if the number of proposals is capped.
-
-    Raises:
-        InputError: what is no box, or no price.
-
-    Sensitivity:
-        Oscillation of the score, one record replaced. See docs/proofs/20 and 21.
-
-    Example:
-        >>> drawn = choose_in_box(np.random.default_rng(0), lambda points: np.abs(points[:, 0] - 0.5),
-        ...     Box(np.array([-1.0]), np.array([1.0])), epsilon=1000.0, oscillation=1.5, lipschitz=1.0)
-        >>> bool(abs(drawn.value[0] - 0.5) < 0.05), drawn.guarantee.delta
-        (True, 0.0)
-    """
-    target = Target(score, box, pure_rate(epsilon, oscillation, inexact), score_unit(oscillation), lipschitz, inexact)
-    why = (
-        f"Exact rejection by integers from the law ∝ exp(−λ·score) on 2^{DEPTH} positions along each axis; pure ε if "
-        "the declared oscillation, Lipschitz constant and accuracy of the score hold for every dataset."
-    )
-    guarantee = Guarantee(epsilon, 0.0, True, why)
-    return draw(generator, target, guarantee, restarts)
-
-
-def draw(generator: np.random.Generator, target: Target, guarantee: Guarantee, restarts: int | None) -> Drawn[Array]:
-    """Draw one point of a target.
+def draw(generator: np.random.Generator, target: Target) -> Array:
+    """Draw one point of a target, (d,).
 
     Args:
         generator: of random bits.
         target: the law, on a box of up to three dimensions.
-        guarantee: its price without a cap on restarts.
-        restarts: cap on the number of proposals; None for none.
-
-    Returns:
-        A point (d,) with its guarantee, the cap included.
 
     Raises:
-        InputError: what is no box of up to three dimensions, a negative Lipschitz constant, or a wrong cap.
+        InputError: what is no box of up to three dimensions, or a negative Lipschitz constant.
     """
     check_box(target.box)
     if len(target.box.low) > 3:
         raise InputError(f"box: got {len(target.box.low)} dimensions, wanted 3 or fewer for cells; use `regularised`.")
     not_negative("lipschitz", target.lipschitz)
-    if restarts is not None:
-        guarantee = with_restarts(guarantee, target.acceptance(), restarts)
-    return sample(generator, target, refine(target), guarantee, restarts)
+    return sample(generator, target, refine(target))
 
 
 def refine(target: Target) -> Envelope:
@@ -254,24 +184,18 @@ def _negligible(heights: Array, gap: float) -> int:
     return int(np.searchsorted(most, _NEGLIGIBLE * float(np.exp(heights - heights[-1]).sum()), side="right"))
 
 
-def sample(
-    generator: np.random.Generator, target: Target, envelope: Envelope, guarantee: Guarantee, restarts: int | None
-) -> Drawn[Array]:
-    """Draw proposals from an envelope until one is accepted, or the cap is reached.
+def sample(generator: np.random.Generator, target: Target, envelope: Envelope) -> Array:
+    """Draw proposals from an envelope until one is accepted.
 
     Args:
         generator: of random bits.
         target: the law.
         envelope: its cells, as `refine` makes them.
-        guarantee: the price of the draw, the cap included.
-        restarts: cap on the number of proposals; None for none.
 
     Returns:
-        A point (d,) with this guarantee; a uniform point of the grid where the cap is reached.
+        A point (d,).
     """
-    proposals, dimension = 0, len(target.box.low)
-    while restarts is None or proposals < restarts:
-        proposals += 1
+    while True:
         cell, bound = envelope.law.propose(generator)
         finer = DEPTH - int(envelope.depths[cell])
         numbers = [(int(n) << finer) + below(generator, 1 << finer) for n in envelope.cells[cell]]
@@ -279,9 +203,7 @@ def sample(
         gap = int(units(target.score(point), target.unit)[0]) - envelope.floor
         # Below 0 only if a declared constant is wrong.
         if envelope.law.accept(generator, max(gap, 0), bound):
-            return Drawn(point[0], guarantee, proposals)
-    numbers = [below(generator, 1 << DEPTH) for _ in range(dimension)]
-    return Drawn(target.box.centres(np.array([numbers], dtype=np.int64), DEPTH)[0], guarantee, proposals)
+            return np.asarray(point[0])
 
 
 def check_box(box: Box) -> None:

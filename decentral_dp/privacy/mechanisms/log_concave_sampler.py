@@ -14,34 +14,26 @@ nearly Gaussian.
 
 `regularised` proposes from a Gaussian below the tangent at any point near the minimum, in any dimension: exact discrete
 Gaussians, a geometric tail where the centre lies outside the box, and an exact acceptance, all by integers.
-`regularised_by_cells` needs no tangent, but at most three dimensions.
+`Regularised.target` is the same law for cells, which need no tangent, but at most three dimensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from math import exp, isqrt, sqrt
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import box_sampler
 from decentral_dp.privacy.mechanisms.box_sampler import DEPTH, Box, Score, Target
 from decentral_dp.privacy.mechanisms.finite_sampler import (
-    Drawn,
-    Guarantee,
     not_negative,
-    perturbed,
     positive,
     score_unit,
     units,
-    with_restarts,
 )
 from decentral_dp.privacy.mechanisms.integer_samplers import below, bernoulli_exp, discrete_gaussian, geometric
 
@@ -94,44 +86,11 @@ class Regularised(NamedTuple):
 
         return scored
 
-    def mu(self) -> float:
-        """μ of the Gaussian pair that bounds a draw from the continuous law."""
-        return self.sensitivity * sqrt(self.rate / (self.strength + self.curvature))
-
-    def guarantee(self, delta: float) -> Guarantee:
-        """(ε, δ) of a draw from the grid, δ as given. Raises InputError for what can have no price."""
-        _check(self, delta)
-        left = delta * exp(-2.0 * self.error())
-        why = (
-            f"Exact rejection by integers; a Gaussian pair with μ = {self.mu():.6g} if the score of every dataset has "
-            "the declared curvature, gradient sensitivity, Lipschitz constant and accuracy on the whole box."
+    def target(self, score: Score) -> Target:
+        """The law as cells of a box of up to three dimensions draw it."""
+        return Target(
+            self.whole(score), self.box, Fraction(self.rate), self.unit, self.whole_lipschitz(), self.whole_inexact()
         )
-        priced = perturbed(Guarantee(_pair_epsilon(self.mu(), left), left, True, why), self.error())
-        return replace(priced, delta=delta)
-
-
-@lru_cache(maxsize=64)
-def _pair_epsilon(mu: float, delta: float) -> float:
-    """What every draw of one declared score is priced by, found once."""
-    return float(gaussian_epsilon(mu, delta))
-
-
-def rate_for(mu: float, sensitivity: float, strength: float, curvature: float = 0.0) -> float:
-    """Compute k = (μ_r + curvature)·μ²/S², which makes a draw a Gaussian pair with this μ.
-
-    Args:
-        mu: μ.
-        sensitivity: S, the largest change of ∇Φ on the box.
-        strength: μ_r.
-        curvature: Φ of every dataset is convex up to it; default 0.
-
-    Raises:
-        InputError: μ, S or μ_r + curvature that is not a finite number above 0.
-    """
-    positive("mu", mu)
-    positive("sensitivity", sensitivity)
-    positive("strength + curvature", strength + curvature)
-    return (strength + curvature) * mu**2 / sensitivity**2
 
 
 def regularised(
@@ -140,12 +99,10 @@ def regularised(
     score: Score,
     gradient: Callable[[Array], Array],
     near: Array,
-    delta: float,
     *,
     envelope: float | None = None,
-    cap: tuple[int, float] | None = None,
-) -> Drawn[Array]:
-    """Draw a point by rejection from the Gaussian that touches Φ + regulariser at `near`.
+) -> Array:
+    """Draw a point (d,) by rejection from the Gaussian that touches Φ + regulariser at `near`.
 
     Args:
         generator: of random bits.
@@ -153,28 +110,20 @@ def regularised(
         score: Φ, (n, d) → (n,).
         gradient: of Φ, (d,) → (d,).
         near: (d,), a point near the minimum of Φ + regulariser.
-        delta: δ of the guarantee, without the loss of a cap.
         envelope: a lower bound on the curvature of this dataset's Φ, if one better than the declared one is known.
-        cap: the most proposals, and a proven public lower bound on the acceptance of one, about
-            ((μ_r + curvature)/(μ_r + smoothness))^{d/2}. Its loss is added to δ. By default there is none.
-
-    Returns:
-        A point (d,) with its guarantee.
 
     Raises:
-        InputError: what is no box, or no price.
+        InputError: what is no box, or declares no law.
 
     Limits:
-        near, gradient and envelope change how long a draw takes, not its law.
+        near, gradient and envelope change how long a draw takes, not its law. One proposal in about
+        ((μ_r + smoothness)/(μ_r + curvature))^{d/2} is accepted.
     """
-    guarantee = declared.guarantee(delta)
-    if cap is not None:
-        guarantee = with_restarts(guarantee, cap[1], cap[0])
+    _check(declared)
     proposal = _touching(declared, score, gradient, near, declared.curvature if envelope is None else envelope)
     whole, box = declared.whole(score), declared.box
-    rate, proposals = Fraction(declared.rate) * Fraction(declared.unit), 0
-    while cap is None or proposals < cap[0]:
-        proposals += 1
+    rate = Fraction(declared.rate) * Fraction(declared.unit)
+    while True:
         numbers = [_on_axis(generator, a, m) for a, m in zip(proposal.precisions, proposal.centre, strict=True)]
         point = box.centres(np.array([numbers], dtype=np.int64), DEPTH)
         height = rate * int(units(whole(point), declared.unit)[0])
@@ -182,21 +131,11 @@ def regularised(
         gamma = height - sum((a * (n - m) ** 2 for a, n, m in squares), Fraction(0)) / 2 - proposal.floor
         # Below 0 only if a declared constant is wrong.
         if bernoulli_exp(generator, max(gamma, Fraction(0))):
-            return Drawn(point[0], guarantee, proposals)
-    numbers = [below(generator, _POSITIONS) for _ in box.low]
-    return Drawn(box.centres(np.array([numbers], dtype=np.int64), DEPTH)[0], guarantee, proposals)
+            return np.asarray(point[0])
 
 
-def quadratic(
-    generator: np.random.Generator,
-    declared: Regularised,
-    hessian: Array,
-    linear: Array,
-    delta: float,
-    *,
-    cap: tuple[int, float] | None = None,
-) -> Drawn[Array]:
-    """Draw from a truncated Gaussian: `regularised` for Φ(x) = x'Hx/2 − b'x.
+def quadratic(generator: np.random.Generator, declared: Regularised, hessian: Array, linear: Array) -> Array:
+    """Draw a point (d,) from a truncated Gaussian: `regularised` for Φ(x) = x'Hx/2 − b'x.
 
     One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) is accepted inside the box, λ the eigenvalues of H.
 
@@ -205,11 +144,6 @@ def quadratic(
         declared: as of `regularised`; `inexact` has to cover the float64 evaluation of Φ.
         hessian: H, (d, d).
         linear: b, (d,).
-        delta: as of `regularised`.
-        cap: as of `regularised`.
-
-    Returns:
-        A point (d,) with its guarantee.
     """
     eigenvalues = np.linalg.eigvalsh(hessian)
     least = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
@@ -221,39 +155,8 @@ def quadratic(
         lambda x: np.asarray(0.5 * np.einsum("ni,ij,nj->n", x, hessian, x) - x @ linear),
         lambda x: np.asarray(hessian @ x - linear),
         near,
-        delta,
         envelope=max(declared.curvature, least),
-        cap=cap,
     )
-
-
-def regularised_by_cells(
-    generator: np.random.Generator,
-    declared: Regularised,
-    score: Score,
-    delta: float,
-    *,
-    restarts: int | None = None,
-) -> Drawn[Array]:
-    """Draw a point, d ≤ 3, of the same law as `regularised`, by cells.
-
-    Args:
-        generator, declared, score, delta: as of `regularised`.
-        restarts: cap on the number of proposals; default none.
-
-    Returns:
-        A point (d,) with its guarantee.
-    """
-    guarantee = declared.guarantee(delta)
-    target = Target(
-        declared.whole(score),
-        declared.box,
-        Fraction(declared.rate),
-        declared.unit,
-        declared.whole_lipschitz(),
-        declared.whole_inexact(),
-    )
-    return box_sampler.draw(generator, target, guarantee, restarts)
 
 
 class _Proposal(NamedTuple):
@@ -310,7 +213,7 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
             return j
 
 
-def _check(declared: Regularised, delta: float) -> None:
+def _check(declared: Regularised) -> None:
     box_sampler.check_box(declared.box)
     positive("rate", declared.rate)
     positive("strength + curvature", declared.strength + declared.curvature)
@@ -318,5 +221,3 @@ def _check(declared: Regularised, delta: float) -> None:
     positive("sensitivity", declared.sensitivity)
     for name in ("lipschitz", "inexact", "gradient_error"):
         not_negative(name, getattr(declared, name))
-    if not 0.0 < delta < 1.0:
-        raise InputError(f"delta: got {delta}, wanted a number between 0 and 1; a Gaussian pair has no pure price.")

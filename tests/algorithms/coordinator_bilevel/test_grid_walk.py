@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
 from decentral_dp.participants.selection import acceptance
-from papers import grid_walk_chains
 from papers.grid_walk_chains import (
     certified_steps,
     conductance,
     distance,
     output,
+    price,
     steps,
     walk,
 )
@@ -104,10 +104,8 @@ def test_certified_steps_are_beyond_use() -> None:
     assert certified_steps(side, alpha, gamma, 1, 0.125, 0.5) > np.exp(2.0) * needed
 
 
-def test_walks_are_never_certified_and_too_large_ones_refused() -> None:
-    price = grid_walk_chains.guarantee(1.0, 0.1, 0.05)
-    assert not price.certified
-    assert price.epsilon == pytest.approx(1.6)
+def test_walks_have_their_price_and_too_large_ones_are_refused() -> None:
+    assert price(1.0, 0.1, 0.05) == pytest.approx(1.6)
     with pytest.raises(InputError, match="states"):
         walk(np.zeros((70, 70)))
     with pytest.raises(InputError, match="states"):

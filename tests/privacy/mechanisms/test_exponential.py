@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms import box_sampler, integer_samplers
-from decentral_dp.privacy.mechanisms.box_sampler import Box, Target, choose_in_box, refine
-from decentral_dp.privacy.mechanisms.finite_sampler import (
+from decentral_dp.privacy.mechanisms.box_sampler import Box, Target, refine
+from decentral_dp.privacy.mechanisms.finite_sampler import score_unit, units
+from decentral_dp.privacy.mechanisms.integer_samplers import Weights
+from papers.draws import pure_rate
+from tests.support.exact_laws import exponential, rejected
+from tests.support.priced_samplers import (
     Guarantee,
+    acceptance,
     choose,
+    choose_in_box,
     law_of,
     perturbed,
-    pure_rate,
-    score_unit,
-    units,
     with_restarts,
 )
-from decentral_dp.privacy.mechanisms.integer_samplers import Weights
-from tests.support.exact_laws import exponential, rejected
 from tests.support.uncertified_samplers import gibbs, gumbel_max, regularised_on_grid
 
 UNIT = Box(np.array([-1.0]), np.array([1.0]))
@@ -180,9 +181,9 @@ def test_a_fallback_costs_its_probability_and_no_factor(seed: int, epsilon: floa
 def test_a_cap_needs_a_proven_acceptance() -> None:
     good = Guarantee(1.0, 0.0, True, ".")
     assert with_restarts(good, 1.0, 1).delta == 0.0
-    for acceptance, restarts in ((0.0, 5), (1.5, 5), (0.5, 0)):
+    for accepted, restarts in ((0.0, 5), (1.5, 5), (0.5, 0)):
         with pytest.raises(InputError, match="restarts"):
-            with_restarts(good, acceptance, restarts)
+            with_restarts(good, accepted, restarts)
 
 
 def test_nothing_uncertified_passes_as_certified() -> None:
@@ -260,7 +261,7 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
         assert (floors <= whole).all()
         c = float(target.rate) * target.unit
         accepted = np.exp(-c * (whole - floors.min())).sum() / np.exp(-c * (floors - floors.min())).sum()
-        assert accepted * np.exp(-1 / 16) >= target.acceptance() * 0.999
+        assert accepted * np.exp(-1 / 16) >= acceptance(target) * 0.999
 
 
 def test_a_lipschitz_constant_too_small_would_show() -> None:
@@ -281,8 +282,7 @@ def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypat
     box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
     target = Target(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
     envelope, grid = refine(target), positions(box, depth)
-    free = Guarantee(1.5, 0.0, True, ".")
-    drawn = np.array([box_sampler.sample(rng, target, envelope, free, None).value for _ in range(8_000)])
+    drawn = np.array([box_sampler.sample(rng, target, envelope) for _ in range(8_000)])
     nearest = np.abs(drawn[:, None, :] - grid).sum(axis=2).argmin(axis=1)
     counts, law = np.bincount(nearest, minlength=len(grid)), np.exp(-1.5 * score(grid))
     assert not rejected(counts, law)
@@ -297,27 +297,17 @@ def test_a_million_epsilons_of_range_take_no_time_and_find_the_minimum() -> None
     ]
     grid = np.linspace(-1, 1, 200_001)
     best = grid[np.argmin(np.abs(grid - 0.2) + 0.1 * np.sin(9 * grid))]
-    assert np.abs(np.array([d.value[0] for d in drawn]) - best).max() < 0.01
-    assert all(d.guarantee == drawn[0].guarantee for d in drawn)
-    assert drawn[0].guarantee.certified
-    assert drawn[0].guarantee.delta == 0.0
+    assert np.abs(np.array([point[0] for point in drawn]) - best).max() < 0.01
 
 
-def test_a_cap_on_proposals_is_priced_by_a_public_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """δ knows the constants only: the same for every score; and what leaves at the cap touches no data."""
-    rng = np.random.default_rng(33)
-    prices = {
-        choose_in_box(rng, rough(1, seed, 1.0), UNIT, 1.0, 0.01, 1.0, restarts=40).guarantee.delta for seed in range(5)
-    }
-    bound = Target(rough(1, 0, 1.0), UNIT, pure_rate(1.0, 0.01, 0.0), score_unit(0.01), 1.0, 0.0).acceptance()
-    assert len(prices) == 1
-    assert prices.pop() == pytest.approx((1.0 - bound) ** 40)
-    assert 0.3 < bound < 0.33
-    monkeypatch.setattr(Weights, "accept", lambda *_: False)
-    points = [choose_in_box(rng, rough(1, 1, 1.0), UNIT, 1.0, 0.01, 1.0, restarts=2) for _ in range(300)]
-    assert {p.proposals for p in points} == {2}
-    counts, _ = np.histogram([p.value[0] for p in points], 5, (-1.0, 1.0))
-    assert not rejected(counts, np.ones(5))
+def test_the_bound_on_the_acceptance_is_public() -> None:
+    """It knows the constants only: the same for every score."""
+    targets = [
+        Target(rough(1, seed, 1.0), UNIT, pure_rate(1.0, 0.01, 0.0), score_unit(0.01), 1.0, 0.0) for seed in range(5)
+    ]
+    bounds = {acceptance(target) for target in targets}
+    assert len(bounds) == 1
+    assert 0.3 < bounds.pop() < 0.33
 
 
 def test_boxes_that_are_none_are_refused() -> None:
