@@ -20,8 +20,8 @@ from decentral_dp.bounded import Array
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.printed_bounds import printed_score
 from decentral_dp.constants.record_sensitivity import score_oscillation
-from decentral_dp.privacy.mechanisms import box_sampler
-from decentral_dp.privacy.mechanisms.finite_sampler import score_unit
+from decentral_dp.privacy.mechanisms import exponential_samplers
+from decentral_dp.privacy.mechanisms.exponential_samplers import score_unit
 from decentral_dp.problems.bilevel.means import MeanLowerBound
 from decentral_dp.statistics import exactly, over_seeds
 from papers.draws import EPSILON, generator, pure_rate
@@ -64,16 +64,16 @@ def scales(d: int, n: int) -> tuple[float, float]:
 
 def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
     """Exact draws of the excess Φ(x) − min Φ at ε over an oscillation of s."""
-    box = box_sampler.Box(-np.ones(mean.size), np.ones(mean.size))
+    box = exponential_samplers.Box(-np.ones(mean.size), np.ones(mean.size))
     rate: Fraction = pure_rate(EPSILON, s, 0.0)
 
     def score(points: Array) -> Array:
         return np.asarray(-points @ mean)
 
-    target = box_sampler.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
-    envelope = box_sampler.refine(target)
+    target = exponential_samplers.Target(score, box, rate, score_unit(s), float(np.linalg.norm(mean)), 0.0)
+    envelope = exponential_samplers.refine(target)
     least = -float(np.abs(mean).sum())
-    return lambda rng: float(score(box_sampler.sample(rng, target, envelope)[None])[0]) - least
+    return lambda rng: float(score(exponential_samplers.sample(rng, target, envelope)[None])[0]) - least
 
 
 def expected(mean: Array, k: float) -> float:

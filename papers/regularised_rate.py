@@ -21,7 +21,7 @@ from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.statistics import exactly, over_seeds

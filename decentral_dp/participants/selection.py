@@ -49,9 +49,8 @@ from decentral_dp.constants.problem_constants import up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import SelectionMechanism
 from decentral_dp.participants.pooled import PooledBounds
-from decentral_dp.privacy.mechanisms import box_sampler
-from decentral_dp.privacy.mechanisms.box_sampler import Box, Target
-from decentral_dp.privacy.mechanisms.finite_sampler import GRID_BITS, law_at, score_unit
+from decentral_dp.privacy.mechanisms import exponential_samplers
+from decentral_dp.privacy.mechanisms.exponential_samplers import GRID_BITS, Box, Target, law_at, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, regularised
 from decentral_dp.problems.domain import Domain
@@ -160,7 +159,7 @@ class BoxExponential(BoxSelection):
     """A point of a public box, p ≤ 3: of 2⁴⁰ positions along each axis, by cells."""
 
     def sampled(self, generator: np.random.Generator, scale: float) -> Array:
-        return box_sampler.draw(generator, self.target(scale))
+        return exponential_samplers.draw(generator, self.target(scale))
 
     def target(self, scale: float) -> Target:
         facts = self.facts
@@ -479,7 +478,7 @@ class RegularisedSelection:
             raise ValueError(f"a scale of {scale:g}, where the distortion is stated down to {self.facts.finest:g}")
         declared = self.facts.declared(scale)
         if self.method == "cells":
-            return box_sampler.draw(generator, declared.target(self.scores))
+            return exponential_samplers.draw(generator, declared.target(self.scores))
         if self.coefficients is not None:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.

@@ -27,7 +27,7 @@ from decentral_dp.config.loading import load
 from decentral_dp.data.streams import draw_batch
 from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.participants.selection import FiniteExponential
-from decentral_dp.privacy.mechanisms import finite_sampler
+from decentral_dp.privacy.mechanisms import exponential_samplers
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build
 
@@ -197,7 +197,7 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
     assert isinstance(law, Law)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
-    whole = finite_sampler.law_at
+    whole = exponential_samplers.law_at
     job: Any = worlds.first
 
     def kept(scores: Any, unit: float, rate: Any) -> Any:

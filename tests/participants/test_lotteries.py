@@ -26,7 +26,7 @@ from decentral_dp.participants.selection import (
     candidates,
 )
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
 from decentral_dp.problems.domain import Domain
 from papers import grid_walk_chains

@@ -13,8 +13,8 @@ from scipy import stats
 
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms import box_sampler, log_concave_sampler
-from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.privacy.mechanisms import exponential_samplers, log_concave_sampler
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic
 from papers.draws import rate_for
 from tests.support.exact_laws import rejected
@@ -61,7 +61,7 @@ def test_both_samplers_draw_the_truncated_gaussian(slope: float, rate: float) ->
     def score(x: np.ndarray) -> np.ndarray:
         return np.asarray(0.5 * x[:, 0] ** 2 - slope * x[:, 0])
 
-    by_cells = [box_sampler.draw(rng, declared.target(score)) for _ in range(150)]
+    by_cells = [exponential_samplers.draw(rng, declared.target(score)) for _ in range(150)]
     for drawn in (touching, by_cells):
         found = stats.kstest([one[0] for one in drawn], law.cdf)
         assert found.pvalue > 1e-5
@@ -247,5 +247,5 @@ def test_what_is_no_declaration_is_refused() -> None:
             quadratic(rng, on(UNIT, **{name: value}), np.eye(1), np.zeros(1))
     wide = on(Box(-np.ones(4), np.ones(4)))
     with pytest.raises(InputError, match="dimensions"):
-        box_sampler.draw(rng, wide.target(lambda x: x[:, 0]))
-    assert box_sampler.DEPTH == 40
+        exponential_samplers.draw(rng, wide.target(lambda x: x[:, 0]))
+    assert exponential_samplers.DEPTH == 40

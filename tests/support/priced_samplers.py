@@ -11,9 +11,8 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.mechanisms import box_sampler
-from decentral_dp.privacy.mechanisms.box_sampler import Box, Score, Target
-from decentral_dp.privacy.mechanisms.finite_sampler import law_at, not_negative, score_unit
+from decentral_dp.privacy.mechanisms import exponential_samplers
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box, Score, Target, law_at, not_negative, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised
 from papers.draws import pure_rate
@@ -151,7 +150,9 @@ def with_restarts(guarantee: Guarantee, acceptance: float, restarts: int) -> Gua
 def acceptance(target: Target) -> float:
     """Bound the probability that a proposal is accepted from below, publicly."""
     dimension = len(target.box.low)
-    surely = min(box_sampler.DEPTH, 1 + int(log2(box_sampler._MOST_CELLS / (2**dimension + 1)) / dimension))
+    surely = min(
+        exponential_samplers.DEPTH, 1 + int(log2(exponential_samplers._MOST_CELLS / (2**dimension + 1)) / dimension)
+    )
     reached = 2.0 * float(target.rate) * target.unit * target.slack(surely)
     return 0.9 * exp(-min(max(target.tightness(), reached) + 1.0 / 16.0, 700.0))
 
@@ -170,7 +171,9 @@ def choose_in_box(
         lipschitz: L, declared for every dataset.
     """
     unit = score_unit(oscillation)
-    return box_sampler.draw(generator, Target(score, box, pure_rate(epsilon, oscillation, 0.0), unit, lipschitz, 0.0))
+    return exponential_samplers.draw(
+        generator, Target(score, box, pure_rate(epsilon, oscillation, 0.0), unit, lipschitz, 0.0)
+    )
 
 
 def mu_of(declared: Regularised) -> float:

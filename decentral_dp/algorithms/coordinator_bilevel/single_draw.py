@@ -20,7 +20,7 @@ from decentral_dp.participants.selection import (
     candidates,
     per_axis,
 )
-from decentral_dp.privacy.mechanisms.box_sampler import Box
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box
 
 _FIRST = np.array([1])
 # How a point is found where a grid of candidates is not the only way.

@@ -27,9 +27,12 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.mechanisms import box_sampler
-from decentral_dp.privacy.mechanisms.box_sampler import DEPTH, Box, Score, Target
-from decentral_dp.privacy.mechanisms.finite_sampler import (
+from decentral_dp.privacy.mechanisms import exponential_samplers
+from decentral_dp.privacy.mechanisms.exponential_samplers import (
+    DEPTH,
+    Box,
+    Score,
+    Target,
     not_negative,
     positive,
     score_unit,
@@ -214,7 +217,7 @@ def _on_axis(generator: np.random.Generator, precision: Fraction, centre: int) -
 
 
 def _check(declared: Regularised) -> None:
-    box_sampler.check_box(declared.box)
+    exponential_samplers.check_box(declared.box)
     positive("rate", declared.rate)
     positive("strength + curvature", declared.strength + declared.curvature)
     not_negative("strength", declared.strength)

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms import box_sampler, integer_samplers
-from decentral_dp.privacy.mechanisms.box_sampler import Box, Target, refine
-from decentral_dp.privacy.mechanisms.finite_sampler import score_unit, units
+from decentral_dp.privacy.mechanisms import exponential_samplers, integer_samplers
+from decentral_dp.privacy.mechanisms.exponential_samplers import Box, Target, refine, score_unit, units
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
 from papers.draws import pure_rate
 from tests.support.exact_laws import exponential, rejected
@@ -243,7 +242,7 @@ def test_cells_cover_the_box_below_the_score_and_keep_the_public_acceptance(
     inexact = 0.01 if wavy else 0.0
     ideal = rough(dimension, seed, lipschitz)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(box_sampler, "DEPTH", depth)
+        patch.setattr(exponential_samplers, "DEPTH", depth)
 
         def score(points: np.ndarray) -> np.ndarray:
             return np.asarray(ideal(points) + inexact * np.sin(1e5 * points.sum(axis=1)))
@@ -278,11 +277,11 @@ def test_a_lipschitz_constant_too_small_would_show() -> None:
 
 @pytest.mark.parametrize(("dimension", "depth"), [(1, 4), (2, 2), (3, 1)])
 def test_points_follow_the_law_of_the_grid(dimension: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box_sampler, "DEPTH", depth)
+    monkeypatch.setattr(exponential_samplers, "DEPTH", depth)
     box, rng, score = Box(-np.ones(dimension), np.ones(dimension)), np.random.default_rng(31), rough(dimension, 4, 1.0)
     target = Target(score, box, pure_rate(1.5, 1.0, 0.0), score_unit(1.0), 1.0, 0.0)
     envelope, grid = refine(target), positions(box, depth)
-    drawn = np.array([box_sampler.sample(rng, target, envelope) for _ in range(8_000)])
+    drawn = np.array([exponential_samplers.sample(rng, target, envelope) for _ in range(8_000)])
     nearest = np.abs(drawn[:, None, :] - grid).sum(axis=2).argmin(axis=1)
     counts, law = np.bincount(nearest, minlength=len(grid)), np.exp(-1.5 * score(grid))
     assert not rejected(counts, law)
