@@ -25,8 +25,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import PooledBounds
-from decentral_dp.privacy.accounting.accountants import Budget, price
-from decentral_dp.privacy.accounting.calibration import largest_mu
+from decentral_dp.privacy.accounting.accountants import Budget, largest_mu, price
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser

@@ -30,8 +30,7 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.exchange import ClippedQuery, Released
 from decentral_dp.participants.clients import MinimaxClientBlock
 from decentral_dp.participants.coordinator_context import MinimaxContext
-from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.calibration import largest_mu
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import mechanism_of

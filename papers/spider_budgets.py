@@ -23,8 +23,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
-from decentral_dp.privacy.accounting.calibration import solve
+from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon, solve
 from decentral_dp.privacy.accounting.loss_distributions import Releases
 from decentral_dp.privacy.clipping import clip_factors
 from decentral_dp.statistics import exactly, over_seeds

@@ -82,8 +82,7 @@ from decentral_dp.exchange import (
     SelectionMechanism,
     Value,
 )
-from decentral_dp.participants.agents import LocalDataset
-from decentral_dp.participants.batch import Batch
+from decentral_dp.participants.agents import Batch, LocalDataset
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
 
 S = TypeVar("S")

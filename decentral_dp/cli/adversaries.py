@@ -37,7 +37,7 @@ from decentral_dp.simulation.plan import console
 from decentral_dp.simulation.result import as_written, read_result
 from decentral_dp.tasks.parallel import HERE, Workers
 from decentral_dp.topology import names
-from decentral_dp.topology.graph import few
+from decentral_dp.topology.graphs import few
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.coordinator import coordinate
-from decentral_dp.engines.host import Host, View
+from decentral_dp.engines.host import Host, View, coordinate
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,

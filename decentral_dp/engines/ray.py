@@ -18,8 +18,7 @@ import ray.exceptions
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.coordinator import coordinate
-from decentral_dp.engines.host import Host, View
+from decentral_dp.engines.host import Host, View, coordinate
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,

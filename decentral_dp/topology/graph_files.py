@@ -40,8 +40,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.files.regular import is_file, regular
-from decentral_dp.topology.generators import GENERATORS, generate
-from decentral_dp.topology.graph import Array, Graph, unknown
+from decentral_dp.topology.graphs import GENERATORS, Array, Graph, generate, unknown
 from decentral_dp.user_code import USER_ERRORS, reason
 
 # A whole number as a file, or a networkx graph, may write it; of more digits it is a name like any other.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.topology.graph import Array
+from decentral_dp.bounded import Array
 
 DENSE = 600
 # Below this share of the largest eigenvalue λ₂ is worth a factorisation.

@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.generators import GENERATORS, generate
-from decentral_dp.topology.graph import Array, Graph, IntArray, canonical, require_connected, unknown_key
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
+from decentral_dp.topology.graphs import (
+    GENERATORS,
+    Array,
+    Graph,
+    IntArray,
+    canonical,
+    generate,
+    require_connected,
+    unknown_key,
+)
 from decentral_dp.topology.weights import of_a_rule, weigh
 
 

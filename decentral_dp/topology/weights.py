@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.graph import Array, Graph, Parameter, resolve, unknown
+from decentral_dp.topology.graphs import Array, Graph, Parameter, resolve, unknown
 from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends
 
 LARGEST_OPTIMISED = 200

@@ -581,7 +581,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a factor that is applied after the clip",
-        "participants/batch.py",
+        "participants/agents.py",
         "out.append((numbers[chosen], some, self._clip.divided(float(factor))))",
         "out.append((numbers[chosen], some, self._clip))",
         (f"{_BATCH}::test_no_factor_lets_a_record_move_a_query_further",),
@@ -651,7 +651,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that goes on and tosses other coins",
-        "engines/coordinator.py",
+        "engines/host.py",
         'self._asked = saved["state"], saved["asked"]',
         'self._asked = saved["state"], saved["asked"] + 100',
         ("tests/simulation/test_resume.py::test_other_programs_go_on_too[dp_sgd_dual]",),
@@ -777,7 +777,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
-        "engines/coordinator.py",
+        "engines/host.py",
         '        everywhere("ready")\n',
         "        pass\n",
         ("tests/simulation/test_coordinator_shards.py::test_nothing_is_released_before_every_file_is_the_manifests",),

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.privacy.series import Series
+from decentral_dp.privacy.recorder import Series
 
 NUMBERS = st.sampled_from([0.0, 1.0, 0.1, 1e300, float("inf"), 5e-324])
 WIDTH = 3

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import GENERATORS, WEIGHTS, Topology, build, generators
-from decentral_dp.topology.generators import _bernoulli_pairs, _code, _pair
-from decentral_dp.topology.graph import canonical
+from decentral_dp.topology import GENERATORS, WEIGHTS, Topology, build, graphs
+from decentral_dp.topology.graphs import _bernoulli_pairs, _code, _pair, canonical
 from tests.support.topology_oracle import THIRD, check, example, graph_of, naive
 
 # --- the registry ------------------------------------------------------------------------------------------------
@@ -106,11 +105,11 @@ def test_the_expander_is_certified(agents: int, degree: int) -> None:
 
 def test_the_expander_refuses_a_bad_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad samples are rare, so one is smuggled in: a ladder is 3-regular and mixes as slowly as a ring."""
-    ladder, draw = build("circular_ladder", 60).edges, generators._regular_edges
+    ladder, draw = build("circular_ladder", 60).edges, graphs._regular_edges
     samples = iter([ladder, ladder, draw(60, 3, 1)])
-    monkeypatch.setattr(generators, "_regular_edges", lambda *_: next(samples))
+    monkeypatch.setattr(graphs, "_regular_edges", lambda *_: next(samples))
     np.testing.assert_array_equal(build("expander", 60, {"degree": 3}).edges, draw(60, 3, 1))
-    monkeypatch.setattr(generators, "_regular_edges", lambda *_: ladder)
+    monkeypatch.setattr(graphs, "_regular_edges", lambda *_: ladder)
     with pytest.raises(InputError, match=r"200 random 3-regular graphs on 60 agents all had an eigenvalue above 2\.97"):
         build("expander", 60, {"degree": 3})
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build, from_edges, generators
-from decentral_dp.topology.generators import GENERATORS, generate
+from decentral_dp.topology import build, from_edges, graphs
+from decentral_dp.topology.graphs import GENERATORS, generate
 from tests.support.topology_oracle import THIRD, graph_of, naive, svd_rho
 
 
@@ -134,7 +134,7 @@ def test_a_negative_seed_is_refused() -> None:
 
 
 def test_half_of_the_two_regular_samples_fall_apart_and_none_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generators, "TRIES", 1)
+    monkeypatch.setattr(graphs, "TRIES", 1)
     for seed in range(20):
         topology = build("random_regular", 10, {"degree": 2}, seed=seed)
         assert nx.is_isomorphic(graph_of(topology), nx.cycle_graph(10))

@@ -42,7 +42,7 @@ from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob, Job
-from decentral_dp.topology.graph import few
+from decentral_dp.topology.graphs import few
 
 if TYPE_CHECKING:
     import pandas as pd

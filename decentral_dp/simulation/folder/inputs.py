@@ -29,8 +29,8 @@ from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported_beside
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.topology import Topology
-from decentral_dp.topology.graph import Graph
 from decentral_dp.topology.graph_files import write_graphml
+from decentral_dp.topology.graphs import Graph
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
 CODE, INPUTS, GRAPH = "code", "inputs", "topology.graphml"

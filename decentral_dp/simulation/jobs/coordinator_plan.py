@@ -25,8 +25,7 @@ from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
-from decentral_dp.privacy.accounting.accountants import epsilon_of
-from decentral_dp.privacy.accounting.calibration import TIGHTNESS, largest_mu, solve
+from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, solve
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import NO_MECHANISM, NO_NOISE, mechanism_of

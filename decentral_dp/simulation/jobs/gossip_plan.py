@@ -22,7 +22,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Senders, senders_of
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
+from decentral_dp.privacy.accounting.accountants import calibrate, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, Mechanism, noise_of

@@ -32,7 +32,7 @@ from decentral_dp.config.algorithm_schema import Step
 from decentral_dp.config.components import Components
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.calibration import largest_mu
+from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.problems.training.problem import Training

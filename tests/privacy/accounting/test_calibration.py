@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting import accountants, calibration, charges
-from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.accounting.calibration import calibrate, rounds_within
+from decentral_dp.privacy.accounting import accountants, charges
+from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line, stream
 
@@ -126,7 +125,7 @@ def test_a_delta_that_sampling_uses_up_is_named() -> None:
 
 def test_many_different_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of 8 columns for 32: what is promised does not depend on the limit, what it takes does."""
-    for module in (accountants, calibration, charges):
+    for module in (accountants, charges):
         monkeypatch.setattr(module, "MOST_COLUMNS", 8)
     factors = np.random.default_rng(1).uniform(0.2, 5.0, 32)
     base = stream(25, [1] * factors.size).rescaled(factors)

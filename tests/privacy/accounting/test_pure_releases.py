@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.accountants import epsilon_of, price
-from decentral_dp.privacy.accounting.calibration import calibrate
+from decentral_dp.privacy.accounting.accountants import calibrate, epsilon_of, price
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import ledger, line
 
