@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from decentral_dp.algorithms.entry import Setting
 from decentral_dp.config import loading
-from decentral_dp.config.components import Objects, components_of
+from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, by_keyword, deprecated, quoted
@@ -28,8 +29,10 @@ from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import runner
+from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs
+from decentral_dp.simulation.result import BASELINES_FOLDER
 from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
@@ -74,10 +77,11 @@ class Job:
         (<GossipJob 'Ground truth: a quadratic problem with its optimum in closed form': 8 agents, 2 rounds>, 2, 'ok')
     """
 
-    __slots__ = ("simulation",)
+    __slots__ = ("_named", "simulation")
 
-    def __init__(self, planned: jobs.Job) -> None:
+    def __init__(self, planned: jobs.Job, named: Components | None = None) -> None:
         self.simulation = Secret("the records and the noise of a job", planned)
+        self._named = Secret("the records of a job", named or planned.components)
 
     @property
     def scenario(self) -> Scenario:
@@ -147,16 +151,27 @@ class Job:
         return plans.Plan.of(self.simulation())
 
     def run(
-        self, out: str | Path | None = None, *, progress: Callable[..., None] | None = None, keep_secret: bool = True
+        self,
+        out: str | Path | None = None,
+        *,
+        progress: Callable[..., None] | None = None,
+        keep_secret: bool = True,
+        baselines: bool = False,
     ) -> Run:
         """Run it; as `run`."""
+        # What cannot be compared is refused before anything is released.
+        beside = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _shown(progress, "rounds") as callback:
             done = runner.run_job(self.simulation(), out, callback, keep_secret)
+            places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in beside}
+            ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in beside.items()}
+        done = replace(done, baselines=ran)
         if done.folder is not None:
             # matplotlib is slow to import and only a folder has pictures.
             from decentral_dp.reporting import page
 
-            page.draw_run(done.folder)
+            for one in (*ran.values(), done):
+                page.draw_run(one.folder or done.folder)
         return done
 
     def audit(
@@ -245,7 +260,8 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
         ('gossip', 16)
     """
     text, objects = _split(options)
-    return Job(building.build(components_of(scenario, text, options.get("unset", ()), **objects)))
+    named = components_of(scenario, text, options.get("unset", ()), **objects)
+    return Job(building.build(named), named)
 
 
 @by_keyword("overrides", "problem", "algorithm", "mechanism", "topology", "data", "partition", "unset")
@@ -282,6 +298,7 @@ def run(
     out: str | Path | None = None,
     progress: Callable[..., None] | None = None,
     keep_secret: bool = True,
+    baselines: bool = False,
     **options: Unpack[Changes],
 ) -> Run:
     """Run a scenario, and write a run folder where one is asked for.
@@ -292,6 +309,9 @@ def run(
         progress: called with a `Progress` at every evaluation: rounds done and in all, loss, ε; by default notebooks
             show a bar.
         keep_secret: whether secret noise has its root in the folder, for `resume` and its owner alone, until it ends.
+        baselines: whether three more runs are made to judge it by, which read the records again: each agent alone and
+            a trusted server, both at the same ε, and the network without noise. They are in `run.baselines`, and in
+            OUT/baselines; by default no.
         **options: as in `build`; a job takes none.
 
     Returns:
@@ -310,8 +330,9 @@ def run(
     """
     if isinstance(scenario, Job):
         _require_nothing("run", options)
-        return scenario.run(out, progress=progress, keep_secret=keep_secret)
-    return build(scenario, **options).run(out, progress=progress, keep_secret=keep_secret)
+        return scenario.run(out, progress=progress, keep_secret=keep_secret, baselines=baselines)
+    job = build(scenario, **options)
+    return job.run(out, progress=progress, keep_secret=keep_secret, baselines=baselines)
 
 
 @by_keyword("runs", "vantage", "confidence", "seed", "overrides", "out", "progress", "canaries", "curve")

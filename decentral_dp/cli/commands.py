@@ -78,6 +78,10 @@ def run(
     forget_secret: Annotated[
         bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
     ] = False,
+    baselines: Annotated[
+        bool,
+        typer.Option("--baselines", help="Also run agents alone, a trusted server, and without noise."),
+    ] = False,
     log: Log = None,
 ) -> None:
     """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
@@ -101,7 +105,9 @@ def run(
         opened(log) as logs,
         ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar,
     ):
-        finished = api.run(loaded, out=folder, progress=together(bar, *logs), keep_secret=not forget_secret)
+        finished = api.run(
+            loaded, out=folder, progress=together(bar, *logs), keep_secret=not forget_secret, baselines=baselines
+        )
         for one in logs:
             one.ended(finished)
     _end(finished, quiet)

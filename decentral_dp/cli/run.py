@@ -19,6 +19,7 @@ from rich.text import Text
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parsed
 from decentral_dp.errors import printable
+from decentral_dp.reporting.baselines import worth
 from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.tables import terminal
@@ -178,10 +179,23 @@ def print_run(run: Run) -> None:
     published = _published(run.published["x"]) if result.algorithm else []
     print_items(out, [*((fact.name, fact.text) for fact in known if fact.about != "status"), *published])
     print_scores(out, result)
+    _print_worth(out, run)
     if run.folder is not None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _print_worth(out: Console, run: Run) -> None:
+    """The run beside those that it is judged by; nothing where there are none."""
+    told = worth(run.result, {name: beside.result for name, beside in run.baselines.items()})
+    if told is not None:
+        columns = [[name, *cells] for (name, _), *cells in zip(told.table.heads, *told.table.rows, strict=True)]
+        out.print()
+        out.print(terminal(columns))
+        if told.sentence:
+            out.print(Text("Worth", style="bold"), told.sentence)
+        out.print(told.price)
 
 
 def _published(x: Array) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import math
 import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.reporting.baselines import baselines_in, worth
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, broken, curve, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
@@ -79,6 +80,7 @@ class ComparedRun:
         metrics: rows (round, agent, name, value), up to the last state kept where the run is not complete.
         complete: whether it is.
         objects: components that were given as Python objects, of which no file tells all.
+        baselines: of the runs that it is judged by, where its folder has them.
     """
 
     name: str
@@ -88,6 +90,7 @@ class ComparedRun:
     metrics: pd.DataFrame
     complete: bool
     objects: Sequence[str] = ()
+    baselines: Mapping[str, RunResult] = field(default_factory=dict)
 
     @property
     def measured_to(self) -> int | None:
@@ -340,6 +343,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
         metrics=metrics,
         complete=complete,
         objects=tuple(map(str, objects)),
+        baselines=baselines_in(folder),
     )
 
 
@@ -407,7 +411,22 @@ def _rows(path: Path) -> pd.DataFrame:
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
-    return [_budgets(comparison), _metric_rows(comparison), *_settings(comparison)]
+    return [_budgets(comparison), _metric_rows(comparison), *_worth(comparison), *_settings(comparison)]
+
+
+def _worth(comparison: Comparison) -> list[ComparisonTable]:
+    """Scores beside those that the runs are judged by; nothing where no run has any."""
+    known = [worth(run.result, run.baselines) for run in comparison.runs]
+    tables = [{} if one is None else _by_row_and_score(one.table) for one in known]
+    names = dict.fromkeys(name for table in tables for name in table)
+    rows = [(name, [table.get(name, ABSENT) for table in tables]) for name in names]
+    note = "On held-out records, of one run each. A dash: it was not asked for (--baselines)."
+    return [ComparisonTable("Is it worth it?", rows, True, note, "")] if rows else []
+
+
+def _by_row_and_score(table: TextTable) -> dict[str, str]:
+    scores = [name for name, _ in table.heads[1:-1]]
+    return {f"{score}: {row[0]}": text for k, score in enumerate(scores, 1) for row in table.rows for text in [row[k]]}
 
 
 def _settings(comparison: Comparison) -> list[ComparisonTable]:

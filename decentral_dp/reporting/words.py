@@ -23,6 +23,7 @@ GRAPHS = {
     "erdos_renyi": "Erdős–Rényi graph",
     "small_world": "small-world graph",
     "preferential_attachment": "preferential-attachment graph",
+    "isolated": "set without links",
     # The file in a run folder whose graph was an object.
     "topology": "network",
 }
@@ -121,6 +122,10 @@ class MeasureWords(NamedTuple):
     meaning: str = ""
 
 
+# Runs that a run is judged by, as tables call them.
+BASELINES = MappingProxyType(
+    {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
+)
 # In the order of a run's page, then by name.
 MEASURES: Mapping[str, MeasureWords] = MappingProxyType(
     {

@@ -35,6 +35,8 @@ from decentral_dp.user_code import USER_ERRORS, reason
 _READABLE = 1000
 # What a run folder holds while its run is not complete.
 IN_PROGRESS = "in_progress"
+# Where the folder of a run has those of the runs that it is judged by.
+BASELINES_FOLDER = "baselines"
 _INCOMPLETE = ("running", "interrupted", "failed")
 
 

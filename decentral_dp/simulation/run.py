@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,7 @@ class Run:
         unnoised: `state` is what it holds.
         result: the numbers of `result.json`.
         folder: that was written, or None.
+        baselines: "alone", "central", "none" → a run that this one is judged by, where they were asked for.
 
     Example:
         >>> import decentral_dp
@@ -83,6 +84,7 @@ class Run:
     unnoised: Secret[Mapping[str, Array]]
     result: RunResult
     folder: Path | None
+    baselines: Mapping[str, Run] = field(default_factory=dict)
 
     @property
     def state(self) -> Mapping[str, Array]:
@@ -107,7 +109,8 @@ class Run:
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
 
-        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()])
+        beside = {name: run.result for name, run in self.baselines.items()}
+        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()], beside)
 
     def __repr__(self) -> str:
         result, spent = self.result, epsilon_text(self.result.privacy.epsilon_max)

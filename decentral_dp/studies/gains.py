@@ -1,9 +1,10 @@
 """Gains: differences between two variants, seed by seed, with an interval at every level, and their pictures.
 
-Both sides of a pair are given the same problem, records, graph, seed and privacy target, so that a difference is of the
-programs alone. A level pays where the whole interval of the mean gain lies above 0, both sides cost the same certified
-ε, and no cell of either side failed: a mean over the pairs that are left would flatter. A picture is a phase diagram
-over two axes, or the gain with its interval over one.
+Both sides of a pair are given the same problem, records, seed and privacy target, and the same graph, so that a
+difference is of the programs alone; or the same program, so that it is of the networks alone. A level pays where the
+whole interval of the mean gain lies above 0, both sides cost the same certified ε, and no cell of either side failed: a
+mean over the pairs that are left would flatter. A picture is a phase diagram over two axes, or the gain with its
+interval over one.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
 # What a level of a pair is called.
 PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"
-# What a pair shares: the scenario's tables, and keys of its [privacy].
-_SHARED_TABLES, _SHARED_PRIVACY = ("problem", "topology"), ("guarantee", "mechanism", "epsilon", "delta", "cap")
+# What a pair shares: tables of the scenario, by what it is between, and keys of its [privacy].
+_SHARED_TABLES = {"programs": ("problem", "topology"), "networks": ("problem", "algorithm")}
+_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap")
 # One side may cost so much more than the other: a calibration leaves less than this of its target unspent.
 _SAME_EPSILON = 1.002
 COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")
@@ -94,18 +96,18 @@ def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> No
                     raise InputError(
                         f"{place}.pairs: {quoted(name)} is no variant{nearest_of(name, [str(v) for v in variants])}."
                     )
-            _check_alike(f"{place}.pairs ({pair.name})", pair, cells)
+            _check_alike(f"{place}.pairs ({pair.name})", pair, cells, gain.between)
 
 
 def _is_numeric(axis: Axis) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in axis.labels)
 
 
-def _check_alike(place: str, pair: Pair, cells: Sequence[Cell]) -> None:
-    """The same records, graph and target on both sides, cell by cell."""
+def _check_alike(place: str, pair: Pair, cells: Sequence[Cell], between: str) -> None:
+    """The same records and target on both sides, cell by cell; the same graph, or the same program."""
 
     def shared(cell: Cell) -> dict[str, Any]:
-        out = {name: cell.content.get(name) for name in _SHARED_TABLES}
+        out = {name: cell.content.get(name) for name in _SHARED_TABLES[between]}
         privacy = cell.content.get("privacy") or {}
         return out | {f"privacy.{key}": privacy.get(key) for key in _SHARED_PRIVACY}
 
@@ -120,7 +122,7 @@ def _check_alike(place: str, pair: Pair, cells: Sequence[Cell]) -> None:
         if unlike is not None:
             raise InputError(
                 f"{place}: {quoted(pair.of)} and {quoted(pair.over)} differ in {unlike}, so that their difference is "
-                "not of the programs alone. Give both the same."
+                f"not of the {between} alone. Give both the same."
             )
 
 

@@ -100,6 +100,10 @@ class Gain(Table):
     better: Literal["higher", "lower"] = Field(
         default="higher", description='Whether "higher" or "lower" values are a gain.'
     )
+    between: Literal["programs", "networks"] = Field(
+        default="programs",
+        description='What the sides differ in: "programs", on one network, or "networks", of one program.',
+    )
     x: str = Field(description="Axis of the grid, of numbers, on the horizontal axis.")
     y: str | None = optional("Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines.")
     pairs: Annotated[list[Pair], Field(min_length=1)] = Field(description="What is compared: one panel, or line, each.")

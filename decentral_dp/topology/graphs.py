@@ -380,6 +380,11 @@ def complete(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return Graph(agents, edges, (float(agents), float(agents)) if agents > 1 else None)
 
 
+def isolated(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the graph without links: nothing is averaged, λ₂ = λ_m = 0, ρ = 1."""
+    return Graph(agents, np.zeros((0, 2), dtype=np.int64), (0.0, 0.0))
+
+
 def _sides(kind: str, agents: int, params: Mapping[str, Any], least: int) -> tuple[int, int]:
     """Rows and columns: as given, else the most nearly square factorisation with both at least `least`."""
     rows, columns = params["rows"], params["columns"]
@@ -649,6 +654,7 @@ class Generator:
         parameters: those that it takes; default none.
         random: whether the seed matters; default no.
         example: agents and parameters of a small instance.
+        connected: whether every agent is reached from every other; default yes.
     """
 
     name: str
@@ -658,6 +664,7 @@ class Generator:
     parameters: tuple[Parameter, ...] = ()
     random: bool = False
     example: tuple[int, Mapping[str, Any]] = (10, {})
+    connected: bool = True
 
 
 # What networkx and textbooks call a generator of ours.
@@ -676,6 +683,8 @@ _OTHER_NAMES = {
     "grid_2d": "grid",
     "fully_connected": "complete",
     "clique": "complete",
+    "empty": "isolated",
+    "null": "isolated",
 }
 
 
@@ -689,7 +698,7 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
         seed: at least 0; read by random families only.
 
     Returns:
-        The unweighted graph, connected.
+        The unweighted graph, connected but for the kind "isolated".
 
     Raises:
         InputError: an unknown kind or parameter, a value outside its constraint, a number of agents that the family
@@ -778,6 +787,13 @@ _ALL = (
         parameters=(_ATTACH,),
         random=True,
         example=(10, {"attach": 2}),
+    ),
+    Generator(
+        "isolated",
+        "no links: every agent learns alone, which is what collaboration is compared with",
+        isolated,
+        least=1,
+        connected=False,
     ),
     Generator("circular_ladder", "two rings joined by rungs (a prism); agents even", circular_ladder, least=6),
     Generator(

@@ -26,7 +26,7 @@ from decentral_dp.topology.weights import of_a_rule, weigh
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A connected graph with its mixing matrix W.
+    """A graph with its mixing matrix W, connected unless it is "isolated".
 
     Args:
         name: kind of the graph, or its file's name.
@@ -143,7 +143,8 @@ def build(
                 if rule
                 else unknown_key(key, kind, taken)
             )
-    return _topology(kind, generate(kind, agents, params or {}, seed), weights)
+    graph = generate(kind, agents, params or {}, seed)
+    return _topology(kind, graph, weights, connected=GENERATORS[kind].connected)
 
 
 def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
@@ -293,8 +294,9 @@ def from_matrix(
     return _topology(name, graph, weights)
 
 
-def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any]) -> Topology:
-    require_connected(graph, "topology")
+def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any], *, connected: bool = True) -> Topology:
+    if connected:
+        require_connected(graph, "topology")
     result = weigh(graph, weights)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
     used = result.graph

@@ -155,7 +155,8 @@ def test_every_topology(scenario: Make, kind: str) -> None:
     agents, parameters = GENERATORS[kind].example
     run = finish(scenario(topology={"kind": kind, "agents": agents, **parameters}))
     assert run.result["topology"]["kind"] == kind
-    assert 0.0 <= run.result["topology"]["rho"] < 1.0
+    assert 0.0 <= run.result["topology"]["rho"] <= 1.0
+    assert (run.result["topology"]["rho"] < 1.0) == GENERATORS[kind].connected
 
 
 @pytest.mark.parametrize("name", names())

@@ -101,6 +101,19 @@ def test_a_pair_that_differs_in_more_than_its_program_is_refused(
         check(make(variants=[{"name": "a"}, {"name": "b", "set": changed}]))
 
 
+def test_a_pair_between_networks_differs_in_its_network_alone(make: Make) -> None:
+    def sides(gain: Mapping[str, Any], **changed: Any) -> Study:
+        study = make(variants=[{"name": "a"}, {"name": "b", "set": changed}])
+        return study.model_copy(update={"gains": [study.gains[0].model_copy(update=gain)]})
+
+    network, other = {"topology": {"kind": "isolated", "agents": 3}}, {"algorithm": {"rounds": 9}}
+    check(sides({"between": "networks"}, **network))
+    with pytest.raises(InputError, match="differ in topology, so that their difference is not of the programs alone"):
+        check(sides({"between": "programs"}, **network))
+    with pytest.raises(InputError, match="differ in algorithm, so that their difference is not of the networks alone"):
+        check(sides({"between": "networks"}, **network, **other))
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -13,6 +13,7 @@ from typing import Any
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.errors import Stopped
 from decentral_dp.formatting import agent_names, graph_text
+from decentral_dp.reporting.baselines import baselines_in
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
@@ -34,6 +35,7 @@ from decentral_dp.reporting.page.run import (
     score_table,
     topology_section,
     what_was_run,
+    worth_section,
 )
 from decentral_dp.reporting.words import Json, capitalised, topology_name, words_of
 from decentral_dp.simulation.result import RunResult, read_result
@@ -62,6 +64,7 @@ def write_report(folder: Path) -> Path:
         *signal_section(result),
         *audit_section(result),
         *outcome_section(folder, result),
+        *worth_section(result, baselines_in(folder)),
         *topology_section(folder, result),
         *theorem_section(result),
         *_scenario_and_citation(folder, result, scenario),
@@ -126,12 +129,13 @@ def _citations(kind: str, guarantee: str) -> list[Html]:
     return blocks
 
 
-def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
+def run_view(result: RunResult, pictures: Iterable[bytes] = (), baselines: Mapping[str, RunResult] = {}) -> str:
     """Markup of a run.
 
     Args:
         result: its numbers.
         pictures: PNGs.
+        baselines: of the runs that it is judged by.
     """
     known = [(fact.name, fact.text) for fact in facts(result) if fact.about != "scores"]
     return tag(
@@ -142,6 +146,7 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = ()) -> str:
         *_budgets(result.privacy, result.topology),
         *score_table(result),
         *beside_scores(result),
+        *worth_section(result, baselines),
         *(image(picture, width="420") for picture in pictures),
     ).markup
 

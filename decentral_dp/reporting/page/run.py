@@ -14,9 +14,11 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text, graph_text
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.reporting.baselines import worth
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag
+from decentral_dp.reporting.tables import html
 from decentral_dp.reporting.words import (
     MEASURES,
     Json,
@@ -404,6 +406,19 @@ def beside_scores(result: RunResult) -> list[Html]:
     return [
         tag("p", *([tag("strong", f"{head}. ")] if head else []), " ".join(text for _, text in of))
         for head, of in groupby(notes, key=lambda fact: fact[0])
+    ]
+
+
+def worth_section(result: RunResult, baselines: Mapping[str, RunResult]) -> list[Html]:
+    """The run beside those that it is judged by; nothing where there are none."""
+    told = worth(result, baselines)
+    if told is None:
+        return []
+    return [
+        tag("h2", "Is it worth it?"),
+        *([tag("p", tag("strong", told.sentence))] if told.sentence else []),
+        html(told.table, "scores"),
+        tag("p", told.price, class_="small"),
     ]
 
 

@@ -192,11 +192,18 @@ def _gossip(c: Components) -> GossipJob:
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
-    c = with_settings(c, problem, shards)
+    # What agents average is planned as one noise; who has no neighbour has that of its own alone.
+    averaged = topology.n_agents if topology.edges.size else 1
+    c = with_settings(c, problem, shards, averaged)
     s, privacy = c.scenario, c.scenario.privacy
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
+    if algorithm.central and topology.n_agents > 1 and not topology.edges.size:
+        raise InputError(
+            f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. Take '
+            'a connected kind, or an algorithm of neighbours such as "dp_dsgd".'
+        )
     channels = algorithm.releases(problem.p, problem.q)
     check_levels(c, [term for channel in channels.values() for term in channel.terms])
     check_domain(s, channels, algorithm.central)
@@ -222,7 +229,7 @@ def _gossip(c: Components) -> GossipJob:
         if first < rounds:
             require_calibrated(planned(noise, rounds, final=False), target)
     ledger = planned(noise, rounds)
-    if said := settings_note(problem, algorithm, shards, clip.y, rounds, noise):
+    if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise):
         shards = replace(shards, notes=(*shards.notes, said))
     status, reason = "ok", None
     if privacy.cap is not None:

@@ -115,8 +115,10 @@ def settings_of(facts: Facts) -> Settings:
     return Settings(time / per_step, clip, clip * time * nu)
 
 
-def with_settings(c: Components, problem: Any, shards: Shards) -> Components:
+def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) -> Components:
     """The components with the step and the clip that the scenario leaves to be planned; others as they are.
+
+    averaged: how many agents' noise is averaged, 1 where nobody has a neighbour.
 
     Raises:
         InputError: what is left out follows from no public number.
@@ -132,7 +134,7 @@ def with_settings(c: Components, problem: Any, shards: Shards) -> Components:
         Facts(
             problem.n_classes,
             int(shards.train_counts.min()),
-            shards.n_agents,
+            averaged,
             mu,
             s.algorithm.rounds,
             float(c.keys.get("heavy_ball", 0.0)),
@@ -171,7 +173,7 @@ def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) ->
 
 
 def settings_note(
-    problem: Any, algorithm: Any, shards: Shards, clip: float, rounds: int, noise: Mapping[str, NoiseSchedule]
+    problem: Any, algorithm: Any, averaged: int, clip: float, rounds: int, noise: Mapping[str, NoiseSchedule]
 ) -> str:
     """What the settings of a linear model come to, planned or given, for the notes of a plan; "" of anything else."""
     if not isinstance(problem, Training) or not isinstance(algorithm, DpDsgd) or problem.curvature is None:
@@ -180,5 +182,5 @@ def settings_note(
     if "y" not in noise or not math.isfinite(clip):
         return f"{said}, without a clip."
     each = float(noise["y"].scale.max()) / (1.0 - algorithm.heavy_ball)
-    moved = each * math.sqrt(rounds / shards.n_agents)
+    moved = each * math.sqrt(rounds / averaged)
     return f"{said}, records clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."

@@ -1,0 +1,174 @@
+"""The runs that a run is judged by: agents alone, a trusted server, no noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.reporting.baselines import baselines_in, worth
+from decentral_dp.simulation.result import RunResult
+
+FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
+
+
+def made_up(shift: float = 0.0) -> pd.DataFrame:
+    """60 records of three agents; those of agent 0 are moved by `shift`."""
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(rng.uniform(-1.0, 1.0, (60, 2)), columns=["a", "b"])
+    table["label"] = (table["a"] + 0.3 * rng.standard_normal(60) > 0.0).astype(int)
+    table["agent"] = np.arange(60) % 3
+    table.loc[table["agent"] == 0, "a"] = (table.loc[table["agent"] == 0, "a"] + shift).clip(-1.0, 1.0)
+    return table
+
+
+SCENARIO: dict[str, Any] = {
+    "seed": 4,
+    "problem": {
+        "kind": "classification",
+        "data": "frame",
+        "label": "label",
+        "classes": [0, 1],
+        "scale": {"*": [-1.0, 1.0]},
+        "test": 0.25,
+    },
+    "topology": {"kind": "ring", "agents": 3},
+    "algorithm": {"rounds": 20},
+    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
+    "run": {"evaluate_every": 20},
+}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> decentral_dp.Run:
+    folder = tmp_path_factory.mktemp("judged") / "run"
+    return decentral_dp.run("classification", set=FEW, out=folder, baselines=True)
+
+
+def test_each_is_a_run_of_its_own_at_the_same_price(judged: decentral_dp.Run) -> None:
+    assert list(judged.baselines) == ["alone", "central", "none"]
+    mine, jobs = judged.simulation(), {name: run.simulation() for name, run in judged.baselines.items()}
+    assert jobs["alone"].topology.edges.size == 0
+    assert jobs["alone"].n_agents == mine.n_agents
+    assert jobs["central"].n_agents == 1
+    for job in jobs.values():
+        np.testing.assert_array_equal(job.shards.test, mine.shards.test)
+        assert job.shards.train_counts.sum() == mine.shards.train_counts.sum()
+    for name in ("alone", "central"):
+        assert judged.baselines[name].result.privacy.epsilon_max == pytest.approx(4.0, rel=1e-3)
+    assert judged.baselines["none"].result.privacy.epsilon_max == np.inf
+    assert judged.folder is not None
+    assert (judged.folder / "baselines" / "alone" / "report.html").exists()
+    assert {*baselines_in(judged.folder)} == {*judged.baselines}
+
+
+def test_the_page_sets_them_beside_the_run(judged: decentral_dp.Run) -> None:
+    assert judged.folder is not None
+    page = (judged.folder / "report.html").read_text(encoding="utf-8")
+    for words in ("Is it worth it?", "each agent alone", "a trusted server", "this network without noise", "the guess"):
+        assert words in page
+    assert "Is it worth it?" in judged._repr_html_()
+
+
+def test_alone_nobody_hears_of_another() -> None:
+    """A record of agent 0 that changes moves nobody else's values by a bit; on a ring it does."""
+
+    def last(kind: str, shift: float) -> Any:
+        changed = {"topology.kind": kind, "privacy": {"guarantee": "none"}}
+        return decentral_dp.run(SCENARIO, data=made_up(shift), set=changed).released["y"]
+
+    before, after = last("isolated", 0.0), last("isolated", 0.5)
+    np.testing.assert_array_equal(before[1:], after[1:])
+    assert np.abs(before[0] - after[0]).max() > 1e-6
+    assert np.abs(last("ring", 0.0)[1:] - last("ring", 0.5)[1:]).max() > 1e-9
+
+
+def test_who_is_alone_learns_as_one_agent_does() -> None:
+    """Agent 1 of three without links, and agent 0 of one that has its records only: the same steps, without noise."""
+    table = made_up()
+    settings = {"privacy": {"guarantee": "none"}, "problem.test": 0.0, "algorithm.y": {"scale": 0.7}}
+    three = decentral_dp.run(SCENARIO, data=table, set=settings | {"topology.kind": "isolated"})
+    own = table[table["agent"] == 1].assign(agent=0)
+    one = decentral_dp.run(SCENARIO, data=own, set=settings | {"topology": {"kind": "complete", "agents": 1}})
+    np.testing.assert_allclose(three.released["y"][1], one.released["y"][0], rtol=1e-12)
+
+
+def test_partition_and_objects_of_the_run_are_those_of_its_baselines() -> None:
+    run = decentral_dp.run(SCENARIO, data=made_up(), topology=[(0, 1), (1, 2), (0, 2)], baselines=True)
+    assert run.baselines["alone"].simulation().shards.train_counts.tolist() == (
+        run.simulation().shards.train_counts.tolist()
+    )
+    assert run.baselines["central"].simulation().n_agents == 1
+
+
+def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
+    fixed = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": 0.1}, "y": {"scale": 0.05}}}
+    settings = fixed | FEW | {"algorithm.y": {"scale": 1.0}}
+    run = decentral_dp.run("classification", set=settings, baselines=True)
+    mine = run.result.privacy.epsilon_max
+    assert mine is not None
+    for name in ("alone", "central"):
+        assert run.baselines[name].result.privacy.epsilon_max == pytest.approx(mine, rel=2e-3)
+
+
+def test_of_a_trusted_coordinator_only_noise_is_taken_away() -> None:
+    run = decentral_dp.run("dp_bilevel_breast_cancer", set={"algorithm.rounds": 2}, baselines=True)
+    assert list(run.baselines) == ["none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("figure_1_as_printed", {}, "at the same certified"),
+        ("bsa", {"topology": {"kind": "isolated", "agents": 5}}, "answer a server"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(
+    name: str, changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.run(name, set=changes, baselines=True, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
+    return RunResult.from_content(
+        {
+            "metrics": {"test_auc": auc, "test_loss": 0.5},
+            "diagnostics": {"baselines": {"test_accuracy": 0.75}},
+            "problem": {"records": {"test": tests}},
+            "privacy": {
+                "guarantee": "certified" if np.isfinite(epsilon) else "none",
+                "delta": 1e-5,
+                "epsilon_max": epsilon,
+                "agents": [{"epsilon": epsilon, "epsilon_pure": np.inf, "channels": {}}],
+            },
+        }
+    )
+
+
+def test_the_sentence_says_what_is_gained_and_what_chance_explains() -> None:
+    told = worth(result(0.90, 2.0), {"alone": result(0.70, 2.0), "central": result(0.91, 2.0)})
+    assert told is not None
+    # Two standard errors of a difference of two AUC of 0.9, of which the rarer class has 100 records.
+    width = 2.0 * np.sqrt(2.0 * 0.9 * 0.1 / 100.0)
+    assert f"{width:.2g}" in told.sentence
+    assert told.sentence.startswith("Collaboration gains 0.200 in AUC over each agent alone at the same ε; distrust")
+    assert told.sentence.count("which chance explains") == 1
+    assert [row[0] for row in told.table.rows] == ["the guess", "this run", "each agent alone", "a trusted server"]
+    lost = worth(result(0.60, 2.0), {"alone": result(0.95, 2.0)})
+    assert lost is not None
+    assert lost.sentence.startswith("Collaboration loses 0.350")
+    assert worth(result(0.9, 2.0), {}) is None
+
+
+def test_what_all_of_them_released_is_added_up() -> None:
+    told = worth(result(0.9, 2.0), {"alone": result(0.7, 2.0), "none": result(0.95, np.inf)})
+    assert told is not None
+    assert "ε = 4.00 at most, at δ = 2e-5" in told.price
+    assert "protects nobody" in told.price
