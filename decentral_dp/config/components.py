@@ -453,6 +453,8 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
         features=table.features,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
+        rules=table.columns,
+        agents=partition.agents if isinstance(partition, Partition) else None,
         **synthetic,
     )
 

@@ -32,6 +32,7 @@ from decentral_dp.config.loading import explain
 from decentral_dp.config.problem_schema import SHARED_KEYS, Column, Partition, ProblemTable
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
+from decentral_dp.data.columns import cells_of, features_of, with_rules
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.errors import InputError, quoted
@@ -355,9 +356,11 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     from_frame = _is_frame(records)
     if from_frame:
         records = _columns_of(records, table, name)
+    elif table.columns is not None:
+        raise InputError(f"problem.columns: records from {name} take none, only a DataFrame does. Leave it out.")
     elif table.label is not None:
         raise InputError(f"problem.label: records from {name} take none, only a DataFrame does. Leave it out.")
-    dataset = _as_dataset(records, name, table.classes, certified)
+    dataset = with_rules(_as_dataset(records, name, table.classes, certified), table.columns)
     if from_frame and dataset.classes and not certified:
         require_two_classes(dataset.labels, f"problem.data: {name}")
     return dataset if table.limit is None else dataset.first(table.limit)
@@ -385,12 +388,18 @@ def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
     if len(set(known)) < len(known):
         raise InputError(f"problem.data: {name} has two columns of one name. Give every column its own.")
     renamed = frame.set_axis(known, axis=1)
-    own = {table.label, agent, split}
+    own, where = {table.label, agent, split}, f"problem.data: {name!r}"
     columns = {"labels": renamed[table.label], "agent": agent and renamed[agent], "split": split and renamed[split]}
-    return {
-        "features": renamed[[c for c in known if c not in own]],
-        **{k: v for k, v in columns.items() if v is not None},
-    }
+    if agent and isinstance(table.partition, Partition) and table.partition.agents is not None:
+        columns["agent"] = as_agents(cells_of(renamed, [agent])[agent], where, table.partition.agents)
+    raw = [c for c in known if c not in own]
+    features: dict[str, Any] = {"features": renamed[raw]}
+    if table.columns is not None:
+        table.columns.require_columns(known, [c for c in own if c], repr(name))
+        names = table.columns.names(raw)
+        cells = cells_of(renamed, table.columns.raw(names))
+        features = {"feature_names": names, "features": features_of(cells, names, table.columns, where)}
+    return {**features, **{k: v for k, v in columns.items() if v is not None}}
 
 
 def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:

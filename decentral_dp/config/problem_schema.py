@@ -20,6 +20,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from decentral_dp.config.declared_tables import case_of, merged_fields
+from decentral_dp.data.columns import ColumnRules
+from decentral_dp.data.dataset import label_key
+from decentral_dp.errors import quoted
 from decentral_dp.files.tables import (
     Count,
     Finite,
@@ -53,13 +56,22 @@ class Partition(Table):
         "Of dirichlet: concentration, from 1e-6 to 1e6; a small one gives each agent few classes."
     )
     name: str | None = optional(
-        "Of column: the column of the data file with the agent of each record, numbered from 0."
+        "Of column: the column of the data file with the agent of each record, numbered from 0 or by name."
+    )
+    agents: Annotated[list[int | str], Field(min_length=1)] | None = optional(
+        "Of column: the names of the agents in that column, in the order of the topology; a record of another agent is "
+        "refused. Left out: numbers from 0."
     )
 
     @model_validator(mode="after")
     def _needs(self) -> Partition:
         needed = {"by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}.get(self.kind, ())
-        require_keys(self, " partition", needed, needed, ("share", "alpha", "name"))
+        taken = (*needed, "agents") if self.kind == "column" else needed
+        require_keys(self, " partition", needed, taken, ("share", "alpha", "name", "agents"))
+        keys = [label_key(name) for name in self.agents or ()]
+        for k, name in enumerate(self.agents or ()):
+            if keys[k] in keys[:k]:
+                raise ValueError(f"agents lists {quoted(name)} twice. Name every agent once")
         return self
 
 
@@ -202,6 +214,9 @@ class CommonProblemTable(Table):
     classes: list[int | float | str] | None = optional(
         "The labels that there may be, in order; [] for numbers to predict. A certified run needs them "
         "where the data do not declare them."
+    )
+    columns: ColumnRules | None = optional(
+        "Public rules by which columns of words, gaps, dates and skewed numbers of a table become features."
     )
     partition: Literal["iid"] | Partition | Annotated[str, AfterValidator(_partition_from_outside)] | None = optional(
         'How records are dealt to agents: "iid", a table, or "file.py:function". Left out: by the '

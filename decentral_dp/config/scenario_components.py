@@ -83,7 +83,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         partition_spec=partition,
         validation=validation,
         test=table.test,
-        scale_spec=_scale(c),
+        scale_spec=scale_of(c),
         normalisation=table.normalise,
         certified=c.strict,
         root=c.scenario.folder,
@@ -94,7 +94,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     return shards, None
 
 
-def _scale(c: Components) -> Any:
+def scale_of(c: Components) -> Any:
     """How features are scaled, a file by its path."""
     path = c.files.get(("problem", "scale"))
     return c.scenario.problem.scale if path is None else str(path)
@@ -150,10 +150,11 @@ def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:
         manifest,
         table.label,
         table.validation.column if isinstance(table.validation, Column) else None,
-        public_ranges(manifest, _scale(c), c.scenario.folder),
+        public_ranges(manifest, scale_of(c), c.scenario.folder, table.columns),
         table.normalise,
         None if given is None else (given[0], given[1]),
         c.levels,
+        table.columns,
     )
 
 

@@ -38,10 +38,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tomli_w
 
+from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, TextArray, label_key, nearest
 from decentral_dp.data.loaders import load
 from decentral_dp.data.partition import check_parts
-from decentral_dp.data.scaling import Normalisation, Normalised, ScaleSpec, declared_ranges, scale, scale_labels
+from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
 from decentral_dp.data.shards import Shards, bounded
 from decentral_dp.data.tables import is_libsvm
 from decentral_dp.errors import InputError, quoted, quoted_path
@@ -68,7 +69,7 @@ class Manifest:
 
     Args:
         source: what the records are called.
-        names: of the features.
+        names: of the features, or of the columns that a scenario's public rules make features of.
         classes: all labels that there may be; none where labels are numbers to predict.
         agents: one entry for each.
         bounds: (low, high) of every feature, or None.
@@ -83,6 +84,13 @@ class Manifest:
     bounds: tuple[float, float] | None = None
     image: tuple[int, int, int] | None = None
     notes: tuple[str, ...] = ()
+
+    def features(self, rules: ColumnRules | None) -> tuple[str, ...]:
+        """The names of the features that public rules make of the columns; the columns where there are no rules."""
+        if rules is None:
+            return self.names
+        rules.require_columns(self.names, (), "the manifest")
+        return rules.names(self.names)
 
     @property
     def digest(self) -> bytes:
@@ -221,20 +229,22 @@ class AgentShards:
         manifest: what everyone may know of the records.
         label: label column of CSV and Parquet files, or None.
         split: column of the kinds of records; None for "split" where a file has it.
-        ranges: feature → its public range, by which it is scaled; None leaves features as they are.
+        ranges: public ones, by which features are scaled; None leaves features as they are.
         normalisation: as of `make_shards`.
         label_range: as of `make_shards`.
         levels: 2 where every agent has train and validation records, 1 where it has train records alone.
+        rules: how the columns that the manifest names become features; None where they are features.
     """
 
     place: str
     manifest: Manifest
     label: str | None = None
     split: str | None = None
-    ranges: Mapping[str, Any] | None = None
+    ranges: Ranges | None = None
     normalisation: Normalisation = "none"
     label_range: tuple[float, float] | None = None
     levels: int = 2
+    rules: ColumnRules | None = None
 
     def path(self, agent: int) -> Path:
         """The file of one agent."""
@@ -253,18 +263,17 @@ class AgentShards:
                 part.append(np.arange(taken, taken + count))
                 taken += count
             check_parts(i, parts[0][i], parts[1][i], self.levels)
-        labels = np.zeros(1) if not told.classes else np.zeros(1, dtype=np.int64)
-        sized = self._sized(self._told(Dataset(np.zeros((1, len(told.names))), labels, told.classes, told.names, "")))[
-            1
-        ]
+        labels, names = np.zeros(1) if not told.classes else np.zeros(1, dtype=np.int64), told.features(self.rules)
+        none = Dataset(np.zeros((1, len(names))), labels, told.classes, names, "")
+        sized = self._sized(self._told(with_rules(none, self.rules)))[1]
         # Whatever reads them by mistake gets no number.
-        features = np.broadcast_to(np.nan, (taken, len(told.names)))
+        features = np.broadcast_to(np.nan, (taken, len(names)))
         missing = np.broadcast_to(np.int64(-1) if told.classes else np.nan, (taken,))
         return Shards(
             features,
             missing,
             told.classes,
-            told.names,
+            names,
             told.source,
             tuple(parts[0]),
             tuple(parts[1]),
@@ -294,6 +303,7 @@ class AgentShards:
             classes=told.classes,
             split=self.split,
             features=len(told.names) if is_libsvm(path) else None,
+            rules=self.rules,
         )
         words = _kinds(found, told.agents[agent])
         self._check(agent, path, found, words)
@@ -303,7 +313,7 @@ class AgentShards:
             final.features,
             labels,
             told.classes,
-            told.names,
+            told.features(self.rules),
             told.source,
             (train,),
             (validation,),
@@ -329,7 +339,7 @@ class AgentShards:
         return replace(
             dataset,
             features=features,
-            feature_names=told.names,
+            feature_names=told.features(self.rules),
             image=told.image,
             bounds=told.bounds,
             source=told.source,
@@ -339,8 +349,7 @@ class AgentShards:
         """Labels and features by the public rules, each record by itself, in the order of `make_shards`."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
-        scaled = dataset if self.ranges is None else scale(dataset, self.ranges)
-        return dataset.labels, bounded(scaled, self.normalisation)
+        return dataset.labels, bounded(scale(dataset, self.ranges or "none"), self.normalisation)
 
     def _check(self, agent: int, path: Path, found: Dataset, words: TextArray) -> None:
         """Refuse a file that is not what the manifest says. Counts are public; nothing else of it is told."""
@@ -348,14 +357,15 @@ class AgentShards:
         mend = "Give the file that the manifest was written for, or write the manifest anew."
         if found.trajectory is not None:
             raise InputError(f"{where} holds trajectories, and only records can be with their agents. {mend}")
-        if found.features.shape[1] != len(told.names):
+        names = told.features(self.rules)
+        if found.features.shape[1] != len(names):
             raise InputError(
-                f"{where} has {found.features.shape[1]} features, and the manifest says {len(told.names)}. {mend}"
+                f"{where} has {found.features.shape[1]} features, and the manifest says {len(names)}. {mend}"
             )
         named = path.suffix.lower() in (".csv", ".parquet") and told.names != tuple(
             f"x{k}" for k in range(len(told.names))
         )
-        if named and found.feature_names != told.names:
+        if named and found.feature_names != names:
             raise InputError(f"{where} has features of other names, or in another order, than the manifest. {mend}")
         for role in _ROLES:
             there, wanted = int((words == role).sum()), getattr(told.agents[agent], role)
@@ -371,8 +381,8 @@ def digest_of_shard(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path) -> Mapping[str, Any] | None:
-    """Feature → its range, of a scale specification that a driver reads. None where features stay as they are.
+def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: ColumnRules | None = None) -> Ranges | None:
+    """The ranges of a scale specification that a driver reads. None where features stay as they are.
 
     Raises:
         InputError: ranges that are fitted on records, or none.
@@ -384,12 +394,9 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path) -> Mapping[st
             'problem.scale: "standard" is fitted on the records, which are with their agents. Declare ranges: a table, '
             "or a CSV file."
         )
-    shape = Dataset(
-        np.zeros((1, len(manifest.names))), np.zeros(1), (), manifest.names, manifest.source, bounds=manifest.bounds
-    )
-    limits = declared_ranges(shape, spec, root=root)
-    rows = zip(manifest.names, limits.low.tolist(), limits.high.tolist(), limits.log.tolist(), strict=True)
-    return {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
+    names = manifest.features(rules)
+    none = Dataset(np.zeros((1, len(names))), np.zeros(1), (), names, manifest.source, bounds=manifest.bounds)
+    return declared_ranges(with_rules(none, rules), spec, root=root)
 
 
 def _kinds(found: Dataset, held: Held) -> TextArray:

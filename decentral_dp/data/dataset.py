@@ -38,7 +38,9 @@ class Dataset:
     alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
     where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
     made_up: whether settings and seeds decide every record, as in simulations, so that no bits of them need be hashed.
-    drawn: whether there are records; if not, features and labels are zeros that take no memory.
+    drawn: whether there are records; if not, features and labels are zeros that take no memory. unit: features
+    that a public rule puts into [0, 1], so that they need no range. logs: features that are log(1 + v), declared ranges
+    of which are of v.
     Row numbers in messages count records from 1. Raises InputError where these do not hold. Messages about records name
     places, and quote no value of a record: a refusal is seen by more people than the file.
     """
@@ -58,6 +60,8 @@ class Dataset:
     trajectory: tuple[int, int] | None = None
     made_up: bool = False
     drawn: bool = True
+    unit: frozenset[str] = frozenset()
+    logs: frozenset[str] = frozenset()
 
     @property
     def digest(self) -> bytes:
@@ -215,17 +219,31 @@ def _numbers(keys: list[float | str], inverse: IntArray, where: str) -> FloatArr
     return np.array(keys, dtype=np.float64)[inverse]
 
 
-def as_agents(raw: NDArray[Any], where: str) -> IntArray:
-    """(n,) agent numbers from text or numbers; whole and not negative."""
+def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = None) -> IntArray:
+    """(n,) agent numbers from text or numbers.
+
+    Args:
+        raw: (n,) whole numbers from 0, or names.
+        where: begins a refusal.
+        agents: the names of the agents, in order; None where they are numbered.
+
+    Raises:
+        InputError: with the first record whose agent is none.
+    """
     values, inverse = np.unique(raw, return_inverse=True)
-    keys = [label_key(v) for v in values.tolist()]
-    for k, key in enumerate(keys):
-        if isinstance(key, str) or not key.is_integer() or not 0 <= key < 2**31:
-            row = int(np.argmax(inverse == k))
-            raise InputError(
-                f"{where}, row {row + 1} has an agent that is no whole number from 0; number agents 0, 1, …."
-            )
-    return np.array(keys, dtype=np.float64).astype(np.int64)[inverse]
+    keys, place = [label_key(v) for v in values.tolist()], {label_key(name): k for k, name in enumerate(agents or ())}
+    if agents is None:
+        found = [int(k) if not isinstance(k, str) and k.is_integer() and 0 <= k < 2**31 else -1 for k in keys]
+        said = (
+            "is no whole number from 0. Number agents 0, 1, …, or list their names in order: problem.partition = "
+            '{ kind = "column", name = …, agents = […] }'
+        )
+    else:
+        found, said = [place.get(key, -1) for key in keys], "problem.partition.agents does not list. Add it there"
+    owner = np.array(found, dtype=np.int64)[inverse]
+    if (owner < 0).any():
+        raise InputError(f"{where}, row {int(np.argmax(owner < 0)) + 1} has an agent that {said}.")
+    return owner
 
 
 def as_split(raw: NDArray[Any], where: str) -> TextArray:

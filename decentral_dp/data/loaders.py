@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from decentral_dp.data import collections, synthetic, tables, trajectories
 from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
 from decentral_dp.data.collections import COLLECTED, COLLECTIONS
+from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.trajectories import ENVIRONMENTS
@@ -50,7 +51,7 @@ _COLUMNS = {**dict.fromkeys((*SYNTHETIC, *ENVIRONMENTS), ("agent", "split")), "c
 FILED = ("celeba", "femnist")
 _TAKE_FILES = (*COLLECTIONS, *COLLECTED, *FILED)
 # A file's ending → its reader, which gives what the file holds. A new format is a function and a line here.
-FORMATS: Mapping[str, Callable[[Path, str | None, str | None, str | None], tables.Table]] = {
+FORMATS: Mapping[str, Callable[[Path, tables.Declared], tables.Table]] = {
     ".csv": tables.read_csv,
     ".npz": tables.read_npz,
     ".parquet": tables.read_parquet,
@@ -91,6 +92,8 @@ def load(
     relevant: int | None = None,
     steps: int | None = None,
     drawn: bool = True,
+    rules: ColumnRules | None = None,
+    agents: Sequence[Label] | None = None,
 ) -> Dataset:
     """Load the records that `data` names.
 
@@ -118,6 +121,8 @@ def load(
         relevant: features in which the class means differ, of synthetic_classification only; None for all.
         steps: where a trajectory is cut off; of environments only.
         drawn: False for what is public about records of a synthetic family alone; default True.
+        rules: how columns become features, of a CSV or Parquet file or of OpenML; None where they are numbers.
+        agents: names of the agents in the owner column, in order; None where they are numbered from 0.
 
     Returns:
         The records and their public description.
@@ -133,6 +138,8 @@ def load(
     _check_columns(data, {"partition": agent, "validation": split})
     if data in _CLASSES and classes is not None and tuple(classes) != _CLASSES[data]:
         _refuse_classes(data, classes, _CLASSES[data])
+    if made_up and rules is not None:
+        tables.refuse_rules(f"problem.data: {data!r}")
     if made_up and (files is not None or limit is not None):
         raise InputError(
             f"problem.{'limit' if files is None else 'files'}: {data!r} takes none; its size is set by "
@@ -145,6 +152,8 @@ def load(
             data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in sizes.items()}
         )
     path = (root or Path()) / Path(data).expanduser()
+    if rules is not None and not (data.startswith(tables.OPENML) or path.suffix.lower() in (".csv", ".parquet")):
+        tables.refuse_rules(f"problem.data: {data!r}")
     if features is not None and not tables.is_libsvm(path):
         raise InputError(f"problem.features: {data!r} says how many it has, only a LibSVM file does not; leave it out.")
     if limit is not None and limit < 1:
@@ -169,7 +178,8 @@ def load(
     elif data.startswith(tables.HUGGINGFACE):
         found = tables.load_huggingface(data, label, classes, agent, certified)
     else:
-        found = _tabled(data, path, label, classes, agent, split, features, certified)
+        declared = tables.Declared(label, agent, split, rules, agents)
+        found = _tabled(data, path, declared, classes, features, certified)
     found = found if limit is None else found.first(limit)
     return collections.standing_in(data, found) if data in COLLECTIONS else found
 
@@ -177,26 +187,24 @@ def load(
 def _tabled(
     data: str,
     path: Path,
-    label: str | None,
+    declared: tables.Declared,
     classes: Sequence[Label] | None,
-    agent: str | None,
-    split: str | None,
     features: int | None,
     certified: bool,
 ) -> Dataset:
     """Records of a table, whose labels are encoded by the declared classes. Raises InputError."""
     suffix, source = path.suffix.lower(), str(path)
     if data.startswith(tables.OPENML):
-        table, source = tables.load_openml(data, label), data
+        table, source = tables.load_openml(data, declared.label, declared.rules), data
     elif tables.is_libsvm(path):
         table = tables.read_libsvm(path, features, certified)
     elif suffix in FORMATS:
-        played = trajectories.read_trajectories(path, agent, split) if suffix == ".npz" else None
+        played = trajectories.read_trajectories(path, declared.agent, declared.split) if suffix == ".npz" else None
         if played is not None:
             if classes:
                 _refuse_classes(data, classes, ())
             return played
-        table = FORMATS[suffix](path, label, agent, split)
+        table = FORMATS[suffix](path, declared)
     else:
         hint = nearest(data, DATASETS)
         if suffix in (".gz", ".bin", ".tar") or "ubyte" in path.name:
@@ -209,7 +217,8 @@ def _tabled(
     if known and not certified and suffix == ".csv":
         # How a certified run ends does not tell whether a class has a record: there the run says it at its end.
         require_two_classes(labels, f"problem.data: {source!r}")
-    return Dataset(table.features, labels, known, table.names, source, table.agent, table.split)
+    made = Dataset(table.features, labels, known, table.names, source, table.agent, table.split)
+    return with_rules(made, declared.rules)
 
 
 def _check_sizes(data: str, sizes: Mapping[str, float]) -> None:

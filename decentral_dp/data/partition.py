@@ -222,7 +222,7 @@ PARTITIONS: Mapping[str, str] = {
     "dirichlet": "shares of each class drawn from a Dirichlet law; a small alpha gives each agent few classes",
     "column": "the agent of each record as a column of the data file says",
 }
-_OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name",)}
+_OPTIONS = {"iid": (), "by_class": ("share",), "dirichlet": ("alpha",), "column": ("name", "agents")}
 
 
 _OF_DEALS = (
@@ -356,6 +356,12 @@ def _by_rule(
 ) -> list[IntArray]:
     """Per agent, its records of `index`. places: what the public order of "iid" is drawn of; it has all of `index`."""
     if kind == "column":
+        named = len(options.get("agents") or ())
+        if named and named != n_agents:
+            raise InputError(
+                f"problem.partition: agents lists {named} names, and the topology has {n_agents} agents. Set "
+                f"topology.agents = {named}, or list them all."
+            )
         return _by_owner(dataset, n_agents, index)
     rng = public_generator(seed, f"partition {kind}")
     if kind == "iid":

@@ -22,7 +22,6 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.regular import regular
 
 Normalisation = Literal["none", "l1", "l2", "box"]
-ScaleSpec: TypeAlias = str | Mapping[str, Any]
 
 SCALES = ("none", "public_ranges", "standard")
 NORMALISATIONS = ("none", "l1", "l2", "box")
@@ -41,6 +40,9 @@ class Ranges(NamedTuple):
     low: FloatArray
     high: FloatArray
     log: NDArray[np.bool_]
+
+
+ScaleSpec: TypeAlias = str | Mapping[str, Any] | Ranges
 
 
 class Normalised(NamedTuple):
@@ -97,18 +99,22 @@ def scale(
     Args:
         dataset: the records.
         spec: "none"; "public_ranges" (the declared ranges of bundled data and images); the path of a ranges CSV; a
-            table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; or "standard"
-            (mean and standard deviation of the records `fit_on`).
+            table feature → [low, high] or {low, high, log}, where "*" stands for every feature not named; what
+            `declared_ranges` made of one of these; or "standard" (mean and standard deviation of the records `fit_on`).
         certified: whether "standard" is refused; default yes.
         root: where relative paths start.
         fit_on: records that "standard" is fitted on; default all.
 
     Returns:
-        The data set with scaled features and their bounds.
+        The data set with scaled features and their bounds. Features whose public rule puts them into [0, 1] need no
+        range in a table or CSV, and are cut to it where nothing is scaled.
 
     Raises:
         InputError: a specification that is not known, not readable, or not certified.
     """
+    if dataset.unit and isinstance(spec, str) and spec in ("none", "standard"):
+        limits = _of_rules(dataset)
+        dataset = replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     if isinstance(spec, str) and spec == "none":
         return dataset
     if isinstance(spec, str) and spec == "standard":
@@ -135,12 +141,19 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -
         Feature → share, largest first; features of which nothing is cut are left out, and all where no ranges are
         declared.
     """
-    if spec in ("none", "standard") or dataset.bounds is not None:
+    unscaled = isinstance(spec, str) and spec in ("none", "standard")
+    if dataset.bounds is not None or (unscaled and not dataset.unit):
         return {}
-    limits = declared_ranges(dataset, spec, root=root)
+    limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec, root=root)
     outside = ((dataset.features < limits.low) | (dataset.features > limits.high)).mean(axis=0)
     order = np.argsort(-outside, kind="stable")
     return {dataset.feature_names[k]: float(outside[k]) for k in order if outside[k] > 0.0}
+
+
+def _of_rules(dataset: Dataset) -> Ranges:
+    """[0, 1] of features that a public rule puts there, and no ends of all others."""
+    unit = np.isin(dataset.feature_names, list(dataset.unit))
+    return Ranges(np.where(unit, 0.0, -np.inf), np.where(unit, 1.0, np.inf), np.zeros(unit.shape, dtype=np.bool_))
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
@@ -154,7 +167,7 @@ def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = 
         >>> placeholder_sentence({"age": {"low": 0, "high": 1, "placeholder": True}})[:55]
         'The range of age in problem.scale is still a placeholde'
     """
-    named = [] if isinstance(spec, str) else [str(k) for k, v in spec.items() if _is_placeholder(v)]
+    named = [] if not isinstance(spec, Mapping) else [str(k) for k, v in spec.items() if _is_placeholder(v)]
     said = []
     if named:
         listed = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
@@ -200,13 +213,18 @@ def scale_labels(dataset: Dataset, label_range: Sequence[float]) -> Dataset:
 
 
 def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -> Ranges:
-    """Return the ranges that a scenario declares for the features of a data set; reads names only, no record.
+    """Return the ranges that a scenario declares for the features of a data set; reads names and rules, no record.
+
+    Of a feature that a rule takes the logarithm of, the declared range is of its values, and the returned one of
+    log(1 + v).
 
     Raises:
         InputError: a file or table that is not one of ranges.
     """
+    if isinstance(spec, Ranges):
+        return spec
     if not isinstance(spec, str):
-        return _ranges(spec, dataset.feature_names, "problem.scale")
+        return _ranges(spec, dataset, "problem.scale")
     if spec == "public_ranges":
         if dataset.bounds is not None:
             low, high = (np.full(dataset.features.shape[1], bound) for bound in dataset.bounds)
@@ -217,7 +235,7 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
                 "table feature → [low, high], or a CSV with the columns feature, low, high, log."
             )
         text = files("decentral_dp.data").joinpath("ranges", f"{dataset.source}.csv").read_text(encoding="utf-8")
-        return _ranges(_read_table(text.splitlines(), spec), dataset.feature_names, f"ranges of {dataset.source}")
+        return _ranges(_read_table(text.splitlines(), spec), dataset, f"ranges of {dataset.source}")
     if not spec.lower().endswith(".csv"):
         raise InputError(
             f"problem.scale: got {spec!r}, but {', '.join(SCALES)}, a table or a .csv path is wanted; "
@@ -232,7 +250,7 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"problem.scale: {str(path)!r} is not text in UTF-8; save it as CSV in UTF-8.") from error
-    return _ranges(_read_table(lines, str(path)), dataset.feature_names, f"problem.scale: {str(path)!r}")
+    return _ranges(_read_table(lines, str(path)), dataset, f"problem.scale: {str(path)!r}")
 
 
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
@@ -311,17 +329,27 @@ def _read_table(lines: Iterable[str], where: str) -> dict[str, dict[str, Any]]:
     return table
 
 
-def _ranges(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> Ranges:
+def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
+    names, unit, logs = dataset.feature_names, dataset.unit, dataset.logs
     for name in table:
+        if name in unit or any(other.startswith(f"{name}=") for other in unit):
+            raise InputError(f"{where}: by its rule in problem.columns {name!r} needs no range. Leave it out.")
         if name != "*" and name not in names:
             raise InputError(f"{where}: the data have no feature {name!r}; {nearest(name, names)}.")
     limits = []
     for name in names:
-        if name not in table and "*" not in table:
+        what = f"{where}: the range of {name!r}"
+        if name not in table and "*" not in table and name not in unit:
             raise InputError(f'{where}: no range for the feature {name!r}; add it, or "*" for all features not named.')
-        limits.append(_limits(table.get(name, table.get("*")), f"{where}: the range of {name!r}"))
-    low, high, log = zip(*limits, strict=True)
-    return Ranges(np.array(low), np.array(high), np.array(log, dtype=np.bool_))
+        usual = [0.0, 1.0] if name in unit else table.get("*")
+        low, high, log = _limits(table.get(name, usual), what)
+        if name in logs and (log or low < 0):
+            raise InputError(
+                f"{what} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log takes "
+                "log(1 + v) of values from 0 on. Give [low, high] with low ≥ 0, or leave it out of problem.columns.log."
+            )
+        limits.append((math.log1p(low), math.log1p(high), False) if name in logs else (low, high, log))
+    return Ranges(*(np.array(part) for part in zip(*limits, strict=True)))
 
 
 def _limits(entry: Any, what: str) -> tuple[float, float, bool]:

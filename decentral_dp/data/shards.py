@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.data.columns import ColumnRules, Columns, features_of, with_rules
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import (
     DEAL_NOTE,
@@ -215,6 +216,41 @@ def make_shards(
         placeholders=placeholder_sentence(scale_spec, label_range),
         drawn=dataset.drawn,
     )
+
+
+def prepared(
+    columns: Columns,
+    names: Sequence[str],
+    rules: ColumnRules | None = None,
+    scale_spec: ScaleSpec = "none",
+    normalisation: Normalisation = "none",
+    *,
+    root: Path | None = None,
+    bounds: tuple[float, float] | None = None,
+    source: str = "the table",
+) -> FloatArray:
+    """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
+
+    Args:
+        columns: column → its cells, (n,), as `columns.cells_of` takes them of a DataFrame; labels and dropped columns
+            need not be there.
+        names: of the features, in the model's order.
+        rules: [problem.columns].
+        scale_spec: as of `scale`; not "standard", which is fitted.
+        normalisation: as of `normalise`.
+        root: where relative paths start.
+        bounds: as of the `Dataset` that the model was trained on.
+        source: what messages call the records; the name of the bundled data where scale_spec is "public_ranges".
+
+    Returns:
+        (n, d), each record by itself.
+
+    Raises:
+        InputError: a column is missing, or holds what no rule makes a number of.
+    """
+    features = features_of(columns, names, rules, source)
+    raw = Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds)
+    return bounded(scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
 
 
 def bounded(scaled: Dataset, normalisation: Normalisation, radius: float = 1.0) -> Normalised:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
-import math
+import itertools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.data.columns import EMPTY, ColumnRules, Place, cells_of, features_of
 from decentral_dp.data.dataset import (
     SPLITS,
     Dataset,
@@ -34,9 +35,6 @@ from decentral_dp.data.fetch import cache_folder
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, refuse_above, regular
 
-# What stands for a missing value in a cell, in lower case.
-_GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none")
-
 
 class Table(NamedTuple):
     """What a file holds: features (n, d), labels (n,) as they stand, d names, and the optional columns."""
@@ -48,8 +46,28 @@ class Table(NamedTuple):
     split: TextArray | None = None
 
 
+class Declared(NamedTuple):
+    """What a scenario says of the columns of a table.
+
+    label: name of the label column, which a CSV or Parquet file needs. agent, split: names of the owner and split
+    columns; None for the columns called "agent" and "split" where there are some. rules: how columns become features;
+    None where they are numbers. agents: the names of the agents, in order; None where they are numbered from 0.
+    """
+
+    label: str | None = None
+    agent: str | None = None
+    split: str | None = None
+    rules: ColumnRules | None = None
+    agents: Sequence[Label] | None = None
+
+
 def _table(
-    features: FloatArray, names: tuple[str, ...], columns: Mapping[str, NDArray[Any]], roles: Columns, where: str
+    features: FloatArray,
+    names: tuple[str, ...],
+    columns: Mapping[str, NDArray[Any]],
+    roles: Roles,
+    where: str,
+    agents: Sequence[Label] | None,
 ) -> Table:
     """A table of features and of the columns with a role. where: begins the messages on one column."""
     agent, split = roles.agent, roles.split
@@ -57,12 +75,12 @@ def _table(
         features,
         columns[roles.label],
         names,
-        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}"),
+        None if agent is None else as_agents(columns[agent], f"{where} {agent!r}", agents),
         None if split is None else as_split(columns[split], f"{where} {split!r}"),
     )
 
 
-class Columns(NamedTuple):
+class Roles(NamedTuple):
     """Names of the columns that are no features; None where a table has no owners, or no split."""
 
     label: str
@@ -75,16 +93,14 @@ class Columns(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def read_csv(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
+def read_csv(path: Path, declared: Declared) -> Table:
     """Read a comma-separated file with one header line.
 
-    Every column that is not label, agent or split is a feature.
+    Every column that is not label, agent or split, and that no rule drops, is a feature or several.
 
     Args:
         path: of the file.
-        label: name of the label column; a file needs one.
-        agent, split: names of the owner and split columns; None means the columns called "agent" and "split" where the
-            file has them.
+        declared: what the scenario says of its columns.
 
     Returns:
         What the file holds, labels as they stand.
@@ -93,12 +109,15 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
         InputError: with the row (records counted from 1) and column.
     """
     where = f"problem.data: {str(path)!r}"
+    rules = declared.rules or ColumnRules()
     header = read_header(regular(path, "problem.data"), where)
-    names, roles = chosen_columns(path, header, label, agent, split)
+    raw, roles = chosen_columns(path, header, declared)
 
     import pandas as pd
 
-    dtypes: dict[str, Any] = dict.fromkeys(names, np.float64) | dict.fromkeys(roles.words, str)
+    text = [*roles.words, *(c for c in raw if c in rules.text)]
+    numbers = [c for c in raw if c not in text]
+    dtypes: dict[str, Any] = {c: np.float64 if c in numbers else str for c in header}
     try:
         with warnings.catch_warnings():
             # pandas at most warns when every row is longer than the header.
@@ -114,32 +133,33 @@ def read_csv(path: Path, label: str | None, agent: str | None = None, split: str
                 encoding="utf-8-sig",
             )
     except (ValueError, MemoryError, pd.errors.ParserWarning) as error:
-        _explain(path, header, names, error)
+        _explain(path, header, raw, roles, rules, error)
     if _is_too_long(path, len(header)):
-        _explain(path, header, names)
+        _explain(path, header, raw, roles, rules)
     if frame.empty:
         raise InputError(f"{where} has a header but no records.")
-    features = np.ascontiguousarray(frame[list(names)].to_numpy(dtype=np.float64))
-    words = {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in roles.words}
+    columns: dict[str, NDArray[Any]] = {c: frame[c].to_numpy() for c in numbers}
+    columns |= {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in text}
     # An empty text cell may be a row that is too short: pandas fills those up.
-    if not np.isfinite(features).all() or any((w == "").any() for w in words.values()):
-        _explain(path, header, names)
-    return _table(features, names, words, roles, f"{where}, column")
+    if any((columns[c] == "").any() for c in roles.words) or _are_cut_off(path, header, columns):
+        _explain(path, header, raw, roles, rules)
+    names = rules.names(raw)
+    features = features_of(columns, names, rules, where)
+    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
-def chosen_columns(
-    path: Path, header: Sequence[str], label: str | None, agent: str | None, split: str | None
-) -> tuple[tuple[str, ...], Columns]:
-    """The features of a table, and its label, owner and split columns; reads names alone.
+def chosen_columns(path: Path, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
+    """The columns that features are made of, and the label, owner and split columns; reads names alone.
 
     Args:
         path: of the file, for messages.
         header: names of its columns.
-        label, agent, split: as of `read_csv`.
+        declared: what the scenario says of them.
 
     Raises:
         InputError: a column is missing, or two of them are one.
     """
+    label, agent, split, rules, _ = declared
     if label is None:
         raise InputError(
             f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
@@ -150,15 +170,17 @@ def chosen_columns(
         if name is not None and name not in header:
             hint = " (columns are separated by commas)" if len(header) == 1 else ""
             raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
-    roles = Columns(label, agent, split)
+    roles = Roles(label, agent, split)
     if len(set(roles.words)) < len(roles.words):
         raise InputError(
             f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {roles.words}."
         )
-    names = tuple(c for c in header if c not in roles.words)
-    if not names:
-        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {roles.words}.")
-    return names, roles
+    rules = rules or ColumnRules()
+    rules.require_columns(header, roles.words, repr(str(path)))
+    columns = tuple(c for c in header if c not in roles.words and c not in rules.drop)
+    if not columns:
+        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {[*roles.words, *rules.drop]}.")
+    return columns, roles
 
 
 def read_header(path: Path, where: str) -> list[str]:
@@ -181,91 +203,88 @@ def read_header(path: Path, where: str) -> list[str]:
     return names
 
 
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The rows of a CSV file that are not empty, the header first. Raises UnicodeDecodeError or csv.Error."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file, skipinitialspace=True)
+        yield next(row for row in rows if any(row))
+        yield from (row for row in rows if row)
+
+
 def _is_too_long(path: Path, columns: int) -> bool:
     """Whether the first record has more cells than there are columns."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = (row for row in csv.reader(file, skipinitialspace=True) if any(row))
-        try:
-            next(rows)
-            return len(next(rows, [])) > columns
-        except (UnicodeDecodeError, csv.Error):
-            return False
+    try:
+        return len(next(itertools.islice(_rows(path), 1, None), [])) > columns
+    except (UnicodeDecodeError, csv.Error):
+        return False
 
 
-def _explain(path: Path, header: list[str], names: tuple[str, ...], cause: Exception | None = None) -> NoReturn:
+def _are_cut_off(path: Path, header: Sequence[str], columns: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether a row is too short, where its last cell may be a gap."""
+    last = columns.get(header[-1])
+    if last is not None and (last.dtype.kind != "U" or not (last == "").any()):
+        return False
+    return any(len(row) != len(header) for row in _rows(path))
+
+
+def _explain(
+    path: Path,
+    header: list[str],
+    raw: tuple[str, ...],
+    roles: Roles,
+    rules: ColumnRules,
+    cause: Exception | None = None,
+) -> NoReturn:
     """Name all columns that cannot be used, by the first places in them: what a cell holds is private."""
     where = f"problem.data: {str(path)!r}"
-    found: dict[tuple[str, str], int] = {}
+    cells: list[list[str]] = []
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = (row for row in csv.reader(file, skipinitialspace=True) if row)
-            next(row for row in rows if any(row))
-            for number, row in enumerate(rows, start=1):
-                if len(row) != len(header):
-                    raise InputError(
-                        f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; "
-                        "every row needs one cell per column."
-                    )
-                for column, cell in zip(header, row, strict=True):
-                    if not cell.strip() or (column in names and not _is_finite(cell)):
-                        kind = "gaps" if cell.strip().lower() in _GAPS else "no numbers"
-                        found.setdefault((kind, column), number)
+        for number, row in enumerate(itertools.islice(_rows(path), 1, None), start=1):
+            if len(row) != len(header):
+                raise InputError(
+                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; "
+                    "every row needs one cell per column."
+                )
+            cells.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
-    if len(found) > 1:
-        raise InputError(_unusable(where, found))
-    for (_, column), number in found.items():
-        wanted = "a finite number" if column in names else "a value"
-        raise InputError(
-            f"{where}, row {number}, column {column!r} does not hold {wanted}; mend the cell, or leave the column or "
-            "record out."
-        )
+    columns = {c: np.array(column, dtype=np.str_) for c, column in zip(header, zip(*cells, strict=True), strict=True)}
+    gaps = {c: np.char.strip(columns[c]) == "" for c in roles.words}
+    found = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
+    features_of(columns, rules.names(raw), rules, where, found)
     raise InputError(
         f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
     ) from cause
 
 
-def _unusable(where: str, found: Mapping[tuple[str, str], int]) -> str:
-    """found: (kind, column) → its first row."""
-    parts = []
-    for kind in ("no numbers", "gaps"):
-        columns = [f"{column!r} (first in row {row})" for (k, column), row in found.items() if k == kind]
-        parts += [f"{kind} in {', '.join(columns)}"] if columns else []
-    return (
-        f"{where} has {' and '.join(parts)}. Make 0 and 1 columns of words by a list that you declare, fill gaps "
-        "with a public constant, or leave the columns out."
-    )
-
-
-def _is_finite(cell: str) -> bool:
-    # pandas reads a column of true/false as numbers, but no digits with underscores.
-    if cell.strip().lower() in ("true", "false"):
-        return True
-    try:
-        return "_" not in cell and math.isfinite(float(cell))
-    except ValueError:
-        return False
-
-
-def read_npz(path: Path, label: str | None = None, agent: str | None = None, split: str | None = None) -> Table:
+def read_npz(path: Path, declared: Declared) -> Table:
     """An NPZ archive with arrays X (n, d) and y (n,), and optionally the owner and the split of each record.
 
-    X are records as they are, or features that a public model computed of them. label: not read, for labels are y.
-    agent, split: names of those arrays; None means "agent" and "split" where the archive has them.
+    X are records as they are, or features that a public model computed of them. Of `declared` the label is not read,
+    for labels are y, and agent and split are names of arrays; rules there are none, for X has numbers alone.
     """
     where = f"problem.data: {str(path)!r}"
+    _, agent, split, _, agents = declared
     named = [name for name in ("X", "y", agent, split) if name is not None]
     if len(set(named)) < len(named):
         raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
     usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
     arrays = opened(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
-    roles = Columns(
+    roles = Roles(
         "y", agent or ("agent" if "agent" in arrays else None), split or ("split" if "split" in arrays else None)
     )
     features = matrix(arrays["X"], where)
     n, d = features.shape
     columns = {c: column(a, n, f"{where}, array {c!r}") for c, a in arrays.items() if c != "X"}
-    return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array")
+    return _table(features, tuple(f"x{k}" for k in range(d)), columns, roles, f"{where}, array", agents)
+
+
+def refuse_rules(where: str) -> NoReturn:
+    """Raises InputError: [problem.columns] beside records that have no columns of words, gaps or dates."""
+    raise InputError(
+        f"{where} holds numbers, and problem.columns is for the columns of CSV files, Parquet files and DataFrames. "
+        "Leave it out."
+    )
 
 
 def opened(
@@ -332,36 +351,37 @@ def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
 _BYTES_OF_NUMBER = 8
 
 
-def read_parquet(path: Path, label: str | None, agent: str | None = None, split: str | None = None) -> Table:
-    """Read a Parquet file whose columns are numbers, but for label, agent and split, which may be words.
+def read_parquet(path: Path, declared: Declared) -> Table:
+    """Read a Parquet file; its columns of words, gaps or dates by public rules.
 
     Args:
         path: of the file.
-        label: name of the label column; a file needs one.
-        agent, split: as of `read_csv`.
+        declared: what the scenario says of its columns.
 
     Returns:
         What the file holds, labels as they stand.
 
     Raises:
-        InputError: a column that is no column of numbers or words without gaps, or a file that is too large or damaged.
+        InputError: a column that no rule makes numbers of, or a file that is too large or damaged.
     """
     where = f"problem.data: {str(path)!r}"
     # Slow to import, and few records come so.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    rules = declared.rules or ColumnRules()
     try:
         with regular(path, "problem.data").open("rb") as file:
             kept = pq.ParquetFile(file)
             header, rows = list(kept.schema_arrow.names), int(kept.metadata.num_rows)
             if len(set(header)) < len(header):
                 raise InputError(f"{where} has two columns of one name; give every column its own.")
-            names, roles = chosen_columns(path, header, label, agent, split)
+            raw, roles = chosen_columns(path, header, declared)
+            names = rules.names(raw)
             # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
             refuse_above(_BYTES_OF_NUMBER * rows * len(names), f"{where} unpacks to")
             refuse_above(_unpacked(kept), f"{where} unpacks to")
-            frame = kept.read(columns=[*names, *roles.words], use_threads=False)
+            frame = kept.read(columns=[*raw, *roles.words], use_threads=False)
     except InputError:
         raise
     except OSError as error:
@@ -371,11 +391,14 @@ def read_parquet(path: Path, label: str | None, agent: str | None = None, split:
         raise InputError(f"{where} is damaged, or no Parquet file; write it anew.") from error
     if not rows:
         raise InputError(f"{where} has columns but no records.")
-    features = np.empty((rows, len(names)))
-    for k, name in enumerate(names):
-        features[:, k] = _parquet_numbers(frame, name, where)
-    words = {name: _parquet_words(frame, name, where) for name in roles.words}
-    return _table(features, names, words, roles, f"{where}, column")
+    columns = {name: _arrow_cells(frame.column(name), f"{where}, column {name!r}") for name in frame.column_names}
+    gaps = [
+        Place(EMPTY, c, int(np.argmax(np.asarray(frame.column(c).is_null()))) + 1)
+        for c in roles.words
+        if frame.column(c).null_count
+    ]
+    features = features_of(columns, names, rules, where, gaps)
+    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
 def _unpacked(kept: Any) -> int:
@@ -383,45 +406,26 @@ def _unpacked(kept: Any) -> int:
     return sum(int(kept.metadata.row_group(k).total_byte_size) for k in range(kept.metadata.num_row_groups))
 
 
-def _parquet_numbers(frame: Any, name: str, where: str) -> NDArray[np.float64]:
-    import pyarrow.types as kinds
-
-    column = frame.column(name)
-    if not (kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type)):
-        raise InputError(
-            f"{where}, column {name!r} holds {column.type}, but a feature is a number in every record; leave it out or "
-            "write numbers."
-        )
-    _require_full(column, name, where)
-    return np.asarray(column.to_numpy(), dtype=np.float64)
-
-
-def _parquet_words(frame: Any, name: str, where: str) -> NDArray[Any]:
-    """Words or numbers of a column, as the readers of labels take them."""
+def _arrow_cells(column: Any, where: str) -> NDArray[Any]:
+    """The cells of a column of numbers, dates or words, as `features_of` and the readers of labels take them."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 
-    column = frame.column(name)
-    _require_full(column, name, where)
-    if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type):
-        return np.asarray(column.to_numpy())
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if kinds.is_temporal(column.type) and not kinds.is_time(column.type) and not kinds.is_duration(column.type):
+        return np.asarray(column.cast(pa.date32(), safe=False).to_numpy()).astype("datetime64[D]")
+    if kinds.is_integer(column.type) or kinds.is_floating(column.type) or kinds.is_boolean(column.type):
+        # A gap in whole numbers or truth values is NaN.
+        return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
     if not (kinds.is_string(column.type) or kinds.is_large_string(column.type)):
-        raise InputError(f"{where}, column {name!r} holds {column.type}, but numbers or words are wanted; write those.")
-    longest = pc.max(pc.utf8_length(column)).as_py()
-    refuse_above(4 * longest * len(column), f"{where}, column {name!r} takes")
-    return np.char.strip(np.array(column.to_pylist(), dtype=np.str_))
-
-
-def _require_full(column: Sequence[Any], name: str, where: str) -> None:
-    """Refuse gaps. Which records have them is told by their places."""
-    if gaps := getattr(column, "null_count", 0):
-        row = int(np.argmax(np.asarray(column.is_null())))  # type: ignore[attr-defined]
-        more = f", and {gaps - 1} more" if gaps > 1 else ""
         raise InputError(
-            f"{where}, row {row + 1}{more}: column {name!r} is empty; fill or remove the record before loading it."
+            f"{where} holds {column.type}, but numbers, dates or words are wanted. Write those, or drop it."
         )
+    longest = pc.max(pc.utf8_length(column)).as_py() or 0
+    refuse_above(4 * longest * len(column), f"{where} takes")
+    return np.char.strip(np.array(["" if cell is None else cell for cell in column.to_pylist()], dtype=np.str_))
 
 
 SUFFIXES = (".libsvm", ".svm", ".svmlight")
@@ -497,15 +501,16 @@ OPENML = "openml:"
 _OPENML_NUMBER = re.compile(r"openml:([1-9][0-9]{0,8})")
 
 
-def load_openml(data: str, label: str | None) -> Table:
+def load_openml(data: str, label: str | None, rules: ColumnRules | None = None) -> Table:
     """Load a data set of OpenML, from the cache or the network, by scikit-learn, which verifies what it fetches.
 
     Args:
         data: "openml:NUMBER"; a number is one version of one data set.
         label: its label column; None for the one that OpenML names.
+        rules: how columns become features; None where they are numbers.
 
     Returns:
-        The records; columns of words are refused.
+        The records.
 
     Raises:
         InputError: no such data set, no network, or columns that are not numbers.
@@ -533,14 +538,10 @@ def load_openml(data: str, label: str | None) -> Table:
     label, columns = label or str(found.target_names[0]), [str(column) for column in found.frame.columns]
     if label not in columns:
         raise InputError(f"problem.label: {data} has no column {quoted(label)}; {nearest(label, columns)}.")
-    names = tuple(column for column in columns if column != label)
-    for name in names:
-        if found.frame[name].dtype.kind not in "biuf":
-            raise InputError(
-                f"problem.data: column {quoted(name)} of {data} holds words, and features are numbers. Save the "
-                "records as CSV with numbers for words, and give its path."
-            )
-    features = np.ascontiguousarray(found.frame[list(names)].to_numpy(np.float64))
+    rules = rules or ColumnRules()
+    rules.require_columns(columns, [label], data)
+    names = rules.names(column for column in columns if column != label)
+    features = features_of(cells_of(found.frame, rules.raw(names)), names, rules, f"problem.data: {data}")
     return Table(features, np.asarray(found.frame[label]), names)
 
 

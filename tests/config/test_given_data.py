@@ -133,7 +133,8 @@ def test_a_plan_takes_what_a_run_takes() -> None:
 def test_what_is_said_of_an_object_names_it_and_no_file() -> None:
     frame = pd.read_csv(RECORDS).assign(agent=-1)
     with pytest.raises(
-        InputError, match=r"row 1 has an agent that is no whole number from 0; number agents 0, 1, …\.$"
+        InputError,
+        match=r"has an agent that is no whole number from 0. Number agents 0, 1, …, or list their names",
     ):
         shards(data=frame)
     with pytest.raises(

@@ -13,9 +13,9 @@ import numpy as np
 import tomli_w
 
 from decentral_dp.config.components import Components, components_of
-from decentral_dp.config.scenario_components import NOT_BESIDE, deal
+from decentral_dp.config.scenario_components import NOT_BESIDE, deal, scale_of
 from decentral_dp.config.schema import Scenario, put
-from decentral_dp.data import Shards
+from decentral_dp.data import Dataset, Shards, declared_ranges
 from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
 from decentral_dp.errors import InputError
 from decentral_dp.files.durable import write_synced
@@ -25,7 +25,7 @@ from decentral_dp.simulation.folder.layout import check_writable
 FILES = f"agent-{AGENT}.npz"
 MANIFEST, SCENARIO = "manifest.toml", "scenario.toml"
 # Keys of the scenario that the files say instead.
-_WRITTEN = ("label", "validation", "synthetic", *NOT_BESIDE)
+_WRITTEN = ("label", "validation", "synthetic", "columns", *NOT_BESIDE)
 
 
 def write_shards(
@@ -63,7 +63,8 @@ def write_shards(
     as_loaded = {"scale": "none", "normalise": "none", "label_range": None}
     unscaled = s.model_copy(update={"problem": s.problem.model_copy(update=as_loaded)})
     shards = deal(replace(c, scenario=unscaled), n_agents)[0]
-    bounds = c.data.make(n_agents, False).bounds
+    loaded = c.data.make(n_agents, False)
+    bounds = loaded.bounds
     out.mkdir(parents=True, exist_ok=True)
     held, paths = [], []
     for agent in range(n_agents):
@@ -80,7 +81,7 @@ def write_shards(
         shards.source, shards.feature_names, shards.classes, tuple(held), bounds, shards.image, shards.all_notes
     )
     write_synced(out / MANIFEST, manifest.to_toml().encode())
-    write_synced(out / SCENARIO, _scenario(c).encode())
+    write_synced(out / SCENARIO, _scenario(c, loaded).encode())
     return [*paths, out / MANIFEST, out / SCENARIO]
 
 
@@ -109,12 +110,17 @@ def _archive(shards: Shards, parts: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _scenario(c: Components) -> str:
-    """The scenario with the same settings, for the files beside it."""
+def _scenario(c: Components, loaded: Dataset) -> str:
+    """The scenario with the same settings, for the files beside it, which hold features."""
     content = c.scenario.model_dump(exclude_unset=True, exclude_none=True)
     content.pop("versions", None)
     for place, path in c.files.items():
         if place != ("problem", "data") and place != ("problem", "partition"):
             put(content, place, str(path))
     problem = {key: value for key, value in content["problem"].items() if key not in _WRITTEN}
+    if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
+        # Of features that rules made, the ranges are not those of the columns.
+        limits = declared_ranges(loaded, scale_of(c), root=c.scenario.folder)
+        rows = zip(loaded.feature_names, *(part.tolist() for part in limits), strict=True)
+        problem["scale"] = {name: {"low": low, "high": high, "log": log} for name, low, high, log in rows}
     return tomli_w.dumps(content | {"problem": problem | {"data": FILES, "manifest": MANIFEST}})

@@ -1,0 +1,349 @@
+"""Public rules by which the columns of a raw table become features: the table [problem.columns] of a scenario.
+
+Every rule is declared, and reads one record at a time: no mean, no list of the words that there are, no first or last
+date is taken from the records. Replacing a record so moves its own features and no other's, and the features mean the
+same whoever is in the table.
+
+    drop = ["patient_id"]                           no feature
+    categories.ward = ["surgery", "icu"]            one feature of 0 and 1 for each word; all 0 for any other, or a gap
+    fill.bmi = 27                                   what stands for a gap
+    date.admitted = "2015-01-01:2025-12-31"         days since the first date, as a share of that range, cut to [0, 1]
+    log = ["income"]                                log(1 + max(v, 0)); its range is that of v
+    binary = ["smoker"]                             0 or 1, which needs no range
+
+`features_of` carries them out, for training and for prediction alike.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from decentral_dp.data.dataset import Dataset, FloatArray, label_key, nearest
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.tables import Finite, Table
+
+# What stands for a missing value in a cell, in lower case.
+GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
+NO_NUMBERS, NO_DATES, HAS_GAPS = "no numbers", "no dates", "gaps"
+# Of a label, an owner or a part, which nothing stands for.
+EMPTY = "empty cells"
+# Column → its cells: numbers, of which NaN is a gap; dates (datetime64); or text.
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+class ColumnRules(Table):
+    """Public rules that make features of columns of words, gaps, dates and skewed numbers; none reads the records."""
+
+    drop: list[str] = Field(default=[], description="Columns that are no features, such as a number of the patient.")
+    categories: dict[str, list[bool | int | float | str]] = Field(
+        default={},
+        description=(
+            "Column → words: one feature of 0 and 1 for each of them, called column=word. Any other word, and a gap, "
+            "is 0 in all."
+        ),
+    )
+    fill: dict[str, Finite | str] = Field(
+        default={}, description="Column → the public constant that stands for a gap; of a date or category its text."
+    )
+    date: dict[str, str] = Field(
+        default={},
+        description='Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; what lies outside is cut.',
+    )
+    log: list[str] = Field(
+        default=[], description="Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."
+    )
+    binary: list[str] = Field(default=[], description="Columns of 0 and 1, which need no range.")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> ColumnRules:
+        rule: dict[str, str] = {}
+        for key in ("drop", "categories", "date", "log", "binary"):
+            for column in getattr(self, key):
+                if column in rule:
+                    other = "twice" if rule[column] == key else f"and {rule[column]}"
+                    raise ValueError(f"{quoted(column)} is listed in {key} {other}. Keep one of them")
+                rule[column] = key
+        for column, words in self.categories.items():
+            keys = [label_key(word) for word in words]
+            for k, word in enumerate(words):
+                if keys[k] in keys[:k]:
+                    raise ValueError(f"categories.{column} lists {quoted(word)} twice. Keep one of them")
+            if not words or any(_is_gap(str(word)) for word in words):
+                raise ValueError(f"categories.{column} is empty, or lists a gap. List the words that there may be")
+        for column in self.date:
+            self.dates(column)
+        for column, value in self.fill.items():
+            _check_fill(self, rule.get(column, ""), column, value)
+        return self
+
+    def dates(self, column: str) -> tuple[dt.date, dt.date]:
+        """The first and the last date of a column of dates. Raises ValueError."""
+        first, _, last = self.date[column].partition(":")
+        try:
+            ends = dt.date.fromisoformat(first.strip()), dt.date.fromisoformat(last.strip())
+        except ValueError:
+            ends = dt.date.max, dt.date.min
+        if ends[0] >= ends[1]:
+            raise ValueError(
+                f"date.{column} is {quoted(self.date[column])}, wanted two dates of which the first is earlier, as in "
+                '"2015-01-01:2025-12-31"'
+            )
+        return ends
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Column → the first rule that names it."""
+        return {column: key for key in reversed(type(self).model_fields) for column in getattr(self, key)}
+
+    @property
+    def text(self) -> set[str]:
+        """Columns that a reader of files takes as text."""
+        return {*self.categories, *self.date, *self.fill}
+
+    def names(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """The features of raw columns, in their order; reads no record.
+
+        Example:
+            >>> ColumnRules(drop=["id"], categories={"ward": ["icu", "surgery"]}).names(["id", "age", "ward"])
+            ('age', 'ward=icu', 'ward=surgery')
+        """
+        return tuple(name for column in columns if column not in self.drop for name in self.names_of(column))
+
+    def names_of(self, column: str) -> tuple[str, ...]:
+        """The features of one column that is not dropped."""
+        return tuple(f"{column}={word}" for word in self.categories[column]) if column in self.categories else (column,)
+
+    def raw(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The columns whose features have these names, each once, in order."""
+        column = {name: raw for raw in self.categories for name in self.names_of(raw)}
+        return tuple(dict.fromkeys(column.get(name, name) for name in names))
+
+    @property
+    def in_unit(self) -> set[str]:
+        """Features that lie in [0, 1] by their rule: categories, dates, and 0 and 1."""
+        return {*self.date, *self.binary, *(name for column in self.categories for name in self.names_of(column))}
+
+    def require_columns(self, columns: Sequence[str], roles: Sequence[str], where: str) -> None:
+        """Refuse rules for columns that are not there, or are no features.
+
+        Args:
+            columns: those that a table has.
+            roles: label, owner and split among them.
+            where: what messages call the table.
+
+        Raises:
+            InputError: with the rule and the column.
+        """
+        for column, key in self.named.items():
+            if column in roles:
+                raise InputError(
+                    f"problem.columns.{key}: {quoted(column)} says what the label, the agent or the part of a record "
+                    "is, and is no feature. Leave it out."
+                )
+            if column not in columns:
+                raise InputError(
+                    f"problem.columns.{key}: {where} has no column {quoted(column)}; {nearest(column, columns)}."
+                )
+        names = self.names(columns)
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"problem.columns: two features would be called {quoted(twice)}. Rename a column.")
+
+
+class Place(NamedTuple):
+    """What is wrong with a column, and the first record, counted from 1, where it is."""
+
+    kind: str
+    column: str
+    row: int
+
+
+def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) -> None:
+    """Raises ValueError for a constant that the column cannot hold."""
+    wanted = ""
+    if rule == "drop":
+        raise ValueError(f"{quoted(column)} is listed in fill and drop. Keep one of them")
+    if rule == "categories":
+        known = {label_key(word) for word in rules.categories[column]}
+        wanted = "" if label_key(value) in known else f"one of categories.{column}"
+    elif rule == "date":
+        wanted = "" if isinstance(value, str) and _day(value) is not None else "a date such as 2020-06-30"
+    elif isinstance(value, str):
+        wanted = "a number"
+    if wanted:
+        raise ValueError(f"fill.{column} is {quoted(value)}, wanted {wanted}")
+
+
+def features_of(
+    columns: Columns, names: Sequence[str], rules: ColumnRules | None, where: str, told: Iterable[Place] = ()
+) -> FloatArray:
+    """Make features of the columns of a raw table by public rules, each record by itself.
+
+    Args:
+        columns: column → its cells, (n,); those that no feature is made of are not looked at.
+        names: of the features.
+        rules: [problem.columns]; None where columns are numbers as they are.
+        where: what messages call the table.
+        told: what is known to be wrong with other columns, to be said at once.
+
+    Returns:
+        (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
+
+    Raises:
+        InputError: a column is missing, or holds a gap that nothing fills, or what is no number or date. The message
+            names places, and quotes no record.
+
+    Example:
+        >>> rules = ColumnRules(categories={"ward": ["icu", "surgery"]}, fill={"bmi": 27})
+        >>> table = {"ward": np.array(["icu", "garden"]), "bmi": np.array(["", "31.5"])}
+        >>> features_of(table, ["ward=icu", "ward=surgery", "bmi"], rules, "a table").tolist()
+        [[1.0, 0.0, 27.0], [0.0, 0.0, 31.5]]
+    """
+    rules = rules or ColumnRules()
+    wrong, place = list[Place](), {name: k for k, name in enumerate(names)}
+    made: FloatArray | None = None
+    for column in rules.raw(names):
+        if column not in columns:
+            raise InputError(f"{where} has no column {quoted(column)}; {nearest(column, columns)}.")
+        block, found = _converted(np.asarray(columns[column]), column, rules)
+        made = np.empty((len(block), len(names))) if made is None else made
+        for k, name in enumerate(rules.names_of(column)):
+            if name in place:
+                made[:, place[name]] = block[:, k]
+        wrong += found
+    if wrong := [*wrong, *told]:
+        raise InputError(refusal(wrong, where))
+    return np.zeros((0, 0)) if made is None else made
+
+
+def refusal(wrong: Sequence[Place], where: str) -> str:
+    """One sentence about all columns that cannot be used, by the first place in each, in the order of these."""
+    wrong = sorted(wrong, key=lambda place: place.row)
+    if len(wrong) == 1:
+        kind, column, row = wrong[0]
+        wanted, mend = {
+            EMPTY: ("a value", ""),
+            HAS_GAPS: ("a value", f"declare what stands for a gap, fill.{column} = …, in [problem.columns], "),
+            NO_NUMBERS: (
+                "a finite number",
+                f"declare its words in [problem.columns], categories.{column} = […], or its dates, date.{column} = …, ",
+            ),
+            NO_DATES: ("a date such as 2020-06-30", ""),
+        }[kind]
+        last = f"{'or ' if mend else ''}mend the cell{'' if kind == EMPTY or mend else ', or drop the column'}"
+        return f"{where}, row {row}, column {column!r} does not hold {wanted}; {mend}{last}."
+    parts, mends = [], []
+    for kinds, mend in (((NO_NUMBERS,), "categories"), ((NO_DATES,), ""), ((HAS_GAPS, EMPTY), "fill")):
+        found = [place for place in wrong if place.kind in kinds]
+        named = ", ".join(f"{place.column!r} (first in row {place.row})" for place in found)
+        parts += [f"{kinds[0]} in {named}"] if found else []
+        mends += [f"{mend}.{place.column}" for place in found if mend and place.kind == kinds[0]][:1]
+    return (
+        f"{where} has {' and '.join(parts)}. Declare public rules for them in [problem.columns], such as "
+        f"{' and '.join(mends) or 'drop'}, or leave them out with drop."
+    )
+
+
+def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
+    """The data set with what follows of the rules for the ranges of its features."""
+    return dataset if rules is None else replace(dataset, unit=frozenset(rules.in_unit), logs=frozenset(rules.log))
+
+
+def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """The columns of a pandas DataFrame as `features_of` takes them."""
+    return {column: _cells(frame[column]) for column in columns}
+
+
+def _cells(series: Any) -> NDArray[Any]:
+    kind = getattr(series.dtype, "kind", "O")
+    if kind in "biuf":
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    if kind == "M":
+        return np.asarray(series.dt.tz_localize(None).to_numpy(dtype="datetime64[D]"))
+    gaps = np.asarray(series.isna(), dtype=np.bool_)
+    return np.array(["" if gap else str(cell) for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
+
+
+def _converted(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
+    """(n, k) features of one column, and what is wrong with it."""
+    if column in rules.categories:
+        return _one_hot(cells, column, rules), []
+    given = rules.fill.get(column)
+    filled = math.nan if given is None else given
+    if column in rules.date:
+        first, last = rules.dates(column)
+        day = _day(filled) if isinstance(filled, str) else None
+        values, wrong = _days(cells), NO_DATES
+        filled = math.nan if day is None else float(day)
+        values = np.where(np.isnan(values), filled, values)
+        values = (values - first.toordinal()) / (last - first).days
+    else:
+        values, wrong = _numbers(cells), NO_NUMBERS
+        values = np.where(np.isnan(values), float(filled), values)
+    if column in rules.log:
+        values = np.log1p(np.maximum(values, 0.0))
+    bad = {HAS_GAPS: np.isnan(values), wrong: np.isinf(values)}
+    return values[:, None], [Place(kind, column, int(np.argmax(at)) + 1) for kind, at in bad.items() if at.any()]
+
+
+def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray:
+    place = {label_key(word): k for k, word in enumerate(rules.categories[column])}
+    usual = place.get(label_key(rules.fill[column]), -1) if column in rules.fill else -1
+
+    def code(cell: Any) -> float:
+        return usual if _is_gap(str(cell)) else place.get(label_key(cell), -1)
+
+    return np.asarray(_mapped(cells, code)[:, None] == np.arange(len(place)), dtype=np.float64)
+
+
+def _numbers(cells: NDArray[Any]) -> FloatArray:
+    """(n,) numbers, NaN for gaps and ∞ for what is none."""
+    if cells.dtype.kind in "biuf":
+        return cells.astype(np.float64)
+    return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _mapped(cells, _number)
+
+
+def _days(cells: NDArray[Any]) -> FloatArray:
+    """(n,) days since 0001-01-01 and 1, NaN for gaps and ∞ for what is no date."""
+    if cells.dtype.kind == "M":
+        days = cells.astype("datetime64[D]")
+        since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
+        return np.asarray(np.where(np.isnat(days), np.nan, since))
+    return _mapped(cells, lambda cell: math.nan if _is_gap(str(cell)) else _day(str(cell), math.inf))
+
+
+def _mapped(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
+    """(n,) value of each cell, which is asked for once where cells are equal."""
+    found, inverse = np.unique(cells, return_inverse=True)
+    return np.array([value(cell) for cell in found.tolist()], dtype=np.float64)[inverse]
+
+
+def _is_gap(text: str) -> bool:
+    return text.strip().lower() in GAPS
+
+
+def _number(text: str) -> float:
+    """The number that a cell holds; NaN of a gap, and ∞ where it is none, or not finite."""
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return float(word == "true")
+    try:
+        return math.nan if word in GAPS else math.inf if "_" in word else float(word)
+    except ValueError:
+        return math.inf
+
+
+def _day(text: str, otherwise: Any = None) -> Any:
+    """Days since 0001-01-01 and 1 of "2020-06-30", also where a time follows."""
+    try:
+        return float(dt.datetime.fromisoformat(text.strip()).toordinal())
+    except ValueError:
+        return otherwise
