@@ -30,17 +30,7 @@ from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
-from decentral_dp.algorithms.protocol import (
-    Algorithm,
-    AnyAlgorithm,
-    Channel,
-    Charge,
-    Coordinated,
-    Part,
-    Planned,
-    Public,
-    gaussian_charges,
-)
+from decentral_dp.algorithms import protocol
 from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
@@ -104,7 +94,7 @@ def _by_agent(factor: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Declared(AnyAlgorithm, Protocol):
+class _Declared(protocol.AnyAlgorithm, Protocol):
     """An algorithm with its plan derived. program: as its author wrote it, started from what it is given of x and y."""
 
     program: Any
@@ -118,7 +108,7 @@ class _Declared(AnyAlgorithm, Protocol):
 
 
 @dataclass(frozen=True)
-class Derived(Algorithm, Protocol):
+class Derived(protocol.Algorithm, Protocol):
     """A gossip algorithm whose plan is derived from its `RELEASES`."""
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
@@ -135,15 +125,15 @@ class Derived(Algorithm, Protocol):
     def _sent(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.channels, *self._author.RELEASES)))
 
-    def releases(self, p: int, q: int) -> dict[str, Channel]:
+    def releases(self, p: int, q: int) -> dict[str, protocol.Channel]:
         out = {}
         for channel in self._sent():
             terms = tuple(self._terms(channel))
             family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
-            out[channel] = Channel(family, p if family == "x" else q, terms)
+            out[channel] = protocol.Channel(family, p if family == "x" else q, terms)
         return out
 
-    def planned_releases(self, public: Public) -> dict[str, Planned]:
+    def planned_releases(self, public: protocol.Public) -> dict[str, protocol.Planned]:
         """Release t + 1 carries the terms of round t, each times its factor."""
         indices = np.arange(1, public.rounds + 1)
         out = {}
@@ -153,7 +143,7 @@ class Derived(Algorithm, Protocol):
             out[channel] = released(public, indices, uses) if uses else free_release(public, indices[-1:])
         return out
 
-    def _series(self, factor: str | float, public: Public) -> Array:
+    def _series(self, factor: str | float, public: protocol.Public) -> Array:
         """The factor of each round: of a step size, a number, or a function of t, by the name of the attribute.
 
         (T,), or (T, g) of a function of t and of the numbers of agents.
@@ -227,7 +217,7 @@ class DeclaredGossip(_Declared, Derived):
 
 
 @dataclass(frozen=True)
-class DeclaredCoordinator(_Declared, Coordinated):
+class DeclaredCoordinator(_Declared, protocol.Coordinated):
     """A coordinator's algorithm with its plan derived."""
 
     @property
@@ -247,16 +237,18 @@ class DeclaredCoordinator(_Declared, Coordinated):
         stated = getattr(self.program, "published", super().published)
         return dict(stated(s))
 
-    def planned_releases(self, context: Any, rounds: int) -> dict[str, Charge]:
+    def planned_releases(self, context: Any, rounds: int) -> dict[str, protocol.Charge]:
         """One price for all rounds, each round's μ² shared among the terms that read records."""
         shares: Mapping[str, float] = getattr(self.program, "SHARES", {})
         rate, positions = float(getattr(self.program, "rate", 1.0)), range(self.releases_per_round)
         parts = {
-            _channel(term): Part(positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate)
+            _channel(term): protocol.Part(
+                positions, context.width(term), (context.split_of(term),), shares.get(term, 1.0), rate
+            )
             for term in self.queries
             if context.reads(term)
         }
-        return gaussian_charges(rounds, self.releases_per_round, parts)
+        return protocol.gaussian_charges(rounds, self.releases_per_round, parts)
 
     def printed_calibration(self, context: Any, rounds: int, epsilon: float, delta: float) -> NoReturn:
         raise InputError(

@@ -17,13 +17,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from decentral_dp.algorithms.declared import (
-    MINIMAX_TERMS,
-    DeclaredCoordinator,
-    DeclaredGossip,
-    stated_terms,
-    unknown_term,
-)
+from decentral_dp.algorithms import declared
 from decentral_dp.algorithms.options import DOMAIN, Option, options_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated
 from decentral_dp.algorithms.references import AUC, Citation
@@ -85,7 +79,7 @@ class Entry(NamedTuple):
         """Makes the runnable program of a dataclass whose plan is derived, and of its start; None of others."""
         if hasattr(self.algorithm, "planned_releases"):
             return None
-        return DeclaredCoordinator if self.trusted else DeclaredGossip
+        return declared.DeclaredCoordinator if self.trusted else declared.DeclaredGossip
 
     @property
     def trusted(self) -> bool:
@@ -293,7 +287,7 @@ def _check_complete(algorithm: type, kind: str, trusted: bool, plans: bool) -> N
         why = " that plans its releases itself" if plans else ""
         place = place_in_class(algorithm, missing[0])
         raise InputError(f"algorithm.kind: {kind} lacks {', '.join(missing)}, which {what}{why} has{place}. Add it.")
-    if not plans and (term := unknown_term(algorithm)) is not None:
+    if not plans and (term := declared.unknown_term(algorithm)) is not None:
         raise InputError(
             f"algorithm.kind: {kind} states the term {term!r}, and no problem has it"
             f"{place_in_class(algorithm, 'QUERIES' if trusted else 'RELEASES', term)}; {_terms(term, trusted)}."
@@ -347,7 +341,7 @@ def _check_shares(algorithm: Any, kind: str) -> None:
 
 def _terms(term: str, trusted: bool) -> str:
     """The term that one comes nearest to, and all that there are."""
-    known = (*TERMS, *MINIMAX_TERMS) if trusted else TERMS
+    known = (*TERMS, *declared.MINIMAX_TERMS) if trusted else TERMS
     near = difflib.get_close_matches(term, known, n=1, cutoff=0.5)
     return f"{f'did you mean {near[0]}, of ' if near else 'take one of '}{', '.join(known)}"
 
@@ -363,6 +357,6 @@ def _states(algorithm: type, name: str) -> bool:
 def _setting(algorithm: type, trusted: bool) -> Setting:
     if not trusted:
         return "gossip"
-    terms = stated_terms(algorithm)
-    asked = "minimax" if terms and set(terms) <= set(MINIMAX_TERMS) else "bilevel"
+    terms = declared.stated_terms(algorithm)
+    asked = "minimax" if terms and set(terms) <= set(declared.MINIMAX_TERMS) else "bilevel"
     return "coordinator_minimax" if getattr(algorithm, "solves", asked) == "minimax" else "coordinator_bilevel"

@@ -14,20 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
-from decentral_dp.engines.protocol import (
-    UNATTENDED,
-    AgentNode,
-    CoordinatorNode,
-    CoordinatorReleaser,
-    Divergence,
-    Domain,
-    Hosted,
-    Outcome,
-    ReleasedValues,
-    RunControl,
-    Saved,
-    Snapshot,
-)
+from decentral_dp.engines import protocol
 from decentral_dp.exchange import (
     Answer,
     Ask,
@@ -60,7 +47,7 @@ class View(NamedTuple):
     released: dict[str, Array]
     published: dict[str, Array]
     state: dict[str, Array]
-    divergence: Divergence | None
+    divergence: protocol.Divergence | None
 
 
 class Host:
@@ -80,7 +67,7 @@ class Host:
 
     def __init__(
         self,
-        node: AgentNode,
+        node: protocol.AgentNode,
         rounds: int,
         saved: Mapping[str, Any] | None = None,
         keeps_releases: bool = False,
@@ -90,7 +77,7 @@ class Host:
         self._rounds = rounds
         self._round = 0
         self._index = 0
-        self._dataset, self._score, kept_by = Hosted(node.dataset) if node.read is None else node.read()
+        self._dataset, self._score, kept_by = protocol.Hosted(node.dataset) if node.read is None else node.read()
         receipts = () if saved is None else saved.get("states", ())
         self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()
@@ -111,8 +98,8 @@ class Host:
         # Data-independent, hence public; what is not sent at once is published as it starts.
         self._latest = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items()}
         self._recent: deque[dict[str, Array]] = deque(maxlen=node.average)
-        self._divergence: Divergence | None = None
-        self._kept: deque[ReleasedValues] | None = deque() if keeps_releases else None
+        self._divergence: protocol.Divergence | None = None
+        self._kept: deque[protocol.ReleasedValues] | None = deque() if keeps_releases else None
         if saved is not None and node.read is None:
             self._restore(saved)
 
@@ -136,9 +123,9 @@ class Host:
             # A sum that is finite has finite terms, and is quicker than a look at each.
             if self._divergence is None and not (np.isfinite(message.sum()) or np.isfinite(message).all()):
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
-                self._divergence = Divergence(-(-self._index // self._node.program.releases_per_round), bad)
+                self._divergence = protocol.Divergence(-(-self._index // self._node.program.releases_per_round), bad)
         if self._kept is not None:
-            self._kept.append(ReleasedValues(self._index, dict(self._own)))
+            self._kept.append(protocol.ReleasedValues(self._index, dict(self._own)))
         self._latest |= {c: v for c, v in self._own.items() if c in self._latest}
         if self._index % self._node.program.releases_per_round == 0:
             self._recent.append(dict(self._latest))
@@ -255,7 +242,7 @@ class Host:
         """Return what the agents' own records make of values; None where agents send no scores."""
         return None if self._score is None else self._score(values)
 
-    def drain(self, ending: bool) -> list[ReleasedValues]:
+    def drain(self, ending: bool) -> list[protocol.ReleasedValues]:
         """Return what is kept, and forget it.
 
         Args:
@@ -327,14 +314,14 @@ class Host:
         self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])
 
 
-def _projected(domain: Domain, released: Bundle) -> Bundle:
+def _projected(domain: protocol.Domain, released: Bundle) -> Bundle:
     """What was released, brought into its domain: a function of public values, which costs nothing."""
     if not domain or domain.keys().isdisjoint(released):
         return released
     return Bundle({c: _clipped(v, domain.get(c)) for c, v in released.items()})
 
 
-def _within(domain: Domain, state: Any) -> Any:
+def _within(domain: protocol.Domain, state: Any) -> Any:
     """A state whose public parts are in their domain. What reads records is brought there once it is released."""
     found = {c: (getattr(state, c, None), limits) for c, limits in (domain or {}).items()}
     parts = {c: _clipped(v, limits) for c, (v, limits) in found.items() if isinstance(v, np.ndarray)}
@@ -352,11 +339,11 @@ Everywhere = Callable[..., list[Any]]
 
 
 def coordinate(
-    coordinator_node: CoordinatorNode,
+    coordinator_node: protocol.CoordinatorNode,
     rounds: int,
     everywhere: Everywhere,
-    control: RunControl = UNATTENDED,
-) -> Outcome:
+    control: protocol.RunControl = protocol.UNATTENDED,
+) -> protocol.Outcome:
     """Run a trusted coordinator's program.
 
     Only public values go to the agents, and only what was published is observed.
@@ -388,23 +375,25 @@ def coordinate(
         if observed(t):
             last = coordinator.snapshot(t)
             done = control.observe(last)
-    return Outcome(
+    return protocol.Outcome(
         last,
         coordinator.releaser.ledger(coordinator_node.program.releases_per_round).for_all(coordinator_node.n_agents),
     )
 
 
 class _Coordinator:
-    def __init__(self, coordinator_node: CoordinatorNode, everywhere: Everywhere, keeps_releases: bool) -> None:
-        self.releaser: CoordinatorReleaser = coordinator_node.make_releaser()
+    def __init__(
+        self, coordinator_node: protocol.CoordinatorNode, everywhere: Everywhere, keeps_releases: bool
+    ) -> None:
+        self.releaser: protocol.CoordinatorReleaser = coordinator_node.make_releaser()
         self._coordinator_node = coordinator_node
         self._everywhere = everywhere
         self._state: Any = coordinator_node.program.init(coordinator_node.context)
         self._asked = 0
         self._pool: Any = None
-        self._divergence: Divergence | None = None
+        self._divergence: protocol.Divergence | None = None
         self._keeps_releases = keeps_releases
-        self._kept: list[ReleasedValues] = []
+        self._kept: list[protocol.ReleasedValues] = []
 
     def round(self, t: int) -> None:
         program = self._coordinator_node.program
@@ -428,7 +417,7 @@ class _Coordinator:
                     reply = self.releaser.release(index, request.values)
                     self._look_at(t + 1, reply.released)
                     if self._keeps_releases:
-                        self._kept.append(ReleasedValues(index, dict(reply.released)))
+                        self._kept.append(protocol.ReleasedValues(index, dict(reply.released)))
                 elif isinstance(request, Ask):
                     reply = self._ask(request)
                 elif isinstance(request, Pool):
@@ -459,16 +448,18 @@ class _Coordinator:
     def _look_at(self, t: int, values: Any) -> None:
         if self._divergence is None:
             bad = next((c for c, v in values.items() if not np.isfinite(v).all()), None)
-            self._divergence = None if bad is None else Divergence(t, bad)
+            self._divergence = None if bad is None else protocol.Divergence(t, bad)
 
-    def snapshot(self, t: int) -> Snapshot:
+    def snapshot(self, t: int) -> protocol.Snapshot:
         """What is public, and what the simulator sees: the same."""
         known: dict[str, Array] = {
             c: np.asarray(v)[None] for c, v in self._coordinator_node.program.published(self._state).items()
         }
-        return Snapshot(t, known, known, known, self._divergence, lambda: Saved(t, (self._save(),)), self._drain)
+        return protocol.Snapshot(
+            t, known, known, known, self._divergence, lambda: protocol.Saved(t, (self._save(),)), self._drain
+        )
 
-    def _drain(self, ending: bool) -> list[ReleasedValues]:
+    def _drain(self, ending: bool) -> list[protocol.ReleasedValues]:
         # Nothing of a finished round is released again.
         kept, self._kept = self._kept, []
         return kept

@@ -43,26 +43,7 @@ from decentral_dp.constants.record_sensitivity import (
 )
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms
-from decentral_dp.participants.certified_solver import (
-    DENSE_LIMIT,
-    Facts,
-    Moments,
-    Objective,
-    Product,
-    Solve,
-    factored,
-    facts,
-    implicit_mean,
-    inside,
-    inverse_product,
-    mean_losses,
-    mean_rounding,
-    mean_term,
-    minimise,
-    moments,
-    solve_certificate,
-    squared,
-)
+from decentral_dp.participants import certified_solver as certified
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import MATRICES
 from decentral_dp.problems.records import concatenated, regulariser_matrices
@@ -99,7 +80,9 @@ class PooledBounds:
         """Constants at x, on the ball of the minimisers of G, or of G + F/λ."""
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
-    def at_point(self, constants: ProblemConstants, known: Facts, y: Array) -> tuple[ProblemConstants, Facts]:
+    def at_point(
+        self, constants: ProblemConstants, known: certified.Facts, y: Array
+    ) -> tuple[ProblemConstants, certified.Facts]:
         """The constants and facts at x on the ball, with what is smaller at one public y of it, (q,).
 
         Where both levels share a loss of y alone, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument.
@@ -112,7 +95,7 @@ class PooledBounds:
         c = constants._replace(l_fy=min(constants.l_fy, lipschitz), b_gxy=min(constants.b_gxy, mixed))
         return c, known._replace(centre=y, radius=0.0)
 
-    def facts(self, x: Array, penalty: float | None = None) -> Facts:
+    def facts(self, x: Array, penalty: float | None = None) -> certified.Facts:
         """Of the objective at x. Raises InputError where float64 certifies nothing."""
         return self._facts(self.at(x, penalty), self.family.centre(x), penalty)
 
@@ -140,7 +123,7 @@ class PooledBounds:
     def inexactness(self, low: Array, high: Array) -> float:
         """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded."""
         centre, losses = self._farthest(low, high), self.family.loss_range(low, high)
-        rounding = 4.0 * mean_rounding((self.validation,), centre.size)
+        rounding = 4.0 * certified.mean_rounding((self.validation,), centre.size)
 
         def error(c: ProblemConstants) -> float:
             f = self._facts(c, centre)
@@ -187,7 +170,7 @@ class PooledBounds:
     def convex(self) -> bool:
         """Whether Φ is a convex quadratic for every data set: y_Z(x) affine in x, f convex and quadratic in y."""
         family = self.family
-        return isinstance(family, Mean | Linear) or (isinstance(family, Pulled) and squared(family.problem))
+        return isinstance(family, Mean | Linear) or (isinstance(family, Pulled) and certified.squared(family.problem))
 
     def quadratic_inexactness(self, low: Array, high: Array) -> float:
         """e ≥ |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| for the computed (H, b) of `Pooled.quadratic`, evaluated in float64.
@@ -210,28 +193,28 @@ class PooledBounds:
         kinds = {reads_records[term] for term in terms if term in reads_records}
         return {split: s for split, s in sensitivity.items() if split in kinds}
 
-    def solve(self, c: ProblemConstants, f: Facts) -> Solve:
+    def solve(self, c: ProblemConstants, f: certified.Facts) -> certified.Solve:
         """Of ∇²_yy G v = ∇_y F at a point of the ball."""
-        rounding = mean_rounding((self.validation,), len(f.centre))
-        return solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
+        rounding = certified.mean_rounding((self.validation,), len(f.centre))
+        return certified.solve_certificate(f, c.l_fy, rounding * (c.l_fy + c.b_fyy * f.reach))
 
-    def rounding(self, c: ProblemConstants, f: Facts) -> float:
+    def rounding(self, c: ProblemConstants, f: certified.Facts) -> float:
         """What float64 loses in ∇_x F − J v with ‖v‖ ≤ L_fy/μ, v as it is."""
-        upper = mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
+        upper = certified.mean_rounding((self.validation,), len(f.centre)) * (c.l_fx + c.b_fxy * f.reach)
         lower = f.rounding * (c.b_gxy + c.d_hxy + c.c_gxy * f.reach) * c.l_fy / c.mu
         return upper + 2.0 * lower
 
-    def _slope(self, c: ProblemConstants, f: Facts) -> dict[Split, float]:
+    def _slope(self, c: ProblemConstants, f: certified.Facts) -> dict[Split, float]:
         sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self._self_concordance())
         return {split: up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
 
-    def _error(self, c: ProblemConstants, f: Facts) -> float:
+    def _error(self, c: ProblemConstants, f: certified.Facts) -> float:
         return up(0.5 * estimate_slack(c, f.accuracy, self.solve(c, f).error) + self.rounding(c, f))
 
-    def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> Facts:
+    def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> certified.Facts:
         counts = (self.train,) if penalty is None else (self.train, self.validation)
         self_concordance = self._self_concordance()
-        return facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
+        return certified.facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
 
     def _self_concordance(self) -> float:
         return self.family.self_concordance
@@ -301,7 +284,7 @@ class Pooled:
             InputError: clips with more than DENSE_LIMIT lower variables, where no matrix is formed.
         """
         bounds, c, f = self.bounds, self.bounds.at(x), self.bounds.facts(x)
-        y = inside(y, f.centre, f.radius)
+        y = certified.inside(y, f.centre, f.radius)
         if pointwise:
             c, f = bounds.at_point(c, f, y)
         if clip is not None:
@@ -336,7 +319,9 @@ class Pooled:
         if self._moments is not None:
             return np.array([self._moments[1].level(y) for y in ys])
         together = (slice(first, first + _SCORED_TOGETHER) for first in range(0, len(path), _SCORED_TOGETHER))
-        return np.concatenate([mean_losses(self.family.problem, path[k], ys[k], self.validation) for k in together])
+        return np.concatenate(
+            [certified.mean_losses(self.family.problem, path[k], ys[k], self.validation) for k in together]
+        )
 
     def gradient(self, x: Array) -> Array:
         """∇Φ(x), (p,): data-dependent. Errors: `bounds.gradient_error`."""
@@ -364,38 +349,38 @@ class Pooled:
     # Parts ---------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _moments(self) -> tuple[Moments, Moments] | None:
+    def _moments(self) -> tuple[certified.Moments, certified.Moments] | None:
         problem = self.family.problem
-        if not squared(problem) or problem.q > DENSE_LIMIT:
+        if not certified.squared(problem) or problem.q > certified.DENSE_LIMIT:
             return None
-        return moments(problem, self.train), moments(problem, self.validation)
+        return certified.moments(problem, self.train), certified.moments(problem, self.validation)
 
-    def _objective(self, x: Array, penalty: float | None = None) -> Objective:
+    def _objective(self, x: Array, penalty: float | None = None) -> certified.Objective:
         lower, upper = self._moments or (None, None)
         x = np.asarray(x, dtype=np.float64)
-        return Objective(self.family.problem, x, self.train, self.validation, penalty, lower, upper)
+        return certified.Objective(self.family.problem, x, self.train, self.validation, penalty, lower, upper)
 
     def _solution(self, x: Array, penalty: float | None = None) -> Array:
-        return minimise(self._objective(x, penalty), self.bounds.facts(x, penalty))
+        return certified.minimise(self._objective(x, penalty), self.bounds.facts(x, penalty))
 
     def _score(self, x: Array, y: Array) -> float:
         if self._moments is not None:
             return self._moments[1].level(y)
-        return float(mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
+        return float(certified.mean_losses(self.family.problem, x[None], y[None], self.validation)[0])
 
-    def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: Facts) -> Array:
+    def _implicit(self, x: Array, y: Array, c: ProblemConstants, f: certified.Facts) -> Array:
         """∇_x F − ∇²_xy G v at y, with v ≈ (∇²_yy G)⁻¹ ∇_y F, (p,). c, f: what holds there."""
         bounds, problem, objective = self.bounds, self.family.problem, self._objective(x)
         with np.errstate(all="ignore"):
-            v = inverse_product(objective, f, y, objective.upper_gradient(y), bounds.solve(c, f))
-            direct = mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")
-            through = mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
+            v = certified.inverse_product(objective, f, y, objective.upper_gradient(y), bounds.solve(c, f))
+            direct = certified.mean_term(problem, objective.x, y, v, self.validation, "upper_grad_x")
+            through = certified.mean_term(problem, objective.x, y, v, self.train, "lower_jvp")
             return np.asarray(direct - through - problem.regulariser(objective.x[None], y[None], v[None]).jvp[0])
 
     def _jacobian_bounds(self, x: Array, y: Array, mixed: float) -> tuple[float, float]:
         """Bounds on ‖J‖ and on ‖J H⁻¹‖ at a public y: where no record is in J, from J and ∇²R themselves."""
         problem = self.family.problem
-        if "lower_jvp" in problem.reads_records or problem.q > DENSE_LIMIT:
+        if "lower_jvp" in problem.reads_records or problem.q > certified.DENSE_LIMIT:
             return mixed, math.inf
         exact = regulariser_matrices(problem, x[None], y[None], None)
         norm = up(float(np.linalg.norm(exact.jacobian[0], 2)) * (1.0 + 1e-9))
@@ -407,10 +392,10 @@ class Pooled:
     def _clipped(self, x: Array, y: Array, clip: Clip) -> Bounded:
         """From clipped means at (x, y)."""
         problem = self.family.problem
-        if problem.q > DENSE_LIMIT:
+        if problem.q > certified.DENSE_LIMIT:
             raise InputError(
                 f"privacy.clip: the lower level has {problem.q} variables, and Hessians are clipped where there are at "
-                f"most {DENSE_LIMIT}; leave the clips out, and the family's constants bound every record."
+                f"most {certified.DENSE_LIMIT}; leave the clips out, and the family's constants bound every record."
             )
         at, reads_records = (x[None], y[None]), problem.reads_records
         exact, none = regulariser_matrices(problem, *at, None), np.zeros_like(y)
@@ -430,7 +415,7 @@ class Pooled:
             sensitivity = float(2.0 * bound / n * summation_slack(n, private.size))
             return _carried(private.reshape(-1), {split: sensitivity}) + public
 
-        return implicit_mean(
+        return certified.implicit_mean(
             mean("upper_grad_x", np.zeros((1, problem.p)), clip.x),
             mean("upper_grad_y", np.zeros((1, problem.q)), clip.z),
             mean("lower_jacobian", exact.jacobian.reshape(1, -1), clip.x),
@@ -486,7 +471,7 @@ MOST_POINTS = 12
 CONTRACTION = 0.1
 
 
-def solutions_along(path: Array, at: Callable[[Array], tuple[Objective, Facts]]) -> Array:
+def solutions_along(path: Array, at: Callable[[Array], tuple[certified.Objective, certified.Facts]]) -> Array:
     """Solve one objective after the other.
 
     Args:
@@ -504,15 +489,15 @@ def solutions_along(path: Array, at: Callable[[Array], tuple[Objective, Facts]])
     points = 1
     for k, x in enumerate(path):
         objective, f = at(x)
-        if len(f.centre) > DENSE_LIMIT:
-            found.append(minimise(objective, f, found[-1] if found else None))
+        if len(f.centre) > certified.DENSE_LIMIT:
+            found.append(certified.minimise(objective, f, found[-1] if found else None))
             continue
         before = slice(max(0, k - MOST_POINTS), k)
         guesses = extrapolated(lengths[before], sharp[before], float(lengths[k]))
         start = guesses[min(points, len(guesses)) - 1] if guesses else f.centre
         y, records, last = _solution(objective, f, start, records)
         found.append(y)
-        sharp.append(inside(last, f.centre, f.radius))
+        sharp.append(certified.inside(last, f.centre, f.radius))
         points = _best(guesses, sharp[-1])
     return np.array(found)
 
@@ -556,23 +541,27 @@ def _best(guesses: list[Array], truth: Array) -> int:
     return best + (best == len(guesses))
 
 
-def _solution(objective: Objective, f: Facts, start: Array, records: Array | None) -> tuple[Array, Array, Array]:
+def _solution(
+    objective: certified.Objective, f: certified.Facts, start: Array, records: Array | None
+) -> tuple[Array, Array, Array]:
     """The certified solution, the records' Hessian that led to it, and the solution after one more correction."""
-    y = inside(start, f.centre, f.radius)
+    y = certified.inside(start, f.centre, f.radius)
     with np.errstate(all="ignore"):
         gradient = objective.gradient(y)
         if records is not None:
-            correction = factored(records + _penalty_hessian(objective, y))
+            correction = certified.factored(records + _penalty_hessian(objective, y))
             y, gradient = _chord_steps(objective, f, y, gradient, correction)
         if records is None or float(np.linalg.norm(gradient)) > f.goal:
             hessian = objective.hessian(y)
-            records, correction = hessian - _penalty_hessian(objective, y), factored(hessian)
+            records, correction = hessian - _penalty_hessian(objective, y), certified.factored(hessian)
             y, gradient = _chord_steps(objective, f, y, gradient, correction)
-        found = minimise(objective, f, y, gradient)
+        found = certified.minimise(objective, f, y, gradient)
         return found, records, found - correction(gradient) if found is y else found
 
 
-def _chord_steps(objective: Objective, f: Facts, y: Array, gradient: Array, correction: Product) -> tuple[Array, Array]:
+def _chord_steps(
+    objective: certified.Objective, f: certified.Facts, y: Array, gradient: Array, correction: certified.Product
+) -> tuple[Array, Array]:
     """The last point of the ball that a chord step led to and was worth it, and ∇h there."""
     size = float(np.linalg.norm(gradient))
     while size > f.goal:
@@ -589,6 +578,6 @@ def _chord_steps(objective: Objective, f: Facts, y: Array, gradient: Array, corr
     return y, gradient
 
 
-def _penalty_hessian(objective: Objective, y: Array) -> Array:
+def _penalty_hessian(objective: certified.Objective, y: Array) -> Array:
     """∇²R at y, (q, q)."""
     return np.asarray(regulariser_matrices(objective.problem, objective.x[None], y[None], None).hessian[0])

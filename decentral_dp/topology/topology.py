@@ -10,17 +10,8 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.errors import InputError
+from decentral_dp.topology import graphs
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
-from decentral_dp.topology.graphs import (
-    GENERATORS,
-    Array,
-    Graph,
-    IntArray,
-    canonical,
-    generate,
-    require_connected,
-    unknown_key,
-)
 from decentral_dp.topology.weights import of_a_rule, weigh
 
 
@@ -53,9 +44,9 @@ class Topology:
     name: str
     weights: str
     mixing: Any
-    edges: IntArray
+    edges: graphs.IntArray
     labels: tuple[str, ...]
-    positions: Array | None
+    positions: graphs.Array | None
     delta2: float
     delta_max: float
     notes: tuple[str, ...] = ()
@@ -66,7 +57,7 @@ class Topology:
         return len(self.labels)
 
     @property
-    def neighbour_weight(self) -> Array:
+    def neighbour_weight(self) -> graphs.Array:
         """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight.
 
         Example:
@@ -91,7 +82,7 @@ class Topology:
         return min(self.delta2, 2.0 - self.delta_max)
 
     @property
-    def degrees(self) -> IntArray:
+    def degrees(self) -> graphs.IntArray:
         """(m,) number of neighbours of each agent.
 
         Example:
@@ -129,22 +120,22 @@ def build(
         >>> build("ring", 6, weights={"kind": "constant", "value": 0.25}).weights
         'constant 0.25'
     """
-    if kind not in GENERATORS and kind in names():
+    if kind not in graphs.GENERATORS and kind in names():
         raise InputError(
             f'topology.kind: "{kind}" is a network that comes with the package, so it is a file; replace kind and '
             f'agents by file = "{kind}".'
         )
-    taken = [p.name for p in GENERATORS[kind].parameters] if kind in GENERATORS else list(params or {})
+    taken = [p.name for p in graphs.GENERATORS[kind].parameters] if kind in graphs.GENERATORS else list(params or {})
     for key in params or {}:
         if key not in taken:
             rule = of_a_rule(key)
             raise (
                 InputError(f"topology.{key}: no parameter of {kind}; {rule}.")
                 if rule
-                else unknown_key(key, kind, taken)
+                else graphs.unknown_key(key, kind, taken)
             )
-    graph = generate(kind, agents, params or {}, seed)
-    return _topology(kind, graph, weights, connected=GENERATORS[kind].connected)
+    graph = graphs.generate(kind, agents, params or {}, seed)
+    return _topology(kind, graph, weights, connected=graphs.GENERATORS[kind].connected)
 
 
 def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
@@ -208,7 +199,7 @@ def from_networkx(
 
 
 def from_edges(
-    edges: IntArray,
+    edges: graphs.IntArray,
     agents: int | None = None,
     weights: str | Mapping[str, Any] = "metropolis",
     name: str = "edges",
@@ -236,7 +227,7 @@ def from_edges(
         raise InputError(f"topology: {name} has shape {given.shape}; wanted (links, 2), a pair of agents a row.")
     if given.size and (given.dtype.kind not in "iuf" or np.any(given != np.floor(given))):
         raise InputError(f"topology: {name} has agents that are no whole numbers; wanted numbers from 0. Mend it.")
-    pairs = canonical(given)
+    pairs = graphs.canonical(given)
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
         of = "" if agents is None else f"; agents are 0 to {agents - 1}"
@@ -248,11 +239,11 @@ def from_edges(
         )
     repeated = len(given) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
-    return _topology(name, Graph(known if agents is None else agents, pairs, notes=notes), weights)
+    return _topology(name, graphs.Graph(known if agents is None else agents, pairs, notes=notes), weights)
 
 
 def from_matrix(
-    matrix: Array, weights: str | Mapping[str, Any] = "metropolis", name: str = "matrix", place: str = "topology"
+    matrix: graphs.Array, weights: str | Mapping[str, Any] = "metropolis", name: str = "matrix", place: str = "topology"
 ) -> Topology:
     """Convert a symmetric matrix to a topology: agents are linked where it is not 0.
 
@@ -290,13 +281,13 @@ def from_matrix(
             "that makes every row add up to 0 (W) or to 1 (I + W). Mend it."
         )
     edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
-    graph = Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
+    graph = graphs.Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
     return _topology(name, graph, weights)
 
 
-def _topology(name: str, graph: Graph, weights: str | Mapping[str, Any], *, connected: bool = True) -> Topology:
+def _topology(name: str, graph: graphs.Graph, weights: str | Mapping[str, Any], *, connected: bool = True) -> Topology:
     if connected:
-        require_connected(graph, "topology")
+        graphs.require_connected(graph, "topology")
     result = weigh(graph, weights)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
     used = result.graph

@@ -309,7 +309,7 @@ class Worlds:
 
     def change(self, method: str, kind: str, y_sign: float, v_sign: float) -> tuple[float, float]:
         """(moved, carried) with solutions off by a, and inverse products by τ, each the worst way in its world."""
-        minimise, inverse_product = pooled.minimise, pooled.inverse_product
+        minimise, inverse_product = pooled.certified.minimise, pooled.certified.inverse_product
         results = []
         for pool, sign in zip(self.needs_records, (1.0, -1.0), strict=True):
 
@@ -320,8 +320,8 @@ class Worlds:
                 return inverse_product(objective, f, y, target, s) + sign * v_sign * s.error * self.direction
 
             with self._patch.context() as patch:
-                patch.setattr(pooled, "minimise", off)
-                patch.setattr(pooled, "inverse_product", solve)
+                patch.setattr(pooled.certified, "minimise", off)
+                patch.setattr(pooled.certified, "inverse_product", solve)
                 results.append(getattr(pool, method)(self.x))
         return sensitivity(*results), carried(results[0], kind)
 

@@ -137,7 +137,7 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     case = CASES["logistic_shared"]
     pool, records = pooled(case, "random", 20)
     path = straight(1, 8)
-    monkeypatch.setattr(pooled_records, "factored", lambda _: bad)
+    monkeypatch.setattr(pooled_records.certified, "factored", lambda _: bad)
     for x, y in zip(path, along(pool, path), strict=True):
         away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
         assert away <= pool.bounds.facts(x).accuracy
@@ -183,7 +183,7 @@ def test_without_matrices_a_path_is_certified_too(monkeypatch: pytest.MonkeyPatc
     case = CASES["logistic_shared"]
     pool, records = pooled(case, "random", 20)
     path = straight(1, 6)
-    monkeypatch.setattr(pooled_records, "DENSE_LIMIT", 0)
+    monkeypatch.setattr(pooled_records.certified, "DENSE_LIMIT", 0)
     for x, y in zip(path, along(pool, path), strict=True):
         away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
         assert away <= pool.bounds.facts(x).accuracy

@@ -833,7 +833,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "solutions of a path that nothing certifies",
         "participants/pooled.py",
-        "found = minimise(objective, f, y, gradient)",
+        "found = certified.minimise(objective, f, y, gradient)",
         "found = y",
         ("tests/participants/test_solution_path.py::test_a_bad_factor_costs_time_only",),
     ),

@@ -46,19 +46,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
-    SOLVERS,
-    Known,
-    LowerObjective,
-    Solver,
-    SolvesLower,
-    best_steps,
-    check_perturbed,
-    noise_gain,
-    solver_of,
-    stages_of,
-    steps_of_stage,
-)
+from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
 from decentral_dp.constants.bilevel_rates import default_penalty, penalty_smoothness
 from decentral_dp.constants.families import Family, worst
 from decentral_dp.constants.problem_constants import ProblemConstants
@@ -143,8 +131,10 @@ class Defaults:
             )
         if solver == "dp_gd":
             middle = 0.5 * (self.low + self.high)
-            return best_steps(self._known(self.family.constants(middle, middle, 1.0 + 1.0 / self.penalty_weight)))
-        return steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
+            return lower_solvers.best_steps(
+                self._known(self.family.constants(middle, middle, 1.0 + 1.0 / self.penalty_weight))
+            )
+        return lower_solvers.steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
 
     def stages(self) -> int:
         return int(self._worst(self._stages, 1.0 + 1.0 / self.penalty_weight))
@@ -175,7 +165,7 @@ class Defaults:
 
         def carried(c: ProblemConstants) -> float:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
-            return reach * noise_gain(solver, self._known(c), steps, stages) * c.d_gy / n
+            return reach * lower_solvers.noise_gain(solver, self._known(c), steps, stages) * c.d_gy / n
 
         solved = self._worst(carried, 1.0 + 1.0 / self.penalty_weight)
         direct = math.sqrt(p) * sensitivity_x
@@ -189,11 +179,11 @@ class Defaults:
         return self.family.constants(self.low, self.high, 1.0 + 1.0 / self.penalty_weight)
 
     def _stages(self, c: ProblemConstants) -> float:
-        return stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
+        return lower_solvers.stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
 
-    def _known(self, c: ProblemConstants) -> Known:
+    def _known(self, c: ProblemConstants) -> lower_solvers.Known:
         lipschitz = max(0.5 * c.d_gy, 1e-300)
-        return Known(
+        return lower_solvers.Known(
             c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
         )
 
@@ -229,7 +219,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DpBilevel(SolvesLower):
+class DpBilevel(lower_solvers.SolvesLower):
     """A trusted coordinator: a penalty, private lower-level solvers, first derivatives only (Kornowski, 2024).
 
     Args:
@@ -252,8 +242,10 @@ class DpBilevel(SolvesLower):
     shares: Mapping[str, float] = dp.internal(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.solver not in SOLVERS:
-            raise dp.InputError(f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(SOLVERS)}.")
+        if self.solver not in lower_solvers.SOLVERS:
+            raise dp.InputError(
+                f"algorithm.solver: no solver {self.solver!r}; there are {', '.join(lower_solvers.SOLVERS)}."
+            )
         if not 0.0 < self.rate <= 1.0:
             raise dp.InputError(f"algorithm.rate: got {self.rate}; wanted a share of the records above 0, at most 1.")
         if self.penalty is not None and not 0.0 < self.penalty < math.inf:
@@ -269,12 +261,12 @@ class DpBilevel(SolvesLower):
         return 2 * self._solver.publishes + self.reads
 
     @property
-    def _solver(self) -> Solver:
-        return solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
+    def _solver(self) -> lower_solvers.Solver:
+        return lower_solvers.solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
 
     @property
-    def _penalised(self) -> LowerObjective:
-        return LowerObjective("pulled", self.penalty or 1.0)
+    def _penalised(self) -> lower_solvers.LowerObjective:
+        return lower_solvers.LowerObjective("pulled", self.penalty or 1.0)
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         self._check(context)
@@ -303,13 +295,15 @@ class DpBilevel(SolvesLower):
                 f'problem.kind: dp_bilevel needs ∇_x l at two points per record, which "{name}" does not offer; choose '
                 "another problem, for example hyper_cleaning."
             )
-        check_perturbed(context, self.solver)
+        lower_solvers.check_perturbed(context, self.solver)
         if self.solver == "dp_loc_sgd" and self.rate == 1.0:
             raise dp.InputError(
                 'algorithm.rate: "dp_loc_sgd" reads samples; give a rate below 1, or take "dp_loc_gd", which reads all '
                 "records."
             )
-        sampled = SOLVERS[self.solver].samples or context.reads("upper_grad_x") or context.reads("lower_jvp")
+        sampled = (
+            lower_solvers.SOLVERS[self.solver].samples or context.reads("upper_grad_x") or context.reads("lower_jvp")
+        )
         if self.rate < 1.0 and not sampled:
             raise dp.InputError(
                 f'algorithm.rate: got {self.rate}, but with "{self.solver}" on this problem nothing reads a sample; '
@@ -361,7 +355,7 @@ class DpBilevel(SolvesLower):
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         lam, eta = self._penalised.penalty, self.x(t) if self.x is not None else 0.0
-        y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         penalised = yield from self._solver.solve(context, self._penalised, s.x, s.penalised)
         gradient = lam * context.regulariser_change(s.x, penalised, y)
         if self.reads:
@@ -398,7 +392,7 @@ class DpBilevel(SolvesLower):
         """Solutions of levels that read no record."""
         return {
             objective.channel: context.problem.q
-            for objective in (LowerObjective("y"), self._penalised)
+            for objective in (lower_solvers.LowerObjective("y"), self._penalised)
             if not objective.kinds(context)
         }
 
@@ -406,7 +400,7 @@ class DpBilevel(SolvesLower):
         each = self._solver.publishes
         parts = {
             objective.channel: self._solver.part(context, objective, k * each, self.shares.get(objective.channel, 1.0))
-            for k, objective in enumerate((LowerObjective("y"), self._penalised))
+            for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised))
             if objective.kinds(context)
         }
         if self.reads:

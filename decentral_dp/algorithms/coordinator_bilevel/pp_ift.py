@@ -41,14 +41,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import Defaults
-from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
-    LowerObjective,
-    Solver,
-    SolvesLower,
-    check_perturbed,
-    solver_of,
-)
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import usual_step
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, split_read
@@ -68,7 +62,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PpIft(SolvesLower):
+class PpIft(lower_solvers.SolvesLower):
     """A trusted coordinator: implicit differentiation at a private lower-level point, private by construction.
 
     Args:
@@ -106,15 +100,15 @@ class PpIft(SolvesLower):
         return self.x is not None and self.x.scale == 0.0
 
     @property
-    def _solver(self) -> Solver:
-        return solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
+    def _solver(self) -> lower_solvers.Solver:
+        return lower_solvers.solver_of(self.solver, self.inner or 1, 1, self.smoothness, 1.0)
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
         p, q = context.problem.p, context.problem.q
         if not self._keeps_x:
             mend = 'Use "second_order_dp_bilevel", which forms no matrix.'
             dp.check_message("pp_ift", q * q + p * q, "q² + p·q", p, q, mend)
-        check_perturbed(context, self.solver)
+        lower_solvers.check_perturbed(context, self.solver)
         known = self
         if self.solver == "dp_gd" and self.inner is None:
             known = replace(known, inner=Defaults.of(context, 2, "inner").steps("dp_gd", 1))
@@ -144,7 +138,7 @@ class PpIft(SolvesLower):
         return State(x, context.start("y", self.start), x)
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
-        y = yield from self._solver.solve(context, LowerObjective("y"), s.x, s.y)
+        y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
         if self._keeps_x:
             return State(s.x, y, s.x)
         released = yield dp.Release(gx=(yield from self._gradient(context, s.x, y)))
@@ -170,7 +164,7 @@ class PpIft(SolvesLower):
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
         """The lower-level point, where that level reads no record."""
-        return {} if LowerObjective("y").kinds(context) else {"y": context.problem.q}
+        return {} if lower_solvers.LowerObjective("y").kinds(context) else {"y": context.problem.q}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self._solver.publishes
@@ -178,8 +172,8 @@ class PpIft(SolvesLower):
             k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}
         ]
         parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
-        if LowerObjective("y").kinds(context):
-            parts = {"y": self._solver.part(context, LowerObjective("y"), 0, _MODEL_SHARE), **parts}
+        if lower_solvers.LowerObjective("y").kinds(context):
+            parts = {"y": self._solver.part(context, lower_solvers.LowerObjective("y"), 0, _MODEL_SHARE), **parts}
         return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 

@@ -27,15 +27,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.steps import (
-    Iterate,
-    best,
-    check_solver,
-    one_event,
-    questions,
-    released_gradient,
-    step_of,
-)
+from decentral_dp.algorithms.coordinator_minimax import steps
 from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
 
 # Of a round's μ², for the mean that gives the best y.
@@ -58,7 +50,7 @@ class DpSgda(dp.Coordinated):
     solver: str = dp.maximiser()
 
     def __post_init__(self) -> None:
-        check_solver(self.solver, self.y)
+        steps.check_solver(self.solver, self.y)
 
     @property
     def _channels(self) -> tuple[str, str]:
@@ -73,23 +65,23 @@ class DpSgda(dp.Coordinated):
         context.check_bounded(self.queries)
         return self, context
 
-    def init(self, context: dp.MinimaxContext) -> Iterate:
-        return Iterate.start(context, self.start)
+    def init(self, context: dp.MinimaxContext) -> steps.Iterate:
+        return steps.Iterate.start(context, self.start)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: Iterate) -> dp.CoordinatorSteps[Iterate]:
+    def step(self, t: int, context: dp.MinimaxContext, s: steps.Iterate) -> dp.CoordinatorSteps[steps.Iterate]:
         released = (yield dp.Release(**(yield dp.Ask(**self._questions(context, s))))).released
-        x = context.problem.project_x(s.x - self.x(t) * released_gradient(context, released, "gx", s.x, s.y, t))
+        x = context.problem.project_x(s.x - self.x(t) * steps.released_gradient(context, released, "gx", s.x, s.y, t))
         if self.solver == "closed_form":
-            return Iterate(x, best(context, released))
-        by_y = released_gradient(context, released, "gy", s.x, s.y, t)
-        return Iterate(x, context.problem.project_y(s.y + step_of(self.y, t) * by_y))
+            return steps.Iterate(x, steps.best(context, released))
+        by_y = steps.released_gradient(context, released, "gy", s.x, s.y, t)
+        return steps.Iterate(x, context.problem.project_y(s.y + steps.step_of(self.y, t) * by_y))
 
-    def _questions(self, context: dp.MinimaxContext, s: Iterate) -> dict[str, dp.ClippedQuery]:
-        return questions(context, self._channels, s.x, s.y, self.rate)
+    def _questions(self, context: dp.MinimaxContext, s: steps.Iterate) -> dict[str, dp.ClippedQuery]:
+        return steps.questions(context, self._channels, s.x, s.y, self.rate)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         shares = (1.0 - _DUAL_SHARE, _DUAL_SHARE) if self.solver == "closed_form" else (0.5, 0.5)
-        return one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
+        return steps.one_event(context, rounds, dict(zip(self._channels, shares, strict=True)), self.rate)
 
 
 ENTRY = dp.Entry(

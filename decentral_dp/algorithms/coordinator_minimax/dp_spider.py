@@ -38,15 +38,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.steps import (
-    block_charges,
-    change_bound,
-    check_one_clip,
-    check_smoothness,
-    is_anchor,
-    joint_step,
-    split,
-)
+from decentral_dp.algorithms.coordinator_minimax import steps
 
 
 class State(NamedTuple):
@@ -80,8 +72,8 @@ class DpSpider(dp.Coordinated):
 
     def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
         context.check_start(self.start)
-        check_one_clip(context, "dp_spider")
-        check_smoothness(self.smoothness, self.period, context.noisy)
+        steps.check_one_clip(context, "dp_spider")
+        steps.check_smoothness(self.smoothness, self.period, context.noisy)
         return self, context
 
     def init(self, context: dp.MinimaxContext) -> State:
@@ -89,15 +81,15 @@ class DpSpider(dp.Coordinated):
         return State(x, y, np.zeros(x.size + y.size), x, y)
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        if is_anchor(t, self.period):
+        if steps.is_anchor(t, self.period):
             mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate))).mean
             v = (yield dp.Release(g=mean)).released.g[0]
         else:
             before = s.last_x, s.last_y
-            bound = change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
+            bound = steps.change_bound(context, "joint", (s.x, s.y), before, self.smoothness)
             mean = (yield dp.Ask(mean=context.query("joint", s.x, s.y, self.rate, before, bound))).mean
             v = s.v + (yield from self._released_change(mean, bound))
-        x, y = joint_step(context, v, s.x, s.y, t, self.x, self.y)
+        x, y = steps.joint_step(context, v, s.x, s.y, t, self.x, self.y)
         return State(x, y, v, s.x, s.y)
 
     def _released_change(self, mean: dp.Bounded, bound: float) -> dp.CoordinatorSteps[dp.Array]:
@@ -107,7 +99,9 @@ class DpSpider(dp.Coordinated):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        return block_charges(split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate)
+        return steps.block_charges(
+            steps.split(first, self.period, ("g", "d"), context.problem.width("joint"), 1.0), self.rate
+        )
 
 
 ARORA = dp.Work(

@@ -35,18 +35,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.steps import (
-    Block,
-    Estimating,
-    best,
-    block_charges,
-    check_solver,
-    is_anchor,
-    questions,
-    released_gradient,
-    split,
-    step_of,
-)
+from decentral_dp.algorithms.coordinator_minimax import steps
 
 # Of Σμ², for y.
 Y_SHARE = 0.1
@@ -62,7 +51,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrivateDiff(Estimating):
+class PrivateDiff(steps.Estimating):
     """A trusted coordinator: minimax, the gradient by x carried on by differences (Zhang et al., 2025).
 
     Args:
@@ -83,7 +72,7 @@ class PrivateDiff(Estimating):
     solver: str = dp.maximiser()
 
     def __post_init__(self) -> None:
-        check_solver(self.solver, self.y, self.inner)
+        steps.check_solver(self.solver, self.y, self.inner)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -111,7 +100,7 @@ class PrivateDiff(Estimating):
         v = s.v
         if not context.reads("grad_x"):
             yield dp.Release()
-        elif is_anchor(t, self.period):
+        elif steps.is_anchor(t, self.period):
             asked = context.query("grad_x", s.x, y, self.rate)
             v = (yield dp.Release(gx=(yield dp.Ask(gx=asked)).gx)).released.gx[0]
         else:
@@ -122,14 +111,16 @@ class PrivateDiff(Estimating):
 
     def _solved(self, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
         released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
-        return best(context, released.released)
+        return steps.best(context, released.released)
 
     def _ascended(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
         y = s.y
         for i in range(self.steps):
-            released = (yield dp.Release(**(yield dp.Ask(**questions(context, ("gy",), s.x, y, self.rate))))).released
-            by_y = released_gradient(context, released, "gy", s.x, y, t)
-            y = context.problem.project_y(y + step_of(self.y, i) * by_y)
+            released = (
+                yield dp.Release(**(yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))))
+            ).released
+            by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
+            y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
         return y
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -137,10 +128,10 @@ class PrivateDiff(Estimating):
         channel, term = ("dual", "dual") if self.solver == "closed_form" else ("gy", "grad_y")
         if context.reads(term):
             each = (first[:, None] + np.arange(self.steps)).reshape(-1)
-            blocks[channel] = Block(each, context.problem.width(term), Y_SHARE)
+            blocks[channel] = steps.Block(each, context.problem.width(term), Y_SHARE)
         if context.reads("grad_x"):
-            blocks |= split(first + self.steps, self.period, ("gx", "dx"), context.problem.p, 1.0 - Y_SHARE)
-        return block_charges(blocks, self.rate)
+            blocks |= steps.split(first + self.steps, self.period, ("gx", "dx"), context.problem.p, 1.0 - Y_SHARE)
+        return steps.block_charges(blocks, self.rate)
 
 
 ENTRY = dp.Entry(

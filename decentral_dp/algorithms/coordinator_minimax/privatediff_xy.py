@@ -32,14 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.steps import (
-    Block,
-    Estimating,
-    SpiderState,
-    block_charges,
-    is_anchor,
-    split,
-)
+from decentral_dp.algorithms.coordinator_minimax import steps
 
 # Variable → its channels of anchors and of differences, and its term.
 _NAMES = {"x": ("gx", "dx"), "y": ("gy", "dy")}
@@ -47,7 +40,7 @@ _TERMS = {"x": "grad_x", "y": "grad_y"}
 
 
 @dataclass(frozen=True)
-class PrivateDiffXY(Estimating):
+class PrivateDiffXY(steps.Estimating):
     """A trusted coordinator: minimax, both gradients carried on by differences, on one sample a round.
 
     Args:
@@ -65,36 +58,36 @@ class PrivateDiffXY(Estimating):
 
     queries = ("grad_x", "grad_y")
 
-    def init(self, context: dp.MinimaxContext) -> SpiderState:
-        return SpiderState.start(context, self.start)
+    def init(self, context: dp.MinimaxContext) -> steps.SpiderState:
+        return steps.SpiderState.start(context, self.start)
 
-    def step(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dp.CoordinatorSteps[SpiderState]:
+    def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
         released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
         v, u = _carried(t, self.period, released, "x", s.v), _carried(t, self.period, released, "y", s.u)
         by_x = v + context.problem.public("grad_x", s.x, s.y, t)
         by_y = u + context.problem.public("grad_y", s.x, s.y, t)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
-        return SpiderState(x, y, v, u, s.x, s.y)
+        return steps.SpiderState(x, y, v, u, s.x, s.y)
 
-    def _questions(self, t: int, context: dp.MinimaxContext, s: SpiderState) -> dict[str, dp.ClippedQuery]:
+    def _questions(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dict[str, dp.ClippedQuery]:
         read = [variable for variable in "xy" if context.reads(_TERMS[variable])]
-        if is_anchor(t, self.period):
+        if steps.is_anchor(t, self.period):
             return {_NAMES[v][0]: context.query(_TERMS[v], s.x, s.y, self.rate) for v in read}
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         return {_NAMES[v][1]: self.change_query(context, _TERMS[v], here, before) for v in read}
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         width = {"x": context.problem.p, "y": context.problem.q}
-        blocks: dict[str, Block] = {}
+        blocks: dict[str, steps.Block] = {}
         for v in [v for v in "xy" if context.reads(_TERMS[v])]:
-            blocks |= split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
-        return block_charges(blocks, self.rate)
+            blocks |= steps.split(np.arange(1, rounds + 1), self.period, _NAMES[v], width[v], 0.5)
+        return steps.block_charges(blocks, self.rate)
 
 
 def _carried(t: int, period: int, released: dp.Bundle, variable: str, estimate: dp.Array) -> dp.Array:
     """The estimate after this round's release: a new one, or the last one and its change."""
     anchor, change = _NAMES[variable]
-    if is_anchor(t, period):
+    if steps.is_anchor(t, period):
         return released[anchor][0] if anchor in released else estimate
     return np.asarray(estimate + released[change][0]) if change in released else estimate
 

@@ -41,15 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.steps import (
-    Block,
-    Estimating,
-    block_charges,
-    composed,
-    inner_bound,
-    is_anchor,
-    split,
-)
+from decentral_dp.algorithms.coordinator_minimax import steps
 
 _TERMS = {"x": "inner_x", "y": "inner_y"}
 
@@ -71,7 +63,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecursiveSpider(Estimating):
+class RecursiveSpider(steps.Estimating):
     """A trusted coordinator: KL-robust learning, a function of a recursively estimated mean (Xu et al., 2025).
 
     Args:
@@ -101,11 +93,11 @@ class RecursiveSpider(Estimating):
         derivatives = {channel: answer[channel] for channel in asked if channel not in ("now", "change")}
         mean = beta * answer.now + (1.0 - beta) * answer.change if t else answer.now
         released = yield dp.Release(**derivatives, s=mean)
-        fresh, own = is_anchor(t, self.period), released.released
+        fresh, own = steps.is_anchor(t, self.period), released.released
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
         kept = 1.0 - beta if t else 0.0
         value, variance = kept * s.s + own.s[0], kept**2 * s.variance + released.scale["s"] ** 2
-        by_x, by_y = composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        by_x, by_y = steps.composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return State(x, y, v, u, value, variance, s.x, s.y)
 
@@ -114,9 +106,9 @@ class RecursiveSpider(Estimating):
         here, before = (s.x, s.y), (s.last_x, s.last_y)
         asked = {"now": context.query("inner", *here, self.rate)}
         if t:
-            asked["change"] = context.query("inner", *here, self.rate, before, inner_bound(context, here, before))
+            asked["change"] = context.query("inner", *here, self.rate, before, steps.inner_bound(context, here, before))
         for variable, term in _TERMS.items():
-            if is_anchor(t, self.period):
+            if steps.is_anchor(t, self.period):
                 asked[f"g{variable}"] = context.query(term, *here, self.rate)
             else:
                 asked[f"d{variable}"] = self.change_query(context, term, here, before)
@@ -128,9 +120,9 @@ class RecursiveSpider(Estimating):
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
         first = np.arange(1, rounds + 1, dtype=np.int64)
-        blocks = split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
-        blocks |= split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
-        return block_charges({**blocks, "s": Block(first, 1, 1.0)}, self.rate)
+        blocks = steps.split(first, self.period, ("gx", "dx"), context.problem.p, 1.0)
+        blocks |= steps.split(first, self.period, ("gy", "dy"), context.problem.q, 1.0)
+        return steps.block_charges({**blocks, "s": steps.Block(first, 1, 1.0)}, self.rate)
 
 
 ENTRY = dp.Entry(

@@ -11,13 +11,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.gaussian import Gaussian
 from decentral_dp.privacy.mechanisms.laplace import Laplace
 from decentral_dp.privacy.mechanisms.noiseless import EXPONENTIAL, NO_MECHANISM, NO_NOISE, PURE, UNCERTIFIED
-from decentral_dp.privacy.mechanisms.protocol import (
-    DominatingPair,
-    Mechanism,
-    NoiseMechanism,
-    NormalVariates,
-    noise_of,
-)
+from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Mechanism, NoiseMechanism, NormalVariates, noise_of
 
 __all__ = [
     "GAUSSIAN",

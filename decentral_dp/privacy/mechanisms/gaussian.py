@@ -27,13 +27,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.privacy.mechanisms.grid_arithmetic import (
-    at_the_ends,
-    broadcast,
-    in_one_pass,
-    power_of_two_grid,
-    rounded_at_random,
-)
+from decentral_dp.privacy.mechanisms import grid_arithmetic
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, NormalVariates, Sampling, Unit, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
@@ -80,7 +74,7 @@ class Gaussian:
 
     def grid(self, scale: Array | float, width: int) -> Array:
         """Return the power of two that released values are multiples of."""
-        return power_of_two_grid(scale, self.bits(width))
+        return grid_arithmetic.power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
         """Return how fine the grid is: the scale is 2^bits to 2^(bits + 1) cells of it."""
@@ -98,7 +92,7 @@ class Gaussian:
             scale: s.
             width: d.
         """
-        delta, sd = broadcast(sensitivity, scale)
+        delta, sd = grid_arithmetic.broadcast(sensitivity, scale)
         g = self.grid(sd, width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if self.rounds_at_random(width):
@@ -106,7 +100,7 @@ class Gaussian:
                 mu = np.hypot((delta + 5.0 * g) / sd, randomised * (g / sd))
             else:
                 mu = (delta + np.sqrt(width) * g) / sd
-        return at_the_ends(mu, delta, sd)
+        return grid_arithmetic.at_the_ends(mu, delta, sd)
 
     def float_slack(self, loss: Array, width: int) -> NormalVariates:
         """Return the law of the float64 variates, from which accountants bound what they add; see docs/proofs/09."""
@@ -146,14 +140,14 @@ def gaussian_integers(query: Array, g: Array, ratio: Array, normals: Array, unif
         [[4.0]]
     """
     kind, added = ("gaussian", [normals]) if uniforms is None else ("wide_gaussian", [normals, uniforms])
-    at_once = in_one_pass(kind, query, g, ratio, *added)
+    at_once = grid_arithmetic.in_one_pass(kind, query, g, ratio, *added)
     if at_once is not None:
         return at_once
     if uniforms is None:
         out = query * (1.0 / g)
         np.rint(out, out=out)
     else:
-        out = rounded_at_random(query, g, uniforms)
+        out = grid_arithmetic.rounded_at_random(query, g, uniforms)
     normals *= ratio
     out += np.rint(normals, out=normals)
     return np.asarray(out)

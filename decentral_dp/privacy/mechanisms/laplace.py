@@ -18,13 +18,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.privacy.mechanisms.grid_arithmetic import (
-    at_the_ends,
-    broadcast,
-    in_one_pass,
-    power_of_two_grid,
-    rounded_at_random,
-)
+from decentral_dp.privacy.mechanisms import grid_arithmetic
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Sampling, Unit, Unnoised
 
 # The scale is 2^bits to 2^(bits + 1) cells of the grid.
@@ -69,7 +63,7 @@ class Laplace:
 
     def grid(self, scale: Array | float, width: int) -> Array:
         """Return the power of two that released values are multiples of."""
-        return power_of_two_grid(scale, BITS)
+        return grid_arithmetic.power_of_two_grid(scale, BITS)
 
     def rounds_at_random(self, width: int) -> bool:
         """Say whether a release of this width is rounded at random: always."""
@@ -83,11 +77,11 @@ class Laplace:
             scale: b.
             width: d.
         """
-        delta, b = broadcast(sensitivity, scale)
+        delta, b = grid_arithmetic.broadcast(sensitivity, scale)
         g = self.grid(b, width)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             loss = (delta / g + width * 2.0**-52) * np.expm1(g / b)
-        return at_the_ends(loss, delta, b)
+        return grid_arithmetic.at_the_ends(loss, delta, b)
 
     def float_slack(self, loss: Array, width: int) -> tuple[Array, Array]:
         """Bound what float64 variates add to (ε, δ): (2e-15·d, 1.3e-16·(2d + e^ε − 1)).
@@ -125,10 +119,10 @@ def laplace_integers(query: Array, g: Array, ratio: Array, exponentials: Array, 
         >>> laplace_integers(np.array([[3.0]]), g, ratio, noise, np.array([[0.5]])).tolist()
         [[5.0]]
     """
-    at_once = in_one_pass("laplace", query, g, ratio, exponentials[0], exponentials[1], uniforms)
+    at_once = grid_arithmetic.in_one_pass("laplace", query, g, ratio, exponentials[0], exponentials[1], uniforms)
     if at_once is not None:
         return at_once
-    out = rounded_at_random(query, g, uniforms)
+    out = grid_arithmetic.rounded_at_random(query, g, uniforms)
     exponentials *= ratio
     np.floor(exponentials, out=exponentials)
     out += exponentials[0]

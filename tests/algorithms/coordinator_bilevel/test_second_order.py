@@ -177,7 +177,7 @@ def test_no_matrix_is_formed_above_the_limit(content: Make, monkeypatch: pytest.
         raise AssertionError("a q × q matrix was formed")
 
     monkeypatch.setattr(certified_solver, "DENSE_LIMIT", 5)
-    monkeypatch.setattr(pooled, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(pooled.certified, "DENSE_LIMIT", 5)
     monkeypatch.setattr(LogisticHyperparameter, "matrices", matrices)
     assert decentral_dp.run(content(algorithm={"rounds": 2})).result["status"] == "ok"
 
