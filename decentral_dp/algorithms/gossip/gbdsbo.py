@@ -107,7 +107,9 @@ class Gbdsbo(dp.Algorithm):
         return State(values.pop("x"), values.pop("y"), values)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
-        own, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, **s.estimates)
+        sent: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
+        released, neighbour_sum = yield dp.Gossip(**sent)
+        own = {c: self.own(released[c], v) for c, v in sent.items()}
         a = 1.0 - dataset.neighbour_weight
         mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
         x, y, beta = own["x"], own["y"], self.averaging(t)

@@ -34,6 +34,7 @@ upper one. The steps above are such a method; the published listing may differ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,12 +81,12 @@ class Spdb(dp.Algorithm):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
-        x, y = released.x, released.y
+        x, y = self.own(released.x, s.x), self.own(released.y, s.y)
         distance = dataset.neighbour_weight * x - neighbour_sum.x
         multiplier = s.multiplier + self.dual(t) * distance
 
         batches = [dataset.batch(t, k) for k in range(self.inverse + 1)]
-        w = yield from solved(batches[:-1], x, y, self.smoothness)
+        w = yield from self._series(batches[:-1], x, y)
         at = batches[-1]
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, w)
         return State(
@@ -93,6 +94,10 @@ class Spdb(dp.Algorithm):
             y=y - self.y(t) * at.lower_grad_y(x, y),
             multiplier=multiplier,
         )
+
+    def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+        """w at (x, y), by b releases."""
+        return (yield from solved(batches, x, y, self.smoothness))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {

@@ -133,12 +133,12 @@ class Vrdsbo(dp.Algorithm):
 
     def _directions(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
         """G_i and ∇_y g_i at one point."""
-        w = yield from self._series(at, x, y)
+        w = yield from self._series([at] * self.inverse, x, y)
         return at.upper_grad_x(x, y) - at.lower_jvp(x, y, w), at.lower_grad_y(x, y)
 
-    def _series(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+    def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         """w at one point, by b releases."""
-        return (yield from solved([at] * self.inverse, x, y, self.smoothness))
+        return (yield from solved(batches, x, y, self.smoothness))
 
     def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         """As many releases in place of a series that is not needed."""

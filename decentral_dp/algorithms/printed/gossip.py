@@ -374,32 +374,6 @@ class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items() if c in self.terms}
         return gbdsbo.State(x, y, {c: dataset.untouched(dataset.public(0.0, width)) for c, width in widths.items()})
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: gbdsbo.State) -> dp.GossipSteps[gbdsbo.State]:
-        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y, **s.estimates)
-        own: dict[str, dp.Value] = {"x": s.x, "y": s.y, **s.estimates}
-        a, beta = 1.0 - dataset.neighbour_weight, self.averaging(t)
-        mixed = {c: a * v + neighbour_sum[c] for c, v in own.items()}
-
-        batch = dataset.batch(t, kept=True)
-        seen = {
-            "s": batch.upper_grad_x(s.x, s.y),
-            "h": batch.upper_grad_y(s.x, s.y),
-            "u": batch.lower_jacobian(s.x, s.y),
-        }
-        hessians = [f"v{j}" for j in range(1, self.inverse + 1)]
-        for j, c in enumerate(hessians):
-            seen[c] = dataset.batch(t, 1 + j, kept=True).lower_hessian(s.x, s.y)
-
-        def product(u: dp.Array, h: dp.Array, *v: dp.Array) -> dp.Array:
-            return gbdsbo.correction(self.smoothness, u, h, *v)
-
-        by_y = unproven(product, own["u"], own["h"], *(own[c] for c in hessians))
-        return gbdsbo.State(
-            x=mixed["x"] - self.x(t) * (own["s"] - by_y),
-            y=mixed["y"] - self.y(t) * batch.lower_grad_y(s.x, s.y),
-            estimates={c: (1.0 - beta) * mixed[c] + beta * seen[c] for c in self.terms},
-        )
-
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         sent = super().releases(p, q)
         met = tuple(dict.fromkeys(t for channel in sent.values() for t in channel.terms))
@@ -436,13 +410,6 @@ def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_l
     return single_level.State(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
 
 
-def _mixed(dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[dp.Value]:
-    """a_i y_i + Σ_j w_ij ỹ_j, with the agent's own un-noised value."""
-    _, neighbour_sum = yield dp.Gossip(y=s.y)
-    mixed: dp.Value = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
-    return mixed
-
-
 def _planned(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
     """x is published as it is; of y nothing is proven once a step has met a record."""
     indices = np.arange(1, public.rounds + 1)
@@ -450,14 +417,8 @@ def _planned(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.
 
 
 @final
-class PrintedLdpSingleLevel(single_level.LdpSingleLevel):
+class PrintedLdpSingleLevel(PrintedGossip, single_level.LdpSingleLevel):
     """The fields of `LdpSingleLevel`, with an own y that is never noised."""
-
-    protocol = "printed"
-
-    def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
-        mixed = yield from _mixed(dataset, s)
-        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, s.y))
 
     init, planned_releases = _begin, _planned
 
@@ -476,7 +437,8 @@ class PrintedDpDsgd(single_level.OneLevel):
             raise dp.InputError("algorithm.heavy_ball: the papers' form has none. Leave it out.")
 
     def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
-        combined = yield from _mixed(dataset, s)
+        _, neighbour_sum = yield dp.Gossip(y=s.y)
+        combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
     init, planned_releases = _begin, _planned
@@ -491,9 +453,9 @@ class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
 
     releases_per_round = 2
 
-    def _series(self, at: dp.Batch, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+    def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
         yield from ()  # Nothing of it is sent.
-        return solve_unreleased([at] * self.inverse, x, y, self.smoothness)
+        return solve_unreleased(batches, x, y, self.smoothness)
 
     def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         yield from ()
@@ -519,20 +481,9 @@ class PrintedSpdb(PrintedGossip, spdb.Spdb):
 
     releases_per_round = 1
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: spdb.State) -> dp.GossipSteps[spdb.State]:
-        _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
-        distance = dataset.neighbour_weight * s.x - neighbour_sum.x
-        multiplier = s.multiplier + self.dual(t) * distance
-
-        batches = [dataset.batch(t, k) for k in range(self.inverse + 1)]
-        w = solve_unreleased(batches[:-1], s.x, s.y, self.smoothness)
-        at = batches[-1]
-        u = at.upper_grad_x(s.x, s.y) - at.lower_jvp(s.x, s.y, w)
-        return spdb.State(
-            x=s.x - self.x(t) * (u + multiplier + self.penalty * distance),
-            y=s.y - self.y(t) * at.lower_grad_y(s.x, s.y),
-            multiplier=multiplier,
-        )
+    def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+        yield from ()  # Nothing of it is sent.
+        return solve_unreleased(batches, x, y, self.smoothness)
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {"x": dp.Channel("x", p, _SPDB_MET), "y": dp.Channel("y", q, _SPDB_MET)}
