@@ -97,6 +97,10 @@ class RunTable(Table):
     evaluate_every: Count = Field(
         default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
     )
+    measures: Annotated[list[str], Field(min_length=1)] | None = optional(
+        'Measures that are taken, such as ["test_auc", "lower_loss"]; all that there are if left out. `show measures` '
+        "lists them."
+    )
     average: Count = Field(
         default=1,
         description=(

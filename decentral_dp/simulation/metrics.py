@@ -41,6 +41,7 @@ each would take more than sums over every agent's records, or values that stay w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IntArray = NDArray[np.int64]
+_ENDING = re.compile(r"(_min|_max)?(_last|_unreleased)?(_min|_max)?$")
 MOST_SCORED = 256
 Row = tuple[int, str, str, float]
 
@@ -89,6 +91,7 @@ class Evaluator:
         names: of the rows of a value; by default their numbers.
         reads_state: whether agents have a state beside what they release; default yes.
         label_unit: what 1 is in the unit of labels that are numbers; None where they are classes.
+        wanted: measures that are taken; by default all.
     """
 
     problem: Problem
@@ -99,9 +102,10 @@ class Evaluator:
     names: Sequence[str] | None = None
     reads_state: bool = True
     label_unit: float | None = None
+    wanted: Sequence[str] | None = None
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
-        """Evaluate all metrics of one round.
+        """Evaluate the metrics of one round.
 
         Args:
             seen: the values of all agents at that round.
@@ -121,7 +125,7 @@ class Evaluator:
                 full = values is published or name.startswith("test")
                 if full:
                     rows += self._summary(index, name + suffix, per_row, each=values is published)
-        if self.hypergradient and np.isfinite(published["x"]).all():
+        if self.hypergradient and self._takes("hypergradient_") and np.isfinite(published["x"]).all():
             rows += self._hypergradient(index, published["x"].mean(axis=0))
         return rows
 
@@ -151,11 +155,12 @@ class Evaluator:
         x, y = solved["x"], solved["y"]
         with np.errstate(all="ignore"):
             scores = {}
-            if len(validation.weights):
+            if len(validation.weights) and self._takes("upper_loss"):
                 scores["upper_loss"] = self.problem.losses(x, y, validation.records, validation.weights)[1]
-            ridge = self.problem.regulariser_value(x, y)
-            scores["lower_loss"] = self.problem.losses(x, y, train.records, train.weights)[0] + ridge
-            if self.test is not None:
+            if self._takes("lower_loss"):
+                ridge = self.problem.regulariser_value(x, y)
+                scores["lower_loss"] = self.problem.losses(x, y, train.records, train.weights)[0] + ridge
+            if self.test is not None and self._takes("test_"):
                 n = len(self.test[0])
                 scores["test_loss"] = self.problem.losses(x, y, self.test, np.full(n, 1.0 / n))[1]
                 accuracy = self.problem.accuracy(x, y, self.test)
@@ -176,6 +181,10 @@ class Evaluator:
                 centre = v.get(channel, value).mean(axis=0)
                 scores[f"consensus_{channel}"] = np.linalg.norm(value - centre, axis=1)
         return scores
+
+    def _takes(self, start: str) -> bool:
+        """Whether a measure whose name begins so is wanted."""
+        return self.wanted is None or any(name.startswith(start) for name in self.wanted)
 
     def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
         m = len(self.names or self.agents)
@@ -232,6 +241,17 @@ def summarised(index: int, name: str, per_row: Array, names: Sequence[str] = ())
     ]
     chosen = [names[row] for row in scored_agents(len(names))] if names else []
     return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
+
+
+def chosen_rows(rows: list[Row], wanted: Sequence[str] | None) -> list[Row]:
+    """Keep the rows of measures that are wanted: their means, least and largest values, of the last released too.
+
+    Example:
+        >>> rows = [(1, "mean", "test_auc", 0.9), (1, "mean", "test_auc_min", 0.8), (1, "mean", "test_loss", 0.5)]
+        >>> len(chosen_rows(rows, ["test_auc"])), len(chosen_rows(rows, None))
+        (2, 3)
+    """
+    return rows if wanted is None else [row for row in rows if _ENDING.sub("", row[2]) in wanted]
 
 
 def scored_agents(n_agents: int) -> IntArray:

@@ -222,7 +222,8 @@ def _perform(
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
-                rows.extend(evaluator.rows(s, averaged=job.scenario.run.average > 1))
+                taken = evaluator.rows(s, averaged=job.scenario.run.average > 1)
+                rows.extend(measuring.chosen_rows(taken, job.scenario.run.measures))
             except USER_ERRORS as error:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
                 if not certified or isinstance(error, MemoryError):

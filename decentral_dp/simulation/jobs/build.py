@@ -19,7 +19,7 @@ from typing import Any, Unpack, cast
 from decentral_dp.algorithms.protocol import Algorithm, Checked, Counts
 from decentral_dp.bounded import Norm, Split
 from decentral_dp.config.components import Components, Objects, components_of
-from decentral_dp.config.loading import Source
+from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.problem_components import check_device, minimax_of, problem_of
 from decentral_dp.config.scenario_components import algorithm_of, check_levels, check_sizes, deal, stream_of
@@ -37,6 +37,7 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
 from decentral_dp.problems.protocol import TERMS
+from decentral_dp.reporting.words import MEASURES
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, records_in
 from decentral_dp.simulation.jobs.coordinator_plan import (
     bounded_labels,
@@ -180,10 +181,18 @@ def assemble(c: Components) -> Job:
     try:
         check_device(c)
         check_sizes(c)
+        _check_measures(c)
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
             return _BUILDERS[c.setting](c)
     except InputError as error:
         raise all_at_once(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+
+
+def _check_measures(c: Components) -> None:
+    """Refuse the name of a measure that nothing has; a problem of one's own may have any."""
+    for name in c.scenario.run.measures or ():
+        if name not in MEASURES and not c.problem.is_outside:
+            raise InputError(f"run.measures: no measure {quoted(name)}{nearest_of(name, list(MEASURES))}.")
 
 
 def _gossip(c: Components) -> GossipJob:

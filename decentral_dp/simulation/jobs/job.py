@@ -267,7 +267,12 @@ class GossipJob(Job):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
         return Evaluator(
-            self.problem, agents, self.test, self.tunes_x and not self.unmeasured, label_unit=self.shards.label_unit
+            self.problem,
+            agents,
+            self.test,
+            self.tunes_x and not self.unmeasured,
+            label_unit=self.shards.label_unit,
+            wanted=self.scenario.run.measures,
         )
 
     def evaluated_on(self, average: int) -> str:
@@ -366,7 +371,7 @@ class CoordinatorBilevelJob(_Coordinated):
             return Unscored()
         # A coordinator weighs records alike, whoever holds them, and publishes one value for all.
         named: dict[str, Any] = {"gap": True, "names": ("coordinator",), "reads_state": False}
-        named["hypergradient"] = self.tunes_x and not self.unmeasured
+        named |= {"hypergradient": self.tunes_x and not self.unmeasured, "wanted": self.scenario.run.measures}
         return Evaluator(self.problem, [self._pooled()], self.test, label_unit=self.shards.label_unit, **named)
 
 
