@@ -42,6 +42,8 @@ from decentral_dp.reporting.comparison import Comparison as Comparison
 from decentral_dp.reporting.comparison import compare as compare
 from decentral_dp.resumption.resume import resume as resume
 from decentral_dp.simulation.events import Progress as Progress
+from decentral_dp.simulation.model import Model as Model
+from decentral_dp.simulation.model import load_model as load_model
 from decentral_dp.simulation.plan import Plan as Plan
 from decentral_dp.simulation.result import RunResult as RunResult
 from decentral_dp.simulation.run import Run as Run

@@ -224,6 +224,25 @@ def report(
 
 
 @app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
+    agent: Annotated[
+        str | None, typer.Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
+    ] = None,
+) -> None:
+    """Predict the labels of new records from what a run published, and write them, with probabilities of classes.
+
+    Columns of the file are read by their names, by the rules and ranges that the scenario declares; other columns are
+    left unread. No record of the run is needed, and no further ε is spent.
+    """
+    from decentral_dp.cli.run import write_predictions
+
+    write_predictions(folder, file, out, agent)
+
+
+@app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,

@@ -18,15 +18,17 @@ from rich.text import Text
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parsed
-from decentral_dp.errors import printable
+from decentral_dp.errors import InputError, printable
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import worth
 from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import words_of
 from decentral_dp.simulation.folder.layout import check_writable, new_folder
+from decentral_dp.simulation.model import load_model
 from decentral_dp.simulation.plan import console, print_items, rounds_text
-from decentral_dp.simulation.result import RunResult
+from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.run import Run
 
 # A name in a folder has at most 255 bytes on the usual file systems; a number may follow, and temporary endings.
@@ -250,3 +252,37 @@ def print_comparison(comparison: Comparison) -> None:
         out.print(Text("Note:", style="bold"), Text(remark))
     if comparison.remarks:
         out.print()
+
+
+def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = None) -> None:
+    """Write the predictions of new records whole or not at all, and say whose they are.
+
+    Args:
+        folder: of a run.
+        file: CSV or Parquet, with new records.
+        out: the CSV file to write.
+        agent: whose weights predict; None for the mean over agents.
+
+    Raises:
+        InputError: as of `load_model` and `Model.predict`, or the file to write exists or cannot be written.
+    """
+    if os.path.lexists(out):
+        raise InputError(f"--out: {out} exists already, and nothing is written over. Give another file.")
+    model = load_model(folder)
+    if agent is not None:
+        model = model.of(agent)
+    count, beside = 0, out.with_name(f".{out.name}.part")
+    try:
+        with open(beside, "x", encoding="utf-8", newline="") as written:
+            for frame in model.predictions(file):
+                frame.to_csv(written, index=False, header=not count)
+                count += len(frame)
+        beside.replace(out)
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another file.") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    privacy, m = read_result(folder).privacy, len(model.published)
+    whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
+    spent = f"the ε = {epsilon_text(privacy.epsilon_max)} of the run covers them"
+    typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}; {spent}."))

@@ -8,15 +8,16 @@ import numpy as np
 
 from decentral_dp.config.components import Components
 from decentral_dp.config.outside import Component, instance, table_options
-from decentral_dp.config.problem_schema import DECLARED_KEYS
-from decentral_dp.config.schema import by_channel
+from decentral_dp.config.problem_schema import DECLARED_KEYS, ProblemTable
+from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
 from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
+from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.minimax.protocol import Minimax
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.protocol import Predictor, Problem
 from decentral_dp.user_code import blamed, call
 
 # What a whole problem of an author's has to have. One that is given as an object may be for a plan alone: what only
@@ -39,6 +40,11 @@ def problem_options(c: Components) -> dict[str, Any]:
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
         raise InputError(f"problem.validation: {which} takes none. Leave it out.")
+    return _declared_options(table, entry)
+
+
+def _declared_options(table: ProblemTable, entry: Entry) -> dict[str, Any]:
+    """The options of a registered problem. Raises InputError for what it would leave unread, or lacks."""
     given = {k: v for k in DECLARED_KEYS if (v := getattr(table, k)) is not None and v is not False}
     for key in given:
         if key not in entry.options:
@@ -66,6 +72,20 @@ def _registered(c: Components, shards: Shards) -> Any:
     if isinstance(options.get("positive_share"), str):
         options["positive_share"] = _positive_share(options["positive_share"], shards)
     return entry.build(options, _facts(c, shards))
+
+
+def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
+    """The registered problem whose weights predict, from public facts alone; None where it does not predict.
+
+    Args:
+        s: the scenario.
+        facts: of its data.
+    """
+    entry = BILEVEL.get(s.problem.kind)
+    if entry is None or entry.in_torch:
+        return None
+    made = entry.build(_declared_options(s.problem, entry), facts)
+    return made if isinstance(made, Predictor) else None
 
 
 def _facts(c: Components, shards: Shards) -> Facts:

@@ -286,6 +286,7 @@ class AgentShards:
             digest=told.digest,
             label_range=self.label_range,
             elsewhere=True,
+            bounds=told.bounds,
         )
 
     def read(self, agent: int) -> Shards:

@@ -183,7 +183,12 @@ def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) 
 
 
 def features_of(
-    columns: Columns, names: Sequence[str], rules: ColumnRules | None, where: str, told: Iterable[Place] = ()
+    columns: Columns,
+    names: Sequence[str],
+    rules: ColumnRules | None,
+    where: str,
+    told: Iterable[Place] = (),
+    before: int = 0,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
 
@@ -193,6 +198,7 @@ def features_of(
         rules: [problem.columns]; None where columns are numbers as they are.
         where: what messages call the table.
         told: what is known to be wrong with other columns, to be said at once.
+        before: records of the same table that come before these, for the places in messages.
 
     Returns:
         (n, d), not yet scaled; what lies outside a declared range of dates is not yet cut.
@@ -218,7 +224,7 @@ def features_of(
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
                 made[:, place[name]] = block[:, k]
-        wrong += found
+        wrong += [place._replace(row=place.row + before) for place in found]
     if wrong := [*wrong, *told]:
         raise InputError(refusal(wrong, where))
     return np.zeros((0, 0)) if made is None else made

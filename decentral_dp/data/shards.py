@@ -57,6 +57,7 @@ class Shards:
     agents, and features and labels of the right shapes are not numbers. drawn: whether there are records at all: a plan
     of made-up ones needs none, and features and labels are zeros of the right shapes. features_cut: feature → share of
     its values in all records that lie outside the declared ranges, where there are any; it reads records.
+    bounds: (low, high) of every feature before it was scaled, where that is declared as in `Dataset`.
     placeholders: a sentence on ranges that are still to be filled in; else "".
     """
 
@@ -84,6 +85,7 @@ class Shards:
     drawn: bool = True
     features_cut: Mapping[str, float] = field(default_factory=dict)
     placeholders: str = ""
+    bounds: tuple[float, float] | None = None
 
     def __repr__(self) -> str:
         # Records are private, and many.
@@ -215,6 +217,7 @@ def make_shards(
         features_cut=shares_cut(dataset, scale_spec, root=root),
         placeholders=placeholder_sentence(scale_spec, label_range),
         drawn=dataset.drawn,
+        bounds=dataset.bounds,
     )
 
 
@@ -228,6 +231,8 @@ def prepared(
     root: Path | None = None,
     bounds: tuple[float, float] | None = None,
     source: str = "the table",
+    where: str = "",
+    before: int = 0,
 ) -> FloatArray:
     """The features of raw records as a model reads them: by rules, scaled and normalised as in `make_shards`.
 
@@ -239,8 +244,10 @@ def prepared(
         scale_spec: as of `scale`; not "standard", which is fitted.
         normalisation: as of `normalise`.
         root: where relative paths start.
-        bounds: as of the `Dataset` that the model was trained on.
-        source: what messages call the records; the name of the bundled data where scale_spec is "public_ranges".
+        bounds: as of the `Dataset` that the model was trained on; what lies outside is cut.
+        source: the name of the bundled data where scale_spec is "public_ranges".
+        where: what messages call the records; `source` if left out.
+        before: as of `features_of`.
 
     Returns:
         (n, d), each record by itself.
@@ -248,7 +255,8 @@ def prepared(
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = features_of(columns, names, rules, source)
+    features = features_of(columns, names, rules, where or source, before=before)
+    features = features if bounds is None else np.clip(features, *bounds)
     raw = Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds)
     return bounded(scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
 

@@ -11,7 +11,7 @@ import io
 import itertools
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -183,8 +183,17 @@ def chosen_columns(path: Path, header: Sequence[str], declared: Declared) -> tup
     return columns, roles
 
 
-def read_header(path: Path, where: str) -> list[str]:
-    """The names of the columns of a CSV file; reads no record. where: begins a refusal. Raises InputError."""
+def read_header(path: Path, where: str, index: bool = False) -> list[str]:
+    """The names of the columns of a CSV file; reads no record.
+
+    Args:
+        path: of the file.
+        where: begins a refusal.
+        index: whether the first column may be without a name, as pandas writes its index.
+
+    Raises:
+        InputError: the file cannot be read, or a name is empty or there twice.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             names = next((row for row in csv.reader(file, skipinitialspace=True) if any(row)), None)
@@ -195,7 +204,7 @@ def read_header(path: Path, where: str) -> list[str]:
     if names is None:
         raise InputError(f"{where} is empty, but a header line and records are wanted.")
     names = [name.strip() for name in names]
-    if len(set(names)) < len(names) or "" in names:
+    if len(set(names)) < len(names) or "" in names[index:]:
         twice = next(name for name in names if name == "" or names.count(name) > 1)
         raise InputError(
             f"{where} has the column name {twice!r} more than once or empty; give every column its own name."
@@ -255,6 +264,138 @@ def _explain(
     raise InputError(
         f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
     ) from cause
+
+
+def read_columns(
+    path: Path, wanted: Sequence[str], text: Collection[str], rows: int, where: str
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Read some columns of a CSV or Parquet file, a part of the records at a time; others are left unread.
+
+    Args:
+        path: of the file.
+        wanted: names of columns.
+        text: those of them that hold words, gaps or dates, which public rules read.
+        rows: records of a part.
+        where: begins the messages.
+
+    Yields:
+        Column → its cells, as `features_of` takes them. Where a cell holds no number and one is wanted, the last part
+        has the cells of all the rest as text, so that `features_of` names their places.
+
+    Raises:
+        InputError: a column is missing, or the file is no table of records.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        yield from _parquet_parts(path, wanted, rows, where)
+        return
+    if suffix != ".csv":
+        raise InputError(f"{where}: got a file that ends in {quoted(suffix)}; wanted .csv or .parquet.")
+    header = read_header(regular(path, where), where, index=True)
+    require_columns(wanted, header, where)
+    done, last = 0, header[-1]
+    try:
+        for frame in _csv_parts(path, header, wanted, text, rows):
+            if frame.empty:
+                # Of a file with a header alone.
+                continue
+            if (frame[last].isna() | (frame[last] == "")).any():
+                # A row that is too short, which pandas fills up, or a gap.
+                _require_lengths(path, header, where)
+            yield {c: frame[c].to_numpy() if c not in text else _stripped(frame[c]) for c in wanted}
+            done += len(frame)
+    except _NO_NUMBERS as error:
+        if isinstance(error, InputError):
+            raise
+        _require_lengths(path, header, where)
+        # Slower, and only to say where.
+        frame = next(_csv_parts(path, header, wanted, wanted, None))[done:]
+        yield {c: _stripped(frame[c]) for c in wanted}
+        raise InputError(f"{where} cannot be read as a table of numbers; save it as CSV anew.") from None
+    if not done:
+        raise InputError(f"{where} has a header but no records; wanted at least one.")
+
+
+def _require_lengths(path: Path, header: Sequence[str], where: str) -> None:
+    """Refuse rows that are longer or shorter than the header. Raises InputError."""
+    try:
+        for number, row in enumerate(itertools.islice(_rows(path), 1, None), start=1):
+            if len(row) != len(header):
+                raise InputError(
+                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; every row "
+                    "needs one cell per column."
+                )
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+
+
+def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Refuse a table that lacks columns, all of them at once. where: begins the refusal. Raises InputError."""
+    missing = [name for name in wanted if name not in known]
+    if not missing:
+        return
+    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    listed = ", ".join(map(quoted, missing[:5]))
+    raise InputError(
+        f"{where} has no column{'' if len(missing) == 1 else 's'} {listed}{more}, which the model reads; "
+        f"{nearest(missing[0], known)}. Give all columns that features are made of, under the names that they had."
+    )
+
+
+# What pandas raises for cells that are no numbers, and for rows of other lengths.
+_NO_NUMBERS = (ValueError, OverflowError)
+
+
+def _stripped(cells: Any) -> NDArray[Any]:
+    return np.char.strip(cells.to_numpy(dtype=np.str_))
+
+
+def _csv_parts(
+    path: Path, header: list[str], wanted: Sequence[str], text: Collection[str], rows: int | None
+) -> Iterator[Any]:
+    """DataFrames of some records each, or one of all. Raises ValueError for what is no number, and no table."""
+    import pandas as pd
+
+    options: dict[str, Any] = {
+        "header": 0,
+        "names": header,
+        # Columns that nobody wants are read as well: without them a row that is too long would be cut.
+        "dtype": {c: np.float64 if c in wanted and c not in text else str for c in header},
+        "na_filter": False,
+        "index_col": False,
+        "skipinitialspace": True,
+        "encoding": "utf-8-sig",
+    }
+    if _is_too_long(path, len(header)):
+        raise ValueError("rows are longer than the header")
+    if rows is None:
+        yield pd.read_csv(path, **options)
+        return
+    with pd.read_csv(path, chunksize=rows, **options) as parts:
+        yield from parts
+
+
+def _parquet_parts(path: Path, wanted: Sequence[str], rows: int, where: str) -> Iterator[dict[str, NDArray[Any]]]:
+    # Slow to import, and few records come so.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    done = 0
+    try:
+        with regular(path, where).open("rb") as file:
+            kept = pq.ParquetFile(file)
+            require_columns(wanted, list(kept.schema_arrow.names), where)
+            refuse_above(_unpacked(kept), f"{where} unpacks to")
+            for batch in kept.iter_batches(rows, columns=list(wanted), use_threads=False):
+                part = pa.Table.from_batches([batch])
+                yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
+                done += batch.num_rows
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a Parquet file.") from error
+    except pa.ArrowException as error:
+        raise InputError(f"{where} is damaged, or no Parquet file; write it anew.") from error
+    if not done:
+        raise InputError(f"{where} has columns but no records; wanted at least one.")
 
 
 def read_npz(path: Path, declared: Declared) -> Table:

@@ -77,6 +77,18 @@ class DenseLayers:
         with np.errstate(all="ignore"):
             return self._seen(self._layers(weights), np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))[-1]
 
+    def named(self, weights: Array) -> dict[str, Array]:
+        """ "weight" (o, i) and "bias" (o,) of every layer, with s and γ multiplied in.
+
+        Names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between two layers.
+        """
+        layers, out = self._layers(np.asarray(weights, dtype=np.float64)[None]), {}
+        for k, (by_rows, bias) in enumerate(layers):
+            start = "" if len(layers) == 1 else f"{2 * k}."
+            out[f"{start}weight"] = by_rows[0] * (self.gain if k == 0 else 1.0)
+            out[f"{start}bias"] = bias[0] * self.bias
+        return out
+
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
         total = np.zeros((len(weights), self.p))
         with np.errstate(all="ignore"):

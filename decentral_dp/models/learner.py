@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.models.protocol import Model, Slope
+from decentral_dp.models.protocol import Model, Named, Slope
 
 Cotangents = Callable[[slice, slice, Array], Array]
 """Agents, records of each, outputs (g, n, e) of these → ∂ℓ/∂outputs (g, n, e)."""
@@ -37,6 +37,10 @@ class Learner(Protocol):
 
     def outputs_of(self, weights: Array, inputs: Array) -> Array:
         """φ (g, n, e) of records (g, n, d), or of (n, d) that all rows of weights (g, p) share."""
+        ...
+
+    def named(self, weights: Array) -> dict[str, Array]:
+        """Weights (p,) of one agent by the names that torch has for the same layers, which read inputs as they are."""
         ...
 
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
@@ -82,6 +86,9 @@ class OneByOne:
     def outputs_of(self, weights: Array, inputs: Array) -> Array:
         each = np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
         return np.stack([self.model.forward(w, rows, keep=False)[0] for w, rows in zip(weights, each, strict=True)])
+
+    def named(self, weights: Array) -> dict[str, Array]:
+        return self.model.named(weights) if isinstance(self.model, Named) else {"weights": weights}
 
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
         total, n = np.empty_like(weights), inputs.shape[1]

@@ -64,6 +64,17 @@ def backward(coefficients: Array, rows: Array) -> Array:
     return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
 
 
+def with_intercept(features: Array, intercept: bool) -> Array:
+    """Append a last column of ones, where there is an intercept. features: (N, d)."""
+    return np.column_stack([features, np.ones(len(features))]) if intercept else features
+
+
+def named_rows(rows: Array, intercept: bool) -> dict[str, Array]:
+    """ "weight" (e, d) of rows (e, d (+ 1)), and "bias" (e,) where the last column is the intercept's."""
+    named = {"weight": rows[:, : rows.shape[1] - intercept].copy()}
+    return named | ({"bias": rows[:, -1].copy()} if intercept else {})
+
+
 def checked_features(features: Array, labels: Array, n_features: int, intercept: bool) -> Array:
     """Check features, and copy them as a C-ordered float64 array.
 

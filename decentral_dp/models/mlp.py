@@ -87,11 +87,15 @@ Gradients: TypeAlias = Sequence[tuple[Outer, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Mlp:
-    """The layers from first to last. start: (p,), layer by layer the rows of A and then b. device: of torch."""
+    """The layers from first to last. start: (p,), layer by layer the rows of A and then b. device: of torch.
+
+    names: of A and b of every layer in a module; none where the layers are those of a `torch.nn.Sequential`.
+    """
 
     layers: tuple[Dense, ...]
     start: Array
     device: str = "cpu"
+    names: tuple[str, ...] = ()
 
     @property
     def p(self) -> int:
@@ -105,6 +109,18 @@ class Mlp:
     def cells(self) -> int:
         # The record, and for each layer what comes out, δ, and one more of them that is being worked on.
         return self.layers[0].fan_in + 3 * sum(layer.fan_out for layer in self.layers)
+
+    def named(self, x: Array) -> dict[str, Array]:
+        """Name → A (o, i) or b (o,)."""
+        out, done, step, names = dict[str, Array](), 0, 0, iter(self.names)
+        for layer in self.layers:
+            shapes = {"weight": (layer.fan_out, layer.fan_in), **({"bias": (layer.fan_out,)} if layer.bias else {})}
+            for kind, shape in shapes.items():
+                size = math.prod(shape)
+                out[next(names, f"{step}.{kind}")] = np.array(x[done : done + size]).reshape(shape)
+                done += size
+            step += 1 + bool(layer.activation)
+        return out
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
         with one_thread():

@@ -95,6 +95,10 @@ class TorchModel:
             out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
             return to_numpy(out), tape if keep else None
 
+    def named(self, x: Array) -> dict[str, Array]:
+        """Name → parameter of the module, in its shape."""
+        return {name: to_numpy(part).copy() for name, part in self._parts(self._tensor(x))}
+
     def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
         return self._summed(at, None, extra, bound)
 
@@ -207,7 +211,7 @@ def as_model(module: nn.Module, n_features: int, outputs: int, device: str, wher
     """
     stack = stack_of(module, n_features)
     if stack is not None:
-        return Mlp(stack, weights_of(module), device)
+        return Mlp(stack, weights_of(module), device, tuple(name for name, _ in trainable(module)))
     record = tensor(np.zeros((1, n_features)), device)
     with created_on(device):
         return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device, where)

@@ -74,6 +74,15 @@ class Model(Weighted, Protocol):
 
 
 @runtime_checkable
+class Named(Protocol):
+    """A model whose weights have names."""
+
+    def named(self, x: Array) -> dict[str, Array]:
+        """Name → weights in their shape, of x (p,)."""
+        ...
+
+
+@runtime_checkable
 class Gathering(Protocol):
     """A model that adds up the records of many evaluations at once: `clipped` is `joined` of one `kept`."""
 

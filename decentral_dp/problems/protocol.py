@@ -260,6 +260,32 @@ class Predicting(Protocol):
 
 
 @runtime_checkable
+class Predictor(Protocol):
+    """A problem whose y is a model: it says of records that it has not seen which class they are of, or a number."""
+
+    @property
+    def words(self) -> str:
+        """How sentences call the model."""
+        ...
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """What models say of records.
+
+        Args:
+            y: (b, q).
+            features: (N, d), prepared as the train records were.
+
+        Returns:
+            (b, N, c) probabilities of the classes that add up to 1, or (b, N) numbers in the unit of prepared labels.
+        """
+        ...
+
+    def named(self, y: Array) -> dict[str, Array]:
+        """The weights (q,) of one model by name, in shape, as a dense layer multiplies prepared features by them."""
+        ...
+
+
+@runtime_checkable
 class Measured(Protocol):
     """A problem whose predictions are judged by more than the share of right ones."""
 

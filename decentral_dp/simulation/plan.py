@@ -31,6 +31,7 @@ from decentral_dp.data.collections import STANDING_IN
 from decentral_dp.errors import printable
 from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.problems.protocol import Predictor
 from decentral_dp.reporting.facts import privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
 from decentral_dp.reporting.words import WORDS, article, spans, topology_name, words_of
@@ -532,9 +533,23 @@ def problem_summary(job: Job) -> dict[str, Any]:
         "data": job.shards.source if job.shards.notes or job.components.data.is_object else _data_name(job.components),
         "notes": list(job.shards.all_notes),
         **({"x_names": names} if (names := _names_of_x(job)) else {}),
+        **_read(job),
         "p": job.problem.p,
         "q": job.problem.q,
         "records": {**counts, "test": int(job.shards.test.size)},
+    }
+
+
+def _read(job: Job) -> dict[str, Any]:
+    """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
+    if not isinstance(job.problem, Predictor):
+        return {}
+    shards = job.shards
+    known = {"image": shards.image, "bounds": shards.bounds}
+    return {
+        "features": list(shards.feature_names),
+        "classes": list(shards.classes),
+        **{key: list(value) for key, value in known.items() if value is not None},
     }
 
 

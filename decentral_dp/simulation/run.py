@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario, by_channel
@@ -35,6 +36,7 @@ from decentral_dp.simulation.advice import (
 )
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
+from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
@@ -94,6 +96,49 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
+
+    @property
+    def model(self) -> Model:
+        """What was trained, as a model of new records: its weights by name, and what they predict.
+
+        Raises:
+            InputError: the problem predicts nothing, what predicts was not published, or the run diverged.
+        """
+        return model_of(self.scenario, self.result, self.published)
+
+    def predict(self, table: Any, *, agent: int | str | None = None) -> NDArray[Any]:
+        """Predict the class of each record of a raw table, or its number, from published weights alone.
+
+        Args:
+            table: a DataFrame, a dict of columns, an array (n, d), or the path of a CSV or Parquet file; before any
+                scaling. As of `Model.predict`.
+            agent: whose weights predict; by default the mean over agents of what each published (see `Model`).
+
+        Returns:
+            (n,) labels as the scenario names its classes, or numbers in the label's own unit.
+
+        Raises:
+            InputError: as of `model`, there is no such agent, or the table cannot be read so.
+
+        Example:
+            >>> import decentral_dp
+            >>> from sklearn.datasets import load_breast_cancer
+            >>> run = decentral_dp.run("classification", set={"algorithm.rounds": 50})
+            >>> run.predict(load_breast_cancer(as_frame=True).data[:3]).tolist()
+            ['malignant', 'malignant', 'malignant']
+        """
+        return self._model_of(agent).predict(table)
+
+    def predict_proba(self, table: Any, *, agent: int | str | None = None) -> Array:
+        """The probabilities (n, c) of the classes, in the order of `run.model.classes`; as `predict`.
+
+        Raises:
+            InputError: as of `predict`, or numbers are predicted.
+        """
+        return self._model_of(agent).predict_proba(table)
+
+    def _model_of(self, agent: int | str | None) -> Model:
+        return self.model if agent is None else self.model.of(agent)
 
     @property
     def plot(self) -> RunPlots:

@@ -46,6 +46,7 @@ COMMANDS = (
     "audit",
     "check",
     "compare",
+    "predict",
     "study",
     "experiment",
     "list",

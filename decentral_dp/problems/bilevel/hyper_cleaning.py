@@ -128,6 +128,16 @@ class HyperCleaning(StackedProblem):
         return SoftmaxHyperparameter(self.n_features, self.classes, self.intercept)
 
     @property
+    def words(self) -> str:
+        return self.model.words
+
+    def predict(self, y: Array, features: Array) -> Array:
+        return self.model.predict(y, features)
+
+    def named(self, y: Array) -> dict[str, Array]:
+        return self.model.named(y)
+
+    @property
     def p(self) -> int:
         return self.agents * self.groups
 

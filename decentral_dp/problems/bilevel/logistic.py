@@ -22,7 +22,9 @@ from decentral_dp.models.linear_terms import (
     declared_bounds,
     feature_norms,
     forward,
+    named_rows,
     tiles,
+    with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Strengths
@@ -57,6 +59,14 @@ class LinearClassifier(StackedProblem, Protocol):
     @property
     def p(self) -> int:
         return self.n_features + self.intercept
+
+    @property
+    def words(self) -> str:
+        return "a linear model"
+
+    def named(self, y: Array) -> dict[str, Array]:
+        """ "weight" (e, d), and "bias" (e,) where there is an intercept."""
+        return named_rows(y.reshape(-1, self.p), self.intercept)
 
 
 class LogisticRecords(NamedTuple):
@@ -157,6 +167,12 @@ class LogisticHyperparameter(LinearClassifier):
                 margins = y @ records.signed[part].T
                 right += (margins > 0.0).sum(axis=1) + 0.5 * (margins == 0.0).sum(axis=1)
         return right / len(records.l1)
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """σ(−aᵀy) and σ(aᵀy), (b, N, 2)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            score = y @ with_intercept(features, self.intercept).T
+            return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Constants for x_s ≤ box["x"], |y_s| ≤ box["y"], |z_s| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.

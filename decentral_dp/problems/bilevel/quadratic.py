@@ -18,7 +18,9 @@ from decentral_dp.models.linear_terms import (
     curved_sums,
     feature_norms,
     forward,
+    named_rows,
     tiles,
+    with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.means import Optimum, VectorProblem
@@ -129,6 +131,19 @@ class Quadratic(VectorProblem, StackedProblem):
         if not np.ptp(records.target) > 0.0:
             return {"rmse": np.sqrt(squared)}
         return {"rmse": np.sqrt(squared), "r2": 1.0 - squared / np.var(records.target)}
+
+    @property
+    def words(self) -> str:
+        return "a linear model"
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """aᵀy, (b, N)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(y @ with_intercept(features, self.intercept).T)
+
+    def named(self, y: Array) -> dict[str, Array]:
+        """ "weight" (1, d), and "bias" (1,) where there is an intercept."""
+        return named_rows(y[None], self.intercept)
 
     # No constants: the gradient grows with the label, and no bound on labels is declared.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
@@ -29,7 +29,7 @@ from decentral_dp.problems.bilevel.penalties import (
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import Predicting, Regulariser, StackedProblem, Terms
+from decentral_dp.problems.protocol import Predicting, Predictor, Regulariser, StackedProblem, Terms
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,20 @@ class Regularised(StackedProblem):
 
     def regression_scores(self, x: Array, y: Array, records: Any) -> Mapping[str, Array]:
         return self.model.regression_scores(x, y, records) if isinstance(self.model, Predicting) else {}
+
+    @property
+    def words(self) -> str:
+        return self._predictor.words
+
+    def predict(self, y: Array, features: Array) -> Array:
+        return self._predictor.predict(y, features)
+
+    def named(self, y: Array) -> dict[str, Array]:
+        return self._predictor.named(y)
+
+    @property
+    def _predictor(self) -> Predictor:
+        return cast(Predictor, self.model)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """The model's for its records, which do not hang on x, and the penalty's; None where either has none."""

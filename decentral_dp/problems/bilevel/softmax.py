@@ -22,6 +22,7 @@ from decentral_dp.models.linear_terms import (
     declared_bounds,
     feature_norms,
     tiles,
+    with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LinearClassifier
@@ -154,6 +155,11 @@ class SoftmaxHyperparameter(LinearClassifier):
                 # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
                 right += (_of_label(best, records.label[part]) / np.maximum(best.sum(axis=1), 1)).sum(axis=1)
         return right / len(records.label)
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """softmax(Ya), (b, N, c)."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return class_shares(self._scores(y, with_intercept(features, self.intercept))).swapaxes(1, 2)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Constants for x_s ≤ box["x"], |y_rs| ≤ box["y"], |z_rs| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.

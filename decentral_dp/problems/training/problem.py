@@ -203,6 +203,14 @@ class Training(StackedProblem):
                 out[rows, part] = outputs
         return out if self.n_classes else out[..., 0]
 
+    @property
+    def words(self) -> str:
+        return self.model.words
+
+    def named(self, y: Array) -> dict[str, Array]:
+        """Names as in a torch `state_dict`."""
+        return self.model.named(y)
+
     def _outputs(self, y: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
         """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time."""
         for row in range(len(y)):

@@ -1,0 +1,402 @@
+"""A trained model: the weights that a run published, and the public rules by which it reads a raw table.
+
+All that a prediction needs is public. The weights are what the run released, and the budget covers whatever is computed
+from them. How columns become features stands in the scenario; names of features and classes stand in the result. A
+model reads no record of the agents, no state of theirs and nothing that was not noised, and its scenario's data need
+not be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load
+from decentral_dp.config.problem_components import predictor_of
+from decentral_dp.config.schema import Scenario
+from decentral_dp.data.columns import ColumnRules, Columns, cells_of
+from decentral_dp.data.dataset import Label
+from decentral_dp.data.scaling import ScaleSpec
+from decentral_dp.data.shards import prepared
+from decentral_dp.data.tables import read_columns, require_columns
+from decentral_dp.errors import InputError, quoted
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
+from decentral_dp.formatting import agent_names
+from decentral_dp.models.devices import tensor
+from decentral_dp.problems.entry import Facts
+from decentral_dp.problems.protocol import Predictor
+from decentral_dp.simulation.result import RunResult, as_written, read_result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Records of a file that are read and scored together.
+CHUNK = 65_536
+
+
+class Reading(NamedTuple):
+    """How a model reads a table: the declared rules of its scenario.
+
+    names: of the features. rules: how columns become features. scale, normalise, bounds: as of `shards.prepared`.
+    source: of the records that it was trained on. root: where relative paths start.
+    """
+
+    names: tuple[str, ...]
+    rules: ColumnRules | None
+    scale: ScaleSpec
+    normalise: Any
+    bounds: tuple[float, float] | None
+    source: str
+    root: Path
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a raw table that features are made of."""
+        return self.names if self.rules is None else self.rules.raw(self.names)
+
+    def features(self, columns: Columns, where: str, before: int = 0) -> Array:
+        """(n, d), by the function that prepares train records. before: records that come first. Raises InputError."""
+        try:
+            return prepared(
+                columns,
+                self.names,
+                self.rules,
+                self.scale,
+                self.normalise,
+                root=self.root,
+                bounds=self.bounds,
+                source=self.source,
+                where=where,
+                before=before,
+            )
+        except InputError as error:
+            raise InputError(f"predict: {error}") from None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model:
+    """What a run has trained, for records that it has not seen: `run.model`, or `load_model` of a run folder.
+
+    By default the weights are the mean over agents of those that each published: agents of a connected graph agree but
+    for noise, which the mean averages, and the mean is one model for all. The scores of a run are means over agents of
+    what each agent's own weights reach; `model.of(agent)` has those weights, and repeats that agent's score. The mean
+    of what is published is published: it costs no further ε.
+
+    Args:
+        problem: what weights say of records.
+        published: (m, q) weights that each agent published; of a coordinator one row.
+        reading: how it reads a table.
+        classes: of the labels, in the order of the probabilities; none where numbers are predicted.
+        label_range: public (low, high) of labels that are numbers, which [−1, 1] is scaled back to; None where they
+            were not scaled.
+        agents: their names; none where they are numbered.
+        agent: whose weights predict; None for the mean.
+
+    Example:
+        >>> import decentral_dp
+        >>> run = decentral_dp.run("classification", set={"algorithm.rounds": 20})
+        >>> run.model
+        <Model: a linear model of 30 features, classes 'malignant', 'benign', mean of 5 agents>
+        >>> {name: array.shape for name, array in run.model.weights.items()}
+        {'weight': (1, 30), 'bias': (1,)}
+    """
+
+    problem: Predictor
+    published: Array
+    reading: Reading
+    classes: tuple[Label, ...]
+    label_range: tuple[float, float] | None = None
+    agents: tuple[str, ...] = ()
+    agent: int | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, in the order of the weights; with declared rules a column may make several."""
+        return self.reading.names
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a raw table needs; others are left unread."""
+        return self.reading.columns
+
+    @property
+    def weights(self) -> dict[str, Array]:
+        """Name → weights in their shape, which read prepared features: scaled as the scenario declares."""
+        return self.problem.named(self._y[0])
+
+    def of(self, agent: int | str) -> Model:
+        """The model of one agent's own published weights. agent: its number, or its name where agents have names.
+
+        Raises:
+            InputError: there is no such agent.
+        """
+        m = len(self.published)
+        number = self.agents.index(agent) if isinstance(agent, str) and agent in self.agents else agent
+        if isinstance(number, str) and number.isdecimal():
+            number = int(number)
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < m:
+            named = f", or a name such as {quoted(self.agents[0])}" if self.agents else ""
+            raise InputError(f"agent: got {quoted(agent)}; wanted a number from 0 to {m - 1}{named}.")
+        return replace(self, agent=int(number))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
+
+        A linear model is a `torch.nn.Linear`, an mlp a `torch.nn.Sequential` of Linear and ReLU, and a module of your
+        own itself, but for its buffers. The module reads prepared features, as `prepare` gives them.
+        """
+        return {name: tensor(value) for name, value in self.weights.items()}
+
+    def prepare(self, table: Any) -> Array:
+        """The features (n, d) of raw records as the weights read them. Arguments and errors are those of `predict`."""
+        return np.concatenate(list(self._prepared(table)))
+
+    def predict(self, table: Any) -> NDArray[Any]:
+        """Predict the class of each record, or its number.
+
+        Args:
+            table: raw records, before any scaling: a pandas DataFrame or a dict of columns, of which the columns of the
+                features are read by name and others are not; an array (n, d) of the features in their order; or the
+                path of a CSV or Parquet file.
+
+        Returns:
+            (n,) labels as the scenario names its classes, the likeliest of each record, the first where several are;
+            or numbers in the label's own unit.
+
+        Raises:
+            InputError: a column is missing, a cell holds no number and no declared rule makes one of it, or
+                there are no records.
+        """
+        return self._labels(self._scores(table))
+
+    def predict_proba(self, table: Any) -> Array:
+        """The probabilities (n, c) of the classes, in the order of `classes`. Arguments and errors: as of `predict`.
+
+        Raises:
+            InputError: numbers are predicted, which have no probabilities.
+        """
+        if not self.classes:
+            raise InputError("predict_proba: this model predicts numbers, which have no probabilities. Take predict.")
+        return self._scores(table)
+
+    def predictions(self, path: Path, chunk: int = CHUNK) -> Iterator[pd.DataFrame]:
+        """The predictions of a file, some records at a time.
+
+        Args:
+            path: of a CSV or Parquet file.
+            chunk: records that are read together.
+
+        Yields:
+            Columns "prediction" and, of classes, "probability_CLASS" for each.
+
+        Raises:
+            InputError: as of `predict`.
+        """
+        import pandas as pd
+
+        for features in self._of_file(path, chunk):
+            scores = self._said(features)
+            shares = {f"probability_{c}": scores[:, k] for k, c in enumerate(self.classes)}
+            yield pd.DataFrame({"prediction": self._labels(scores), **shares})
+
+    def __repr__(self) -> str:
+        m, says = len(self.published), "numbers"
+        if self.classes:
+            says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
+        whose = f"mean of {m} agents" if self.agent is None else f"agent {self.agent}"
+        return f"<Model: {self.problem.words} of {len(self.features)} features, {says}{'' if m == 1 else f', {whose}'}>"
+
+    @property
+    def _y(self) -> Array:
+        """(1, q)"""
+        if self.agent is not None:
+            return self.published[self.agent : self.agent + 1]
+        return np.asarray(self.published.mean(axis=0, keepdims=True))
+
+    def _scores(self, table: Any) -> Array:
+        return np.concatenate([self._said(features) for features in self._prepared(table)])
+
+    def _said(self, features: Array) -> Array:
+        """(n, c) probabilities, or (n,) numbers in the label's own unit."""
+        said: Array = self.problem.predict(self._y, features)[0]
+        if self.label_range is None:
+            return said
+        low, high = self.label_range
+        return np.asarray(low + 0.5 * (said + 1.0) * (high - low))
+
+    def _labels(self, scores: Array) -> NDArray[Any]:
+        return np.array(self.classes)[scores.argmax(axis=1)] if self.classes else scores
+
+    def _prepared(self, table: Any) -> Iterator[Array]:
+        """(n, d) features of parts of a table. Raises InputError."""
+        if isinstance(table, str | Path):
+            yield from self._of_file(Path(table), CHUNK)
+            return
+        yield self.reading.features(self._columns_of(table), "the table")
+
+    def _of_file(self, path: Path, chunk: int) -> Iterator[Array]:
+        rules = self.reading.rules
+        where, text = f"predict: {str(path)!r}", set() if rules is None else rules.text
+        before = 0
+        for columns in read_columns(path, self.columns, text, chunk, where):
+            features = self.reading.features(columns, repr(str(path)), before)
+            before += len(features)
+            yield features
+
+    def _columns_of(self, table: Any) -> Columns:
+        """The columns of records in memory. Raises InputError."""
+        if isinstance(table, Mapping):
+            import pandas as pd
+
+            table = pd.DataFrame(table)
+        if hasattr(table, "columns") and hasattr(table, "iloc"):
+            return self._of_frame(table)
+        try:
+            rows = np.asarray(table, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"predict: the table holds what is no number; wanted an array of {len(self.features)} numbers for each "
+                "record, or a DataFrame with named columns."
+            ) from None
+        if self.reading.columns != self.features:
+            raise InputError(
+                "predict: got an array, and the scenario's rules in [problem.columns] read columns by name. Give a "
+                "DataFrame, or the path of a CSV file."
+            )
+        if rows.ndim != 2 or rows.shape[1] != len(self.features) or not len(rows):
+            raise InputError(
+                f"predict: got an array of shape {rows.shape}; wanted (records, {len(self.features)}), a column for "
+                "each feature, and at least one record."
+            )
+        return {name: rows[:, k] for k, name in enumerate(self.features)}
+
+    def _of_frame(self, frame: Any) -> Columns:
+        known = [str(column) for column in frame.columns]
+        require_columns(self.columns, known, "predict: the table")
+        twice = next((name for name in self.columns if known.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"predict: the table has two columns {quoted(twice)}. Give every column its own name.")
+        if not len(frame):
+            raise InputError("predict: the table has no records; wanted at least one.")
+        return cells_of(frame.set_axis(known, axis=1), self.columns)
+
+
+def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array], command: str = "predict") -> Model:
+    """The model of what a run published.
+
+    Args:
+        scenario: of the run.
+        result: of the run.
+        published: channel → (m, ·) published values.
+        command: begins a refusal.
+
+    Raises:
+        InputError: the run diverged, its problem predicts nothing, or what predicts was not published.
+    """
+    kind, about = scenario.problem.kind, result.problem
+    if result.has_diverged:
+        raise InputError(f"{command}: this run diverged, and its weights are not finite. Run it with smaller steps.")
+    names, classes = about.get("features"), tuple(about.get("classes") or ())
+    image, bounds = about.get("image"), about.get("bounds")
+    y = published.get("y")
+    facts = Facts(
+        len(names or ()),
+        len(classes),
+        None if image is None else tuple(image),
+        1 if y is None else len(y),
+        scenario.records_seed,
+        folder=scenario.folder,
+    )
+    problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
+    if names is None and not _predicts(scenario):
+        raise InputError(
+            f"{command}: {kind} has no model that predicts the label of a record. What the run published is "
+            "run.published, and published_… in state.npz of its folder."
+        )
+    if problem is None or names is None:
+        raise InputError(
+            f"{command}: this run was written by a version that did not say which features its weights are of. Run "
+            "its scenario again."
+        )
+    if y is None:
+        raise InputError(
+            f"{command}: {scenario.algorithm.kind} publishes {' and '.join(published)} alone, and {kind} predicts by "
+            "y. Take an algorithm of gossip, which publishes y as well."
+        )
+    if scenario.problem.scale == "standard":
+        raise InputError(
+            f'{command}: problem.scale = "standard" was fitted on the records, and no run publishes it. Declare '
+            "ranges, and run again."
+        )
+    scale = scenario.problem.scale
+    path = scenario.files().get(("problem", "scale"))
+    reading = Reading(
+        tuple(names),
+        scenario.problem.columns,
+        scale if path is None else str(path),
+        scenario.problem.normalise,
+        None if bounds is None else (bounds[0], bounds[1]),
+        str(about.get("data", "")),
+        scenario.folder,
+    )
+    if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
+        # A regression on the positions of classes says numbers.
+        classes = ()
+    limits = scenario.problem.label_range
+    return Model(
+        problem,
+        np.array(y),
+        reading,
+        classes,
+        None if limits is None or classes else (limits[0], limits[1]),
+        tuple(agent_names(result.topology.get("labels"))),
+    )
+
+
+def load_model(folder: str | Path) -> Model:
+    """The model of a run folder, at any time: it needs the folder alone, and none of the records.
+
+    Where `problem.model` is a torch module of your own, the Python file that the folder has of it is run.
+
+    Args:
+        folder: that a run wrote.
+
+    Raises:
+        InputError: it is no folder of a complete run, or the run's problem predicts nothing.
+
+    Example:
+        >>> import tempfile, decentral_dp
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = decentral_dp.run("classification", set={"algorithm.rounds": 2}, out=f"{folder}/run")
+        ...     decentral_dp.load_model(f"{folder}/run").of(0)
+        <Model: a linear model of 30 features, classes 'malignant', 'benign', agent 0>
+    """
+    folder = Path(folder)
+    result = read_result(folder)
+    for name in ("scenario.toml", "state.npz"):
+        if not regular(folder / name, "predict").is_file():
+            raise InputError(f"predict: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    path, start = folder / "state.npz", "published_"
+    with as_written(folder, "predict"):
+        scenario = load(folder / "scenario.toml")
+        try:
+            arrays = read_arrays(
+                path, "predict", [name for name in names_in(path, "predict") if name.startswith(start)]
+            )
+        except (OSError, NoArchiveError, *DAMAGED) as error:
+            raise InputError(f"predict: {path} cannot be read ({error}). Give a whole run folder.") from None
+        return model_of(scenario, result, {name.removeprefix(start): value for name, value in arrays.items()})
+
+
+def _predicts(scenario: Scenario) -> bool:
+    """Whether the problem is one that predicts, whatever its data."""
+    try:
+        return predictor_of(scenario, Facts(1, len(scenario.problem.classes or (0, 1)))) is not None
+    except InputError:
+        return True

@@ -1,0 +1,60 @@
+"""`decentral-dp predict` writes the predictions of new records, whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.cli.commands import app
+
+BREAST = {"algorithm.rounds": 5}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("predict")
+    run = decentral_dp.run("classification", set=BREAST, out=folder / "run")
+    rows = run.simulation().components.data.make(5, True).features[:40]
+    pd.DataFrame(rows, columns=list(run.model.features)).assign(label="benign").to_csv(folder / "new.csv", index=False)
+    return folder / "run"
+
+
+def _command(*words: object) -> str:
+    said = CliRunner().invoke(app, [str(word) for word in words])
+    if said.exception is not None:
+        raise said.exception
+    return " ".join(said.output.split())
+
+
+def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
+    new, model = run.parent / "new.csv", decentral_dp.load_model(run)
+    for options, chosen in (((), model), (("--agent", 2), model.of(2))):
+        out = tmp_path / f"said{len(options)}.csv"
+        said = _command("predict", run, new, "--out", out, *options)
+        assert "40 predictions by " in said
+        assert "ε = 4.00 of the run covers them" in said
+        written = pd.read_csv(out)
+        assert list(written.columns) == ["prediction", "probability_malignant", "probability_benign"]
+        assert written["prediction"].tolist() == chosen.predict(new).tolist()
+        np.testing.assert_allclose(written.iloc[:, 1:].to_numpy(), chosen.predict_proba(new), rtol=1e-12)
+
+
+def test_nothing_is_written_over_and_nothing_in_part(run: Path, tmp_path: Path) -> None:
+    out, new = tmp_path / "said.csv", run.parent / "new.csv"
+    out.write_text("mine")
+    with pytest.raises(decentral_dp.InputError, match="exists already"):
+        _command("predict", run, new, "--out", out)
+    assert out.read_text() == "mine"
+    frame = pd.read_csv(new).astype({"mean area": object})
+    frame.loc[39, "mean area"] = "big"
+    frame.to_csv(tmp_path / "wrong.csv", index=False)
+    with pytest.raises(decentral_dp.InputError, match="row 40, column 'mean area'"):
+        _command("predict", run, tmp_path / "wrong.csv", "--out", tmp_path / "other.csv")
+    with pytest.raises(decentral_dp.InputError, match="cannot be written"):
+        _command("predict", run, new, "--out", tmp_path / "none" / "other.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {"said.csv", "wrong.csv"}

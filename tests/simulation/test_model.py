@@ -1,0 +1,357 @@
+"""What a run trained predicts new records, by the declared rules of its scenario and from published weights alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import decentral_dp
+from decentral_dp.simulation.model import Model
+
+N, WARDS = 240, ("surgery", "icu", "garden")
+PRIVACY = {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5}
+SHORT = {"kind": "dp_dsgd", "rounds": 12}
+GRAPH = {"kind": "ring", "agents": 4}
+
+
+def _frame(seed: int = 0) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    age, weight, ward = draw.uniform(0, 110, N), draw.uniform(35, 190, N), draw.choice(WARDS, N)
+    score = (age - 55) / 30 + (weight - 110) / 80 + 0.7 * (ward == "icu") + 0.4 * draw.normal(size=N)
+    return pd.DataFrame(
+        {"age": age, "id": np.arange(N), "weight": weight, "ward": ward, "sick": np.where(score > 0.2, "yes", "no")}
+    ).assign(days=np.clip(120 + 60 * score, 0, 350))
+
+
+RULES = {"drop": ["id"], "categories": {"ward": ["surgery", "icu"]}}
+SCALE = {"age": [0, 120], "weight": [30, 200]}
+SICK = {
+    "kind": "classification",
+    "label": "sick",
+    "classes": ["no", "yes"],
+    "scale": SCALE,
+    "columns": {**RULES, "drop": ["id", "days"]},
+}
+DAYS = {
+    "kind": "regression",
+    "label": "days",
+    "label_range": [0, 350],
+    "scale": SCALE,
+    "columns": {**RULES, "drop": ["id", "sick"]},
+}
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    _frame().to_csv(tmp_path / "records.csv", index=False)
+    return tmp_path / "records.csv"
+
+
+def _scenario(csv: Path | str, problem: Mapping[str, Any], **tables: Any) -> dict[str, Any]:
+    content = {"topology": GRAPH, "algorithm": SHORT, "privacy": PRIVACY, "seed": 3}
+    return content | {"title": "t", "problem": {"data": str(csv), **problem}} | tables
+
+
+def _held_out(run: decentral_dp.Run, frame: pd.DataFrame | None = None) -> pd.DataFrame:
+    return (_frame() if frame is None else frame).iloc[run.simulation().shards.test]
+
+
+def _of_agents(run: decentral_dp.Run, name: str) -> NDArray[np.float64]:
+    last = run.metrics[(run.metrics["round"] == run.result.rounds) & (run.metrics["name"] == name)].set_index("agent")
+    return np.array([float(last["value"][str(agent)]) for agent in range(len(run.published["y"]))])
+
+
+def _refusal(call: Any, *given: Any) -> str:
+    with pytest.raises(decentral_dp.InputError) as caught:
+        call(*given)
+    text = str(caught.value)
+    assert text[-1] == "."
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("model", [None, {"kind": "mlp", "hidden": [6]}])
+def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: Any) -> None:
+    own = {} if model is None else {"model": model}
+    steps = {} if model is None else {"y": {"scale": 0.3}}
+    clip = {} if model is None else {"clip": {"y": 0.5}}
+    run = decentral_dp.run(
+        _scenario(csv, {**SICK, **own}, algorithm=SHORT | steps, privacy=PRIVACY | clip), out=csv.parent / "run"
+    )
+    rows = _held_out(run)
+    truth = rows["sick"].to_numpy()
+    each = np.array([(run.predict(rows, agent=agent) == truth).mean() for agent in range(4)])
+    np.testing.assert_allclose(each, _of_agents(run, "test_accuracy"), rtol=1e-12)
+    assert run.result.metrics["test_accuracy"] == pytest.approx(each.mean(), rel=1e-12)
+    said, shares = run.predict(rows), run.predict_proba(rows)
+    assert shares.shape == (len(rows), 2)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert run.model.classes == ("no", "yes")
+    assert list(said) == [("no", "yes")[k] for k in shares.argmax(axis=1)]
+    mean = Model(run.model.problem, run.published["y"].mean(axis=0)[None], run.model.reading, run.model.classes)
+    np.testing.assert_array_equal(mean.predict_proba(rows), shares)
+    # Months later the records are gone.
+    csv.unlink()
+    later = decentral_dp.load_model(csv.parent / "run")
+    np.testing.assert_array_equal(later.predict_proba(rows), shares)
+    np.testing.assert_array_equal(later.of(2).predict(rows), run.predict(rows, agent=2))
+
+
+def test_numbers_come_in_the_unit_of_the_label(csv: Path) -> None:
+    run = decentral_dp.run(_scenario(csv, DAYS))
+    rows = _held_out(run)
+    errors = [np.sqrt(np.square(run.predict(rows, agent=k) - rows["days"]).mean()) for k in range(4)]
+    np.testing.assert_allclose(errors, _of_agents(run, "test_rmse"), rtol=1e-9)
+    linear = np.mean([run.predict(rows, agent=k) for k in range(4)], axis=0)
+    np.testing.assert_allclose(run.predict(rows), linear)
+    assert "numbers" in _refusal(run.predict_proba, rows)
+    assert "numbers" in repr(run.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ring_breast_cancer", "logistic_hyperparameter"),
+        ("digits_softmax", "softmax_hyperparameter"),
+        ("biased_regularisation", "biased_regularisation"),
+        ("hyper_cleaning", "hyper_cleaning"),
+    ],
+)
+def test_lower_levels_that_are_linear_models_predict(name: str, kind: str) -> None:
+    run = decentral_dp.run(name, set={"algorithm.rounds": 3, "run.evaluate_every": 3})
+    job = run.simulation()
+    assert run.scenario.problem.kind == kind
+    loaded = job.components.data.make(job.n_agents, True)
+    test, labels = loaded.features[job.shards.test], np.array(job.shards.classes)[job.shards.labels[job.shards.test]]
+    said = [(run.predict(test, agent=k) == labels).mean() for k in range(job.n_agents)]
+    np.testing.assert_allclose(said, _of_agents(run, "test_accuracy"), atol=1e-9)
+
+
+def test_least_squares_of_two_levels_predict(csv: Path) -> None:
+    problem = {**DAYS, "kind": "ridge_hyperparameter", "classes": [], "intercept": True}
+    content = decentral_dp.load("ring_breast_cancer", set={"algorithm.rounds": 3}).model_dump(exclude_unset=True)
+    run = decentral_dp.run(content | {"problem": problem | {"data": str(csv)}, "topology": GRAPH})
+    rows = _held_out(run)
+    errors = [np.sqrt(np.square(run.predict(rows, agent=k) - rows["days"]).mean()) for k in range(4)]
+    np.testing.assert_allclose(errors, _of_agents(run, "test_rmse"), rtol=1e-9)
+    assert {k: v.shape for k, v in run.model.weights.items()} == {"weight": (1, 4), "bias": (1,)}
+
+
+def test_a_torch_module_with_the_weights_says_the_same(csv: Path) -> None:
+    chosen = {"kind": "mlp", "hidden": [6, 5]}
+    steps = {"algorithm": SHORT | {"y": {"scale": 0.3}}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
+    run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps))
+    rows = _held_out(run)
+    widths = [(4, 6), (6, 5), (5, 1)]
+    layers = [part for i, o in widths for part in (torch.nn.Linear(i, o), torch.nn.ReLU())][:-1]
+    module = torch.nn.Sequential(*layers).double()
+    module.load_state_dict(run.model.state_dict())
+    with torch.no_grad():
+        outputs = module(torch.tensor(run.model.prepare(rows))).numpy()[:, 0]
+    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-outputs)), run.predict_proba(rows)[:, 1], rtol=1e-12)
+
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, n, outputs):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(n, 5), torch.nn.Linear(5, outputs)
+
+    def forward(self, rows):
+        return self.last(torch.nn.functional.silu(self.first(rows)))
+
+def build(n_features, outputs):
+    return Net(n_features, outputs)
+
+def stack(n_features, outputs):
+    layers = {"low": torch.nn.Linear(n_features, 3), "bend": torch.nn.Tanh(), "high": torch.nn.Linear(3, outputs)}
+    named = torch.nn.Sequential()
+    for name, layer in layers.items():
+        named.add_module(name, layer)
+    return named
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        ("build", ["first.weight", "first.bias", "last.weight", "last.bias"]),
+        ("stack", ["low.weight", "low.bias", "high.weight", "high.bias"]),
+    ],
+)
+def test_a_module_of_ones_own_has_its_own_names(csv: Path, function: str, names: list[str]) -> None:
+    (csv.parent / "net.py").write_text(NET)
+    chosen = {"kind": "torch", "file": str(csv.parent / "net.py"), "name": function}
+    steps = {"algorithm": SHORT | {"y": {"scale": 0.3}, "rounds": 2}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
+    run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps), out=csv.parent / "run")
+    assert list(run.model.weights) == names
+    scope: dict[str, Any] = {}
+    exec(NET, scope)
+    module = scope[function](4, 1).double()
+    module.load_state_dict(run.model.state_dict())
+    rows = _held_out(run)
+    with torch.no_grad():
+        outputs = module(torch.tensor(run.model.prepare(rows))).numpy()[:, 0]
+    np.testing.assert_allclose(1.0 / (1.0 + np.exp(-outputs)), run.predict_proba(rows)[:, 1], rtol=1e-9)
+    said = run.predict(rows)
+    (csv.parent / "net.py").unlink()
+    np.testing.assert_array_equal(decentral_dp.load_model(csv.parent / "run").predict(rows), said)
+
+
+def test_every_form_of_a_table_is_read_alike(csv: Path) -> None:
+    run, new = decentral_dp.run(_scenario(csv, SICK)), _frame(7)
+    said, folder = run.predict_proba(new), csv.parent
+    shuffled = new[["ward", "weight", "age"]].assign(more="words", sick=np.nan)
+    np.testing.assert_array_equal(run.predict_proba(shuffled), said)
+    np.testing.assert_array_equal(run.predict_proba(new.to_dict("list")), said)
+    new.to_csv(folder / "new.csv")
+    new.drop(columns="sick").to_parquet(folder / "new.parquet")
+    for path in (folder / "new.csv", str(folder / "new.csv"), folder / "new.parquet"):
+        np.testing.assert_allclose(run.predict_proba(path), said, rtol=1e-12)
+    for chunk in (1, 7, N, 10 * N):
+        parts = list(run.model.predictions(folder / "new.csv", chunk))
+        assert len(parts) == -(-N // chunk)
+        whole = pd.concat(parts)
+        assert list(whole.columns) == ["prediction", "probability_no", "probability_yes"]
+        np.testing.assert_allclose(whole["probability_yes"], said[:, 1], rtol=1e-12)
+
+
+def test_an_array_is_read_by_the_order_of_the_features() -> None:
+    run = decentral_dp.run("classification", set={"algorithm.rounds": 5})
+    rows = run.simulation().components.data.make(5, True).features[:9]
+    frame = pd.DataFrame(rows, columns=list(run.model.features))
+    np.testing.assert_array_equal(run.predict_proba(rows), run.predict_proba(frame.iloc[:, ::-1]))
+
+
+def test_a_table_that_does_not_fit_is_refused_in_a_sentence(csv: Path) -> None:
+    run, new, folder = decentral_dp.run(_scenario(csv, SICK)), _frame(7), csv.parent
+    model = run.model
+    assert 'has no column "weight"' in _refusal(model.predict, new.drop(columns="weight"))
+    assert '"age", "weight"' in _refusal(model.predict, new[["ward"]])
+    assert "row 3, column 'age'" in _refusal(
+        model.predict, new.astype({"age": object}).replace({"age": {new.age[2]: "old"}})
+    )
+    gap = new.copy()
+    gap.loc[100, "weight"] = np.nan
+    gap.to_csv(folder / "gap.csv", index=False)
+    gap.to_parquet(folder / "gap.parquet", index=False)
+    assert "row 101, column 'weight'" in _refusal(model.predict, gap)
+    for file in ("gap.csv", "gap.parquet"):
+        for chunk in (30, 10**6):
+            refused = _refusal(lambda *given: list(model.predictions(*given)), folder / file, chunk)
+            assert "row 101, column 'weight'" in refused, (file, chunk)
+    assert "no records" in _refusal(model.predict, new[:0])
+    new[:0].to_csv(folder / "empty.csv", index=False)
+    new[:0].to_parquet(folder / "empty.parquet", index=False)
+    for file in ("empty.csv", "empty.parquet"):
+        assert "no records" in _refusal(model.predict, folder / file)
+    for row in ("1,2,icu,4", "1,2", "1,,2,icu"):
+        for first in ("1,2,icu\n", ""):
+            (folder / "ragged.csv").write_text(f"age,weight,ward\n{first}{row}\n1,2,icu\n")
+            assert f"row {2 if first else 1} has " in _refusal(model.predict, folder / "ragged.csv"), (row, first)
+    assert "columns by name" in _refusal(model.predict, new[["age", "weight"]].to_numpy())
+    assert "two columns" in _refusal(model.predict, pd.concat([new, new[["age"]]], axis=1))
+    assert "cannot be read" in _refusal(model.predict, folder / "none.csv")
+    assert ".csv or .parquet" in _refusal(model.predict, folder / "new.xlsx")
+    for agent in (4, -1, True, 1.5, "Bern"):
+        assert "wanted a number from 0 to 3" in _refusal(model.of, agent)
+    plain = decentral_dp.run("classification", set={"algorithm.rounds": 2})
+    for table in (np.zeros(30), np.zeros((2, 3)), np.zeros((0, 30)), None, 3.0):
+        assert "wanted (records, 30)" in _refusal(plain.predict, table)
+    assert "no number" in _refusal(plain.predict, [["a"] * 30])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("quadratic", "mean_estimation"), ("auc_digits", None), ("own_losses", None)]
+)
+def test_what_predicts_nothing_is_said(name: str, kind: str | None) -> None:
+    run = decentral_dp.run(name, set={"algorithm.rounds": 2} | ({"problem.kind": kind} if kind else {}))
+    assert "has no model that predicts" in _refusal(lambda: run.model)
+    assert "has no model that predicts" in _refusal(run.predict, np.zeros((1, 2)))
+
+
+def test_runs_whose_weights_cannot_predict_are_refused(csv: Path) -> None:
+    diverged = _scenario(
+        csv,
+        {**DAYS, "scale": "none"},
+        algorithm={"kind": "dp_dsgd", "rounds": 200, "y": {"scale": 1e9}, "heavy_ball": 0.0},
+        privacy={"guarantee": "none", "clip": {"y": 1e300}},
+    )
+    assert "diverged" in _refusal(lambda: decentral_dp.run(diverged).model)
+    fitted = _scenario(
+        csv,
+        {**SICK, "scale": "standard"},
+        privacy={"guarantee": "none", "clip": {"y": 1.0}},
+        algorithm=SHORT | {"y": {"scale": 0.1}},
+    )
+    assert "standard" in _refusal(lambda: decentral_dp.run(fitted).model)
+
+
+def test_folders_that_are_none_of_a_finished_run_are_refused(csv: Path) -> None:
+    folder = csv.parent / "run"
+    decentral_dp.run(_scenario(csv, SICK), out=folder)
+    assert "no result.json" in _refusal(decentral_dp.load_model, csv.parent / "none")
+    result = json.loads((folder / "result.json").read_text())
+    old = csv.parent / "old"
+    shutil.copytree(folder, old)
+    without = {k: v for k, v in result["problem"].items() if k not in ("features", "classes")}
+    (old / "result.json").write_text(json.dumps(result | {"problem": without}))
+    assert "Run its scenario again" in _refusal(decentral_dp.load_model, old)
+    (old / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
+    assert "not complete" in _refusal(decentral_dp.load_model, old)
+    shutil.copy(folder / "result.json", old)
+    (old / "state.npz").write_bytes(b"no archive")
+    assert "cannot be read" in _refusal(decentral_dp.load_model, old)
+    (old / "state.npz").unlink()
+    assert "it has no state.npz" in _refusal(decentral_dp.load_model, old)
+
+
+def test_a_run_of_records_in_memory_predicts_without_them(tmp_path: Path) -> None:
+    frame = _frame().drop(columns=["days", "id"])
+    frame.loc[5, "age"] = 77.7310091283746
+    content = _scenario("none", {k: v for k, v in SICK.items() if k != "columns"})
+    content["problem"] |= {"columns": {"categories": RULES["categories"]}}
+    content["problem"].pop("data")
+    run = decentral_dp.run(content, data=frame, out=tmp_path / "run")
+    later = decentral_dp.load_model(tmp_path / "run")
+    np.testing.assert_array_equal(later.predict(frame), run.predict(frame))
+    copied = pickle.loads(pickle.dumps(later))  # noqa: S301 - our own bytes
+    np.testing.assert_array_equal(copied.predict(frame), run.predict(frame))
+    there = pickle.loads(pickle.dumps(run))  # noqa: S301 - our own bytes
+    np.testing.assert_array_equal(there.predict(frame), run.predict(frame))
+    for holder in (later, run.model):
+        assert np.float64(77.7310091283746).tobytes() not in pickle.dumps(holder)
+
+
+def test_agents_are_called_by_their_names(csv: Path) -> None:
+    import networkx as nx
+
+    graph = nx.relabel_nodes(nx.cycle_graph(4), dict(enumerate(("Bern", "Zug", "Genf", "Chur"))))
+    content = _scenario(csv, SICK)
+    del content["topology"]
+    run = decentral_dp.run(content, topology=graph)
+    np.testing.assert_array_equal(run.predict(csv, agent="Genf"), run.predict(csv, agent=2))
+
+
+def test_records_with_their_agents_leave_a_model(csv: Path) -> None:
+    shards = csv.parent / "shards"
+    decentral_dp.write_shards(_scenario(csv, SICK), shards)
+    run = decentral_dp.run(shards / "scenario.toml")
+    whole = decentral_dp.run(_scenario(csv, SICK))
+    assert run.model.features == whole.model.features
+    rows = run.model.features
+    features = pd.DataFrame({"age": [50.0], "weight": [80.0], "ward=surgery": [0.0], "ward=icu": [1.0]})
+    assert set(rows) == set(features)
+    assert run.predict(features).tolist()[0] in ("no", "yes")
