@@ -69,7 +69,7 @@ class Moving(NamedTuple):
 
 @dataclass(frozen=True)
 class DpDsgd(OneLevel):
-    """Decentralised DP-SGD on the lower level: a local noised step first, then gossip."""
+    """Decentralised DP-SGD: a local noised step, then gossip; learns most where nothing is tuned."""
 
     heavy_ball: float = dp.option("β of the heavy ball, on released values", default=0.0, at_least=0.0, below=1.0)
 
