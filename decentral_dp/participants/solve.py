@@ -8,7 +8,7 @@ simulator's view, never to a release.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import Problem, stacked
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
 from decentral_dp.problems.records import take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
@@ -63,82 +63,158 @@ def join_alike(agents: Agents) -> list[Share]:
     ]
 
 
-def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
-    """Solve the lower level by Newton's method from 0, its systems by conjugate gradients.
+class LowerLevel(NamedTuple):
+    """The lower level at one x, over agents' joined records, not clipped.
 
-    Args:
-        problem: any bilevel problem.
-        x: (p,).
-        agents: (train, validation) records of each, not clipped.
-        tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
-
-    Returns:
-        y*(x), (q,); NaN where that is not reached, which for a strongly convex g means overflow.
+    problem: any bilevel problem. x: (p,). shares: records as the lower level sees them, embedded where x embeds them.
     """
-    return _lower(problem, x, _at(problem, x, join_alike(agents)), tolerance)
+
+    problem: Problem
+    x: Array
+    shares: Sequence[Share]
+
+    @classmethod
+    def at(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
+        """With the records embedded where x embeds them, once and not in every product."""
+        embed = getattr(problem, "embed", None)
+        if embed is None:
+            return cls(problem, x, shares)
+        return cls(problem, x, [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares])
+
+    def mean(self, y: Array, z: Array, term: str) -> Array:
+        """Mean over agents of one unclipped term; zero where the term touches no record."""
+        total = np.zeros(self.problem.p if CLIP_OF_TERM[term] == "x" else self.problem.q)
+        # The oracle reads both kinds; a single record of the kind that the term does not need costs nothing.
+        few = slice(0, 1)
+        for share in self.shares:
+            train = share.train if term.startswith("lower") else take(share.train, few)
+            validation = share.validation if term.startswith("upper") else take(share.validation, few)
+            value = getattr(self.problem.terms(self.x, y, z, train, validation, Clip(), (term,)), term)
+            if value is not None:
+                total += share.weight * value
+        return total
+
+    def regulariser(self, y: Array, z: Array) -> Any:
+        return self.problem.regulariser(self.x[None], y[None], z[None])
+
+    def gradient(self, y: Array) -> Array:
+        """∇_y g(x, y), (q,)."""
+        none = np.zeros_like(y)
+        return np.asarray(self.mean(y, none, "lower_grad_y") + self.regulariser(y, none).grad_y[0])
+
+    def product(self, y: Array, z: Array) -> Array:
+        """∇²_yy g(x, y) z, (q,)."""
+        return np.asarray(self.mean(y, z, "lower_hvp") + self.regulariser(y, z).hvp[0])
+
+    def hessian(self, y: Array) -> Array:
+        """∇²_yy g(x, y), (q, q)."""
+        q = self.problem.q
+        alike = np.broadcast_to(self.x, (q, self.x.size)), np.broadcast_to(y, (q, q))
+        total = np.array(self.problem.regulariser(*alike, np.eye(q)).hvp)
+        for share in self.shares:
+            found = self.problem.matrices(self.x, y, None, share.train, Clip(), ("lower_hessian",))
+            if "lower_hessian" in found:
+                total += share.weight * found["lower_hessian"]
+        return total
+
+    def solve(self, y: Array, target: Array, tolerance: float) -> Array:
+        """(∇²_yy g)⁻¹ target: by Cholesky's method where the Hessian is small and has a closed form, else by gradients.
+
+        These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
+        """
+        q = self.problem.q
+        if not np.isfinite(target).all():
+            return np.full(q, np.nan)
+        if q <= MOST_FORMED and stacked(self.problem) is not None:
+            try:
+                return np.asarray(cho_solve(cho_factor(self.hessian(y)), target))
+            except (LinAlgError, ValueError):
+                # Singular to the last digit, or not finite: products may still do.
+                pass
+        diagonal = self.regulariser(y, np.ones(q)).hvp[0]
+        size = float(target @ target)
+        diagonal = diagonal + (float(target @ self.mean(y, target, "lower_hvp")) / size if size > 0 else 0.0)
+        usable = bool(np.isfinite(diagonal).all() and (diagonal > 0).all())
+        preconditioner = LinearOperator((q, q), matvec=lambda v: v.reshape(-1) / diagonal) if usable else None
+        solution, failed = cg(
+            LinearOperator((q, q), matvec=lambda z: self.product(y, z.reshape(-1)), dtype=np.float64),
+            target,
+            rtol=tolerance,
+            atol=0.0,
+            maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
+            M=preconditioner,
+        )
+        return np.full(q, np.nan) if failed else np.asarray(solution)
+
+    def minimiser(self, tolerance: float = 1e-10) -> Array:
+        """y*(x), (q,), by Newton's method from 0, its systems by conjugate gradients.
+
+        Args:
+            tolerance: steps are halved until ‖∇_y g‖ ≤ tolerance·‖∇_y g(x, 0)‖; default 1e-10.
+
+        Returns:
+            NaN where that is not reached, which for a strongly convex g means overflow.
+        """
+        nowhere, y = np.full(self.problem.q, np.nan), np.zeros(self.problem.q)
+        gradient = self.gradient(y)
+        size = start = float(np.linalg.norm(gradient))
+        for _ in range(NEWTON_STEPS):
+            if not np.isfinite(size):
+                return nowhere
+            if size <= tolerance * start:
+                return y
+            # A rough direction far from the solution, an accurate one near it, where Newton converges quadratically.
+            step = self.solve(y, gradient, tolerance=max(1e-8, min(0.1, size / start)))
+            for halving in range(HALVINGS):
+                candidate = y - 0.5**halving * step
+                gradient = self.gradient(candidate)
+                smaller = float(np.linalg.norm(gradient))
+                if smaller < size:
+                    break
+            else:
+                return nowhere
+            y, size = candidate, smaller
+        return nowhere
+
+    def inverse_hvp(self, y: Array, tolerance: float = 1e-10) -> Array:
+        """z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y), (q,), by conjugate gradients; NaN where they do not converge."""
+        return self.solve(y, self.mean(y, np.zeros(self.problem.q), "upper_grad_y"), tolerance)
 
 
-def solve_inverse_hvp(problem: Problem, x: Array, y: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
-    """Compute z = (∇²_yy g(x, y))⁻¹ ∇_y f(x, y) by conjugate gradients.
+def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
+    """Solve the lower level, as `LowerLevel.minimiser`.
 
     Args:
         problem: any bilevel problem.
         x: (p,).
-        y: (q,).
         agents: (train, validation) records of each, not clipped.
         tolerance: of the solve; default 1e-10.
-
-    Returns:
-        (q,); NaN where they do not converge.
     """
-    return _inverse_hvp(problem, x, y, _at(problem, x, join_alike(agents)), tolerance)
+    return LowerLevel.at(problem, x, join_alike(agents)).minimiser(tolerance)
 
 
-def hypergradient(problem: Problem, x: Array, y: Array, z: Array, agents: Agents) -> Array:
-    """Compute ∇_x f(x, y) − ∇²_xy g(x, y)·z: the gradient of F where y = y*(x) and z = z*(x).
-
-    Args:
-        problem: any bilevel problem.
-        x: (p,).
-        y: (q,).
-        z: (q,).
-        agents: (train, validation) records of each, not clipped.
-
-    Returns:
-        (p,).
-    """
-    return _hypergradient(problem, x, y, z, join_alike(agents))
-
-
-def true_hypergradient(problem: Problem, x: Array, agents: Agents, tolerance: float = 1e-10) -> Array:
+def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
     """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
 
     Args:
         problem: any bilevel problem.
         x: (p,).
-        agents: (train, validation) records of each, not clipped.
+        shares: records that `join_alike` has joined.
         tolerance: of both solves; default 1e-10.
 
     Returns:
         (p,); NaN where a solve does not converge.
     """
-    return hypergradient_of_joined(problem, x, join_alike(agents), tolerance)
+    below = LowerLevel.at(problem, x, shares)
+    y = below.minimiser(tolerance)
+    return partial_hypergradient(problem, x, y, below.inverse_hvp(y, tolerance), shares)
 
 
-def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
-    """As `true_hypergradient`, of records that `join_alike` has joined."""
-    below = _at(problem, x, shares)
-    y = _lower(problem, x, below, tolerance)
-    z = _inverse_hvp(problem, x, y, below, tolerance)
-    return _hypergradient(problem, x, y, z, shares)
-
-
-def _at(problem: Problem, x: Array, shares: Sequence[Share]) -> list[Share]:
-    """The records as the lower level sees them at this x: where x embeds them, once and not in every product."""
-    embed = getattr(problem, "embed", None)
-    if embed is None:
-        return list(shares)
-    return [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares]
+def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:
+    """Compute ∇_x f(x, y) − ∇²_xy g(x, y)·z, (p,): the gradient of F where y = y*(x) and z = z*(x)."""
+    level = LowerLevel(problem, x, shares)
+    direct, through = level.mean(y, z, "upper_grad_x"), level.mean(y, z, "lower_jvp")
+    return np.asarray(direct - through - level.regulariser(y, z).jvp[0])
 
 
 def _joined(records: Sequence[Any]) -> Any:
@@ -146,113 +222,3 @@ def _joined(records: Sequence[Any]) -> Any:
     return (
         first if len(records) == 1 else type(first)(*(np.concatenate(column) for column in zip(*records, strict=True)))
     )
-
-
-def _mean(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share], term: str, dimension: int) -> Array:
-    """Mean over agents of one unclipped term; zero where the term touches no record."""
-    total = np.zeros(dimension)
-    # The oracle reads both kinds; a single record of the kind that the term does not need costs nothing.
-    few = slice(0, 1)
-    for share in shares:
-        train = share.train if term.startswith("lower") else take(share.train, few)
-        validation = share.validation if term.startswith("upper") else take(share.validation, few)
-        value = getattr(problem.terms(x, y, z, train, validation, Clip(), (term,)), term)
-        if value is not None:
-            total += share.weight * value
-    return total
-
-
-def _lower_gradient(problem: Problem, x: Array, y: Array, shares: Sequence[Share]) -> Array:
-    rows = x[None], y[None], np.zeros_like(y)[None]
-    records = _mean(problem, x, y, np.zeros_like(y), shares, "lower_grad_y", problem.q)
-    return np.asarray(records + problem.regulariser(*rows).grad_y[0])
-
-
-def _hessian(problem: Problem, x: Array, y: Array, shares: Sequence[Share]) -> Callable[[Array], Array]:
-    def product(z: Array) -> Array:
-        direction = np.asarray(z, dtype=np.float64).reshape(-1)
-        records = _mean(problem, x, y, direction, shares, "lower_hvp", problem.q)
-        return np.asarray(records + problem.regulariser(x[None], y[None], direction[None]).hvp[0])
-
-    return product
-
-
-def _formed_hessian(problem: Problem, x: Array, y: Array, shares: Sequence[Share]) -> Array:
-    """∇²_yy g(x, y), (q, q)."""
-    q = problem.q
-    alike = np.broadcast_to(x, (q, x.size)), np.broadcast_to(y, (q, q))
-    total = np.array(problem.regulariser(*alike, np.eye(q)).hvp)
-    for share in shares:
-        found = problem.matrices(x, y, None, share.train, Clip(), ("lower_hessian",))
-        if "lower_hessian" in found:
-            total += share.weight * found["lower_hessian"]
-    return total
-
-
-def _solve(problem: Problem, x: Array, y: Array, shares: Sequence[Share], target: Array, tolerance: float) -> Array:
-    """(∇²_yy g)⁻¹ target: by Cholesky's method where the Hessian is small and has a closed form, else by gradients.
-
-    These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
-    """
-    q = problem.q
-    if not np.isfinite(target).all():
-        return np.full(q, np.nan)
-    if q <= MOST_FORMED and stacked(problem) is not None:
-        try:
-            return np.asarray(cho_solve(cho_factor(_formed_hessian(problem, x, y, shares)), target))
-        except (LinAlgError, ValueError):
-            # Singular to the last digit, or not finite: products may still do.
-            pass
-    product = _hessian(problem, x, y, shares)
-    ones = np.ones(q)
-    diagonal = problem.regulariser(x[None], y[None], ones[None]).hvp[0]
-    size = float(target @ target)
-    records = _mean(problem, x, y, target, shares, "lower_hvp", q)
-    diagonal = diagonal + (float(target @ records) / size if size > 0 else 0.0)
-    usable = bool(np.isfinite(diagonal).all() and (diagonal > 0).all())
-    preconditioner = LinearOperator((q, q), matvec=lambda v: v.reshape(-1) / diagonal) if usable else None
-    solution, failed = cg(
-        LinearOperator((q, q), matvec=product, dtype=np.float64),
-        target,
-        rtol=tolerance,
-        atol=0.0,
-        maxiter=min(CG_STEPS_PER_DIMENSION * q, MOST_CG_STEPS),
-        M=preconditioner,
-    )
-    return np.full(q, np.nan) if failed else np.asarray(solution)
-
-
-def _lower(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float) -> Array:
-    nowhere = np.full(problem.q, np.nan)
-    y = np.zeros(problem.q)
-    gradient = _lower_gradient(problem, x, y, shares)
-    size = start = float(np.linalg.norm(gradient))
-    for _ in range(NEWTON_STEPS):
-        if not np.isfinite(size):
-            return nowhere
-        if size <= tolerance * start:
-            return y
-        # A rough direction far from the solution, an accurate one near it, where Newton converges quadratically.
-        step = _solve(problem, x, y, shares, gradient, tolerance=max(1e-8, min(0.1, size / start)))
-        for halving in range(HALVINGS):
-            candidate = y - 0.5**halving * step
-            gradient = _lower_gradient(problem, x, candidate, shares)
-            smaller = float(np.linalg.norm(gradient))
-            if smaller < size:
-                break
-        else:
-            return nowhere
-        y, size = candidate, smaller
-    return nowhere
-
-
-def _inverse_hvp(problem: Problem, x: Array, y: Array, shares: Sequence[Share], tolerance: float) -> Array:
-    return _solve(
-        problem, x, y, shares, _mean(problem, x, y, np.zeros(problem.q), shares, "upper_grad_y", problem.q), tolerance
-    )
-
-
-def _hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares: Sequence[Share]) -> Array:
-    direct = _mean(problem, x, y, z, shares, "upper_grad_x", problem.p)
-    through = _mean(problem, x, y, z, shares, "lower_jvp", problem.p)
-    return np.asarray(direct - through - problem.regulariser(x[None], y[None], z[None]).jvp[0])

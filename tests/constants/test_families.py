@@ -18,7 +18,6 @@ from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softm
 from decentral_dp.constants.problem_constants import ProblemConstants
 from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity
 from decentral_dp.errors import InputError
-from decentral_dp.participants.solve import true_hypergradient
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
@@ -32,6 +31,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from tests.support.hypergradients import true_hypergradient
 from tests.support.paper_bounds import penalty_distance
 
 MANY = 10**9

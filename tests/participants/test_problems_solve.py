@@ -5,18 +5,13 @@ import pytest
 from scipy.optimize import root
 
 from decentral_dp.participants import solve
-from decentral_dp.participants.solve import (
-    hypergradient,
-    join_alike,
-    solve_inverse_hvp,
-    solve_lower,
-    true_hypergradient,
-)
+from decentral_dp.participants.solve import join_alike, solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
 COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
 D = 4
@@ -165,7 +160,7 @@ def test_a_hessian_in_closed_form_and_its_products_give_the_same(problem, monkey
     agents = prepared(problem, raw_agents(labels, 21))
     x = np.random.default_rng(22).normal(size=problem.p)
     formed = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
-    monkeypatch.setattr(solve, "_formed_hessian", pytest.fail)
+    monkeypatch.setattr(solve.LowerLevel, "hessian", pytest.fail)
     monkeypatch.setattr(solve, "MOST_FORMED", 0)
     by_products = solve_lower(problem, x, agents), true_hypergradient(problem, x, agents)
     for one, other in zip(formed, by_products, strict=True):
@@ -180,7 +175,7 @@ def test_a_hessian_that_is_singular_is_left_to_its_products():
     agents = [tuple(problem.prepare(flat, np.array([1.0, -1.0, -1.0, 1.0, 1.0, -1.0]), "l1") for _ in range(2))]
     x = np.array([0.0, -800.0, -800.0, -800.0])
     with pytest.raises(solve.LinAlgError):
-        solve.cho_factor(solve._formed_hessian(problem, x, np.zeros(D), solve.join_alike(agents)))
+        solve.cho_factor(solve.LowerLevel.at(problem, x, solve.join_alike(agents)).hessian(np.zeros(D)))
     y = solve_lower(problem, x, agents)
     assert y[0] != 0.0
     np.testing.assert_array_equal(y[1:], 0.0)

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
+from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.penalties import Pull, Strengths
@@ -18,6 +18,7 @@ from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import MATRICES, TERMS
 from decentral_dp.problems.records import regulariser_matrices
 from decentral_dp.simulation.jobs.build import build
+from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
 D = 3
 RIDGE = 0.4

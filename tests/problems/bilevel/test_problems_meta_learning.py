@@ -12,11 +12,12 @@ from torch.nn import functional
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.models.convolution import Convolutional, Dense
-from decentral_dp.participants.solve import solve_inverse_hvp, solve_lower, true_hypergradient
+from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import losses as loss_problem
 from decentral_dp.problems.bilevel.meta_learning import READS_RECORDS, MetaLearning, make_tasks
 from decentral_dp.problems.protocol import TERMS
+from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
 SHAPES = {"square": ((8, 8, 1), 64), "odd": ((5, 7, 2), 70), "flat": (None, 6)}
 CLASSES = 6
