@@ -228,11 +228,6 @@ class DeclaredCoordinator(_Declared, protocol.Coordinated):
     def releases_per_round(self) -> int:
         return int(getattr(self.program, "releases_per_round", 1))
 
-    def resolve_defaults(self, context: Any) -> tuple[DeclaredCoordinator, Any]:
-        context.check_start(self.start)
-        context.check_bounded(self.queries)
-        return self, context
-
     def published(self, s: Any) -> Mapping[str, Array]:
         stated = getattr(self.program, "published", super().published)
         return dict(stated(s))

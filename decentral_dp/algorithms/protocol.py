@@ -228,9 +228,11 @@ class Coordinated(AnyAlgorithm, Coordination, Protocol):
     def resolve_defaults(self, context: Any) -> tuple[Self, Any]:
         """With everything filled in that was left out, from public facts: steps, weights, clips.
 
-        Raises InputError for what cannot be run with these facts.
+        Raises InputError for what cannot be run with these facts: starts of no variable, means that nothing bounds.
         """
-        ...
+        context.check_start(self.start)
+        context.check_bounded(self.queries)
+        return self, context
 
     def free_channels(self, context: Any) -> Mapping[str, int]:
         """Channel → width, of what is published without reading a record."""

@@ -199,12 +199,10 @@ class CoordinatorContext:
             total = answers[name].sum(axis=0).reshape(1, -1)
             split = self.split_of(query.term)
             (bound,) = self.mean_sensitivity(query.term, total.shape[1], query.rate).values()
-            drawn = query.rate < 1.0
-            sensitivity = Sensitivity(
-                np.array([bound]), np.array([query.rate]), number if drawn else None, "poisson" if drawn else "fixed"
-            )
             mean = total / (query.rate * self.counts[split])
-            out[name] = Bounded(np.zeros_like(mean), mean, {split: sensitivity}, self.clip.norm)
+            out[name] = Bounded(
+                np.zeros_like(mean), mean, {split: _of_sample(bound, query.rate, number)}, self.clip.norm
+            )
         return Bundle(out)
 
     def pooled(self, handed: Sequence[tuple[Any, Any]]) -> Pooled:
@@ -212,6 +210,12 @@ class CoordinatorContext:
         if self.family is None:
             raise ValueError("records are pooled only where the problem's constants are known")
         return Pooled.of(self.family, handed)
+
+
+def _of_sample(bound: float, rate: float, number: int) -> Sensitivity:
+    """What one record moves a coordinator's mean by: over all records, or over the Poisson sample of this `Ask`."""
+    drawn = rate < 1.0
+    return Sensitivity(np.array([bound]), np.array([rate]), number if drawn else None, "poisson" if drawn else "fixed")
 
 
 # The clip in [privacy] of each gradient; of both as one vector it is that of x.
@@ -387,13 +391,7 @@ class MinimaxContext:
         for name, query in questions.items():
             mean = answers[name].sum(axis=0).reshape(1, -1) / (query.rate * self.n)
             centre = np.zeros_like(mean) if query.centre is None else query.centre[None]
-            drawn = query.rate < 1.0
-            sensitivity = Sensitivity(
-                np.array([self.sensitivity_of(query)]),
-                np.array([query.rate]),
-                number if drawn else None,
-                "poisson" if drawn else "fixed",
-            )
+            sensitivity = _of_sample(self.sensitivity_of(query), query.rate, number)
             out[name] = Bounded(centre, mean, {"train": sensitivity}, "l2")
         return Bundle(out)
 

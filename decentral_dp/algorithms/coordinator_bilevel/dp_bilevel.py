@@ -399,7 +399,9 @@ class DpBilevel(lower_solvers.SolvesLower):
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         each = self._solver.publishes
         parts = {
-            objective.channel: self._solver.part(context, objective, k * each, self.shares.get(objective.channel, 1.0))
+            objective.channel: lower_solvers.part_of(
+                self._solver, context, objective, k * each, self.shares.get(objective.channel, 1.0)
+            )
             for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised))
             if objective.kinds(context)
         }

@@ -123,15 +123,6 @@ class DpLocGd(NamedTuple):
     def publishes(self) -> int:
         return self.steps * self.stages
 
-    def part(self, context: dp.CoordinatorContext, level: LowerObjective, first: int, share: float) -> dp.Part:
-        """State its releases in a round, from position `first` on.
-
-        Args:
-            context, first, share: as of `DpGd.part`.
-            level: g, or g + f/λ.
-        """
-        return dp.Part(range(first, first + self.publishes), context.problem.q, level.kinds(context), share, self.rate)
-
     def solve(
         self, context: dp.CoordinatorContext, level: LowerObjective, x: dp.Array, y: dp.Array
     ) -> dp.CoordinatorSteps[dp.Array]:
@@ -283,17 +274,6 @@ class DpGd(NamedTuple):
     def publishes(self) -> int:
         return self.steps
 
-    def part(self, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float) -> dp.Part:
-        """State its releases in a round, from position `first` on.
-
-        Args:
-            context: what the coordinator knows.
-            objective: g, or g + f/λ.
-            first: position of the first release in the round.
-            share: of the round's μ², for all of them together, in proportion to other channels'.
-        """
-        return dp.Part(range(first, first + self.steps), context.problem.q, objective.kinds(context), share, self.rate)
-
     def solve(
         self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array, y: dp.Array
     ) -> dp.CoordinatorSteps[dp.Array]:
@@ -327,14 +307,7 @@ class OutputPerturbation(NamedTuple):
     """The certified minimiser of the pooled records, with noise: one release."""
 
     publishes: int = 1
-
-    def part(self, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float) -> dp.Part:
-        """State its release in a round, at position `first`.
-
-        Args:
-            context, objective, first, share: as of `DpGd.part`.
-        """
-        return dp.Part((first,), context.problem.q, objective.kinds(context), share)
+    rate: float = 1.0
 
     def solve(
         self, context: dp.CoordinatorContext, objective: LowerObjective, x: dp.Array, y: dp.Array
@@ -351,6 +324,22 @@ class OutputPerturbation(NamedTuple):
 
 
 Solver: TypeAlias = DpGd | OutputPerturbation | DpLocGd
+
+
+def part_of(
+    solver: Solver, context: dp.CoordinatorContext, objective: LowerObjective, first: int, share: float
+) -> dp.Part:
+    """State a solver's releases in a round.
+
+    Args:
+        solver: of the lower level.
+        context: what the coordinator knows.
+        objective: g, or g + f/λ.
+        first: position of the first release in the round.
+        share: of the round's μ², for all of them together, in proportion to other channels'.
+    """
+    positions = range(first, first + solver.publishes)
+    return dp.Part(positions, context.problem.q, objective.kinds(context), share, solver.rate)
 
 
 class Sort(NamedTuple):

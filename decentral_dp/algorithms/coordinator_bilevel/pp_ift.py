@@ -172,8 +172,9 @@ class PpIft(lower_solvers.SolvesLower):
             k for k in ("train", "validation") if k in {kind_of(context, t) for t in _MEANS.values()}
         ]
         parts = {} if self._keeps_x else {"gx": dp.Part((each,), context.problem.p, kinds, 1.0 - _MODEL_SHARE)}
-        if lower_solvers.LowerObjective("y").kinds(context):
-            parts = {"y": self._solver.part(context, lower_solvers.LowerObjective("y"), 0, _MODEL_SHARE), **parts}
+        level = lower_solvers.LowerObjective("y")
+        if level.kinds(context):
+            parts = {"y": lower_solvers.part_of(self._solver, context, level, 0, _MODEL_SHARE), **parts}
         return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 

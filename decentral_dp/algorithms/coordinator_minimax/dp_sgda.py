@@ -24,7 +24,6 @@ Reference: Yang et al. 2022; "DP-SGDA" in Zhang et al. 2025 (PrivateDiff Minimax
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_minimax import steps
@@ -59,11 +58,6 @@ class DpSgda(dp.Coordinated):
     @property
     def queries(self) -> tuple[str, ...]:
         return tuple(MINIMAX_CHANNELS[c] for c in self._channels)
-
-    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        context.check_start(self.start)
-        context.check_bounded(self.queries)
-        return self, context
 
     def init(self, context: dp.MinimaxContext) -> steps.Iterate:
         return steps.Iterate.start(context, self.start)

@@ -20,7 +20,7 @@ paper for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,10 +61,6 @@ class Scdro(dp.Coordinated):
     rate: float = dp.sampling_rate()
 
     queries = tuple(_TERMS.values())
-
-    def resolve_defaults(self, context: dp.MinimaxContext) -> tuple[Self, dp.MinimaxContext]:
-        context.check_start(self.start)
-        return self, context
 
     def init(self, context: dp.MinimaxContext) -> State:
         x, y = context.start("x", self.start), context.start("y", self.start)

@@ -191,10 +191,9 @@ class Estimating(dp.Coordinated, Protocol):
         Raises:
             InputError: starts of no variable, and means and differences that nothing bounds.
         """
-        context.check_start(self.start)
-        context.check_bounded(self.queries)
+        resolved = super().resolve_defaults(context)
         check_smoothness(self.smoothness, self.period, context.noisy)
-        return self, context
+        return resolved
 
     def change_query(self, context: dp.MinimaxContext, term: str, here: Point, before: Point) -> dp.ClippedQuery:
         """The mean change of a term between two points, each record's change clipped at τ.

@@ -13,21 +13,6 @@ from decentral_dp.privacy.mechanisms.laplace import Laplace
 from decentral_dp.privacy.mechanisms.noiseless import EXPONENTIAL, NO_MECHANISM, NO_NOISE, PURE, UNCERTIFIED
 from decentral_dp.privacy.mechanisms.protocol import DominatingPair, Mechanism, NoiseMechanism, NormalVariates, noise_of
 
-__all__ = [
-    "GAUSSIAN",
-    "LAPLACE",
-    "MECHANISMS",
-    "NO_MECHANISM",
-    "NO_NOISE",
-    "UNCERTIFIED",
-    "DominatingPair",
-    "Mechanism",
-    "NoiseMechanism",
-    "NormalVariates",
-    "mechanism_of",
-    "noise_of",
-]
-
 LAPLACE, GAUSSIAN = Laplace(), Gaussian()
 
 # Name, as in ledgers on disk → mechanism.

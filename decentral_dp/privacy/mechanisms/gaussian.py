@@ -63,7 +63,7 @@ class Gaussian:
     pure = False
     unit: ClassVar[Unit] = "μ"
     dominating_pair = DominatingPair.GAUSSIAN
-    charged = adds_noise = proven = proportional = True
+    charged = adds_noise = proven = True
     amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed", "poisson")
     deviation = 1.0
     columns_at_a_time = 2**14

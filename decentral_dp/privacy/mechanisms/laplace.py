@@ -52,7 +52,7 @@ class Laplace:
     pure = True
     unit: ClassVar[Unit] = "ε"
     dominating_pair = DominatingPair.LAPLACE
-    charged = adds_noise = proven = proportional = True
+    charged = adds_noise = proven = True
     amplified_by: ClassVar[tuple[Sampling, ...]] = ("fixed",)
     deviation = np.sqrt(2.0)
     columns_at_a_time = None

@@ -68,7 +68,6 @@ class OutsideMechanism:
     privacy_unit: str = ""
 
     charged = adds_noise = proven = True
-    proportional = False
     columns_at_a_time = None
 
     @property

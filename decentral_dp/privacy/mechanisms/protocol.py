@@ -142,16 +142,13 @@ class NoiseMechanism(Mechanism, Protocol):
     """A mechanism that rounds a value to a grid of a power of two and adds noise there.
 
     deviation: standard deviation of the noise, in units of its scale. columns_at_a_time: how many coordinates a sampler
-    of one wide release draws in a row; None for all. proportional: whether, but for the grid, the price is
-    sensitivity/scale.
+    of one wide release draws in a row; None for all.
     """
 
     @property
     def deviation(self) -> float: ...
     @property
     def columns_at_a_time(self) -> int | None: ...
-    @property
-    def proportional(self) -> bool: ...
 
     def scale_of(self, deviation: Array) -> Array:
         """Turn standard deviations into scales."""
