@@ -501,21 +501,44 @@ def new(
     out: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Your records: numbers, with one header line.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your records, with one header line.")] = None,
     label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
     classes: Annotated[str, typer.Option(help="All labels that there may be, e.g. no,yes.")] = "",
     ranges: Annotated[
         list[str] | None,
         typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable."),
     ] = None,
+    ranges_file: Annotated[
+        Path | None, typer.Option("--ranges", metavar="CSV", help="Public ranges: a table of feature, low, high.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column that is no feature. All of these are repeatable."),
+    ] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=WORD,WORD", help="A column of words, and the words that count.")
+    ] = None,
+    fill: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="The public constant that stands for a gap.")
+    ] = None,
+    log: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column taken as log(1 + v).")] = None,
+    date: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=FIRST:LAST", help="A column of dates, and their public range.")
+    ] = None,
+    binary: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column of 0 and 1.")] = None,
     label_range: Annotated[
         str | None, typer.Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
     problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="KIND", help="ldp_dsbo by default.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="KIND", help="dp_dsgd by default, which trains; ldp_dsbo for two levels.")
+    ] = None,
     topology: Annotated[str | None, typer.Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
-    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|COLUMN=NAME,NAME", help="Number of agents, or the column with their names."),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
@@ -525,22 +548,27 @@ def new(
 ) -> None:
     """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
 
-    Of a CSV file only the names of its columns are read. Labels and ranges are public facts that you declare: taken
-    from the records they would tell of them. What you do not give is a placeholder, and said.
+    Of a CSV file only the names of its columns are read. Labels, ranges, words and dates are public facts that you
+    declare: taken from the records they would tell of them. What you do not give is a placeholder, and said.
     """
     from decentral_dp.cli import new as inside
-    from decentral_dp.cli.new import parsed_classes, parsed_ends, parsed_ranges
+    from decentral_dp.cli.new import parsed_agents, parsed_classes, parsed_columns, parsed_ends, parsed_ranges
 
     out = inside.one_file(out, out_option)
-    features = [] if csv is None else inside.features_of(inside.columns_of(csv), label)
+    number, owner = parsed_agents(agents)
+    named = inside.Options(csv=csv, label=label, owner=owner)
+    features = [] if csv is None else inside.features_of(inside.columns_of(csv), named)
+    of_columns = parsed_columns(drop or [], category or [], fill or [], log or [], date or [], binary or [])
     options = inside.Options(
         csv=csv,
         data=data,
         label=label,
         classes=parsed_classes(classes),
-        ranges=parsed_ranges(ranges or [], features),
+        ranges=parsed_ranges(ranges or [], features, ranges_file),
         label_range=None if label_range is None else parsed_ends(label_range, "--label-range"),
-        agents=agents,
+        columns={key: rule for key, rule in of_columns.items() if rule},
+        owner=owner,
+        agents=number,
         topology=topology,
         problem=problem,
         algorithm=algorithm,

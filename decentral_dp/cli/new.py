@@ -1,16 +1,13 @@
-"""The command `new`: a scenario file from a few answers.
+"""The command `new`: a scenario file from flags, and from answers where somebody sits at a terminal.
 
-What a user of `new` writes: ranges, and labels.
-
-A new scenario from flags and answers. Of a CSV file the names of its columns are read, and no record.
-
-Questions about a new scenario, to who sits at a terminal.
+Of a CSV file the names of its columns are read, and no record. What a name alone suggests is proposed and said.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.new_template import (
@@ -34,16 +32,21 @@ from decentral_dp.cli.new_template import (
     scenario_text,
     with_settings_that_learn,
 )
-from decentral_dp.config.loading import find, load, nearest_of, read_toml, scenario_names
+from decentral_dp.config.loading import explain, find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
+from decentral_dp.config.planned import with_planned
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
+from decentral_dp.data.columns import ANY_DATE, ColumnRules
+from decentral_dp.data.scaling import read_ranges
 from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS
 
-DEFAULT_ALGORITHM, DEFAULT_DATA = "ldp_dsbo", "breast_cancer"
+# Where nothing is to be tuned, and where a problem of two levels is asked for.
+TRAINING, DEFAULT_BILEVEL, DEFAULT_DATA = "dp_dsgd", "ldp_dsbo", "breast_cancer"
+_TRAIN = (TRAINING, "ldp_single_level")
 # The scenario that an algorithm's new ones start from; else the one of its own name.
 _BASES = {"ldp_dsbo": "ring_breast_cancer"}
 # Problems in which records are read for x.
@@ -51,6 +54,17 @@ _READS_RECORDS_FOR_X = ("from_losses", "hyper_cleaning", "meta_learning")
 _PLACEHOLDER = "PLACEHOLDER: put the public range here, as [low, high]"
 # Known as a placeholder by the runs and plans of a scenario in which it is left.
 _UNKNOWN = {"low": 0, "high": 1, "placeholder": True}
+_DATES = "PLACEHOLDER: put the first and the last date that there may be"
+# Rule → names of columns that suggest it.
+_BY_NAME = {
+    "drop": re.compile(r"(^|[_ .-])(id|uuid|guid|mrn|ssn)$|[a-z]I[dD]$"),
+    "date": re.compile(r"(^|[_ ])(date|datetime|timestamp|dob|admitted|discharged)$|^date[_ ]|[_ ]at$", re.IGNORECASE),
+    "binary": re.compile(r"^(is|has)[_ ]", re.IGNORECASE),
+}
+_RULES = (
+    "How columns of words, gaps, dates and skewed numbers become features. All of it is public: never take a word, a "
+    "date or what fills a gap from the records."
+)
 _RANGES = (
     "Public range of every feature, [low, high]: from its meaning or unit, as [0, 120] for an age. Never take it from "
     "the records: it would tell of them, and no noise covers that. Values outside are cut."
@@ -68,6 +82,8 @@ class Options:
         classes: the labels that there may be.
         ranges: column → public range.
         label_range: public range of a label that is a number to predict.
+        columns: as in [problem.columns].
+        owner: column → names of the agents in it.
         agents, topology, problem, algorithm, rounds, epsilon, delta: as in a scenario.
     """
 
@@ -77,6 +93,8 @@ class Options:
     classes: Sequence[Any] = ()
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     label_range: tuple[float, float] | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    owner: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     agents: int | None = None
     topology: str | None = None
     problem: str | None = None
@@ -139,6 +157,8 @@ def placeholders(notes: Mapping[str, str]) -> list[str]:
         said.append(
             "Put the label's public range into problem.label_range: [0, 1] is a placeholder, and labels are cut."
         )
+    if _DATES in notes.get("problem.columns.date", ""):
+        said.append(f"Put public dates into problem.columns.date: {ANY_DATE} is a placeholder.")
     if ranges:
         named = ", ".join(ranges[:5]) + (" …" if len(ranges) > 5 else "")
         said.append(f"Put public ranges into [problem.scale] for {named}: [0, 1] is a placeholder, and values are cut.")
@@ -152,17 +172,52 @@ def columns_of(path: Path) -> list[str]:
     return columns
 
 
-def features_of(columns: Sequence[str], label: str | None) -> list[str]:
+def features_of(columns: Sequence[str], options: Options) -> list[str]:
     """The columns that are neither label, nor owner, nor part."""
-    return [column for column in columns if column not in (label, AGENT, SPLIT)]
+    return [column for column in columns if column not in (options.label, SPLIT, *(options.owner or (AGENT,)))]
+
+
+def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, str]]:
+    """The rules for the columns of the CSV file: those that are given, and those that names suggest.
+
+    Returns:
+        The rules, what of them is to be written, and notes by key.
+
+    Raises:
+        InputError: rules that do not fit together, or for no feature.
+    """
+    columns = columns_of(options.csv or Path())
+    features = features_of(columns, options)
+    table: dict[str, Any] = {key: value.copy() for key, value in options.columns.items() if value}
+    named, notes = {c for rule in table.values() for c in rule}, {}
+    for key, pattern in _BY_NAME.items():
+        for column in features:
+            if column in named or column in options.ranges or not pattern.search(column):
+                continue
+            if key == "date":
+                table.setdefault(key, {})[column] = ANY_DATE
+            else:
+                table.setdefault(key, []).append(column)
+            notes[key] = _DATES if key == "date" else "proposed by the names; mend it if that is wrong"
+    try:
+        rules = ColumnRules.model_validate(table)
+    except ValidationError as error:
+        raise InputError(f"new: {explain(error, ColumnRules).removeprefix(': ')}") from None
+    rules.require_columns(columns, [c for c in columns if c not in features], quoted_path(options.csv or Path()))
+    return rules, table, notes
 
 
 def made(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start."""
-    kind = options.algorithm or DEFAULT_ALGORITHM
-    base_name = _BASES.get(kind, kind)
+    kind = options.algorithm or (TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL)
+    options = replace(options, algorithm=kind)
+    base_name, trains = _BASES.get(kind, kind), kind in _TRAIN and _is_training(options.problem)
     base = read_toml(find(base_name)) if base_name in scenario_names() else {}
     notes: dict[str, str] = {}
+    if trains:
+        # Rounds, step, clip and average are planned.
+        base = dict(_TRAINING)
+        notes["algorithm"] = "Rounds, step, clip and average are planned from public numbers: `plan` says them."
     content: dict[str, Any] = {
         "title": "",
         "problem": _problem(options, base.get("problem", {}), folder, notes),
@@ -177,18 +232,32 @@ def made(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]
         if wanted is not None and content["privacy"].get("guarantee") == "none":
             raise InputError(f"--{key}: {kind} adds no noise and has no ε. Leave it out, or take another algorithm.")
         content["privacy"] |= {} if wanted is None else {key: wanted}
-    for key, usual in missing_keys(content).items():
+    for key, usual in missing_keys(with_planned(content)).items():
         table, *rest = key.split(".")
         _put(content[table], rest, tomllib.loads(f"v = {usual or 2}")["v"])
     if content["problem"]["kind"] in _READS_RECORDS_FOR_X:
         # Shares are of the channels that have a price, and there x is one more.
         content["privacy"].pop("share", None)
-    if options.csv is not None:
-        features = features_of(columns_of(options.csv), options.label)
+    if options.csv is not None and not trains:
+        rules = ColumnRules.model_validate(content["problem"].get("columns", {}))
+        features = rules.names(features_of(columns_of(options.csv), options))
         content = with_settings_that_learn(content, len(features), notes)
     problem, m = content["problem"], content["topology"]["agents"]
     content["title"] = f"{kind} on {Path(problem['data']).stem}: {problem['kind']}, {m} agents"
     return content, notes
+
+
+def _is_training(problem: str | None) -> bool:
+    """Whether a problem, if one is asked for, has one level: nothing is tuned."""
+    return problem is None or (problem in PROBLEMS and PROBLEMS[problem].one_level)
+
+
+# What a scenario of training starts from.
+_TRAINING: Mapping[str, Any] = {
+    "problem": {"kind": "classification", "data": DEFAULT_DATA, "scale": "public_ranges"},
+    "topology": {"kind": "ring"},
+    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
+}
 
 
 def _put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:
@@ -201,12 +270,13 @@ def _topology(options: Options, base: Mapping[str, Any]) -> dict[str, Any]:
     kind = options.topology or base.get("kind", "ring")
     same = kind == base.get("kind")
     usual = {key: value for key, value in base.items() if same or key == "weights"}
-    return {**usual, "kind": kind, "agents": options.agents if options.agents is not None else base.get("agents", 10)}
+    named = next((len(names) for names in options.owner.values()), base.get("agents", 10))
+    return {**usual, "kind": kind, "agents": named if options.agents is None else options.agents}
 
 
 def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dict[str, str]) -> dict[str, Any]:
     kind = options.problem or str(base.get("kind", "logistic_hyperparameter"))
-    entry = ALGORITHMS.get(options.algorithm or DEFAULT_ALGORITHM)
+    entry = ALGORITHMS.get(str(options.algorithm))
     if entry is not None and kind in (BILEVEL if entry.solves == "minimax" else MINIMAX):
         # Before its keys are filled in, of which others could be refused.
         raise InputError(
@@ -216,8 +286,11 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
     if options.csv is not None and options.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")
     if options.csv is None:
-        if options.label is not None or options.ranges or options.classes or options.label_range is not None:
-            raise InputError("--csv: missing. --label, --classes and the ranges are about a CSV file; name it.")
+        if any((options.label, options.ranges, options.classes, options.label_range, options.columns, options.owner)):
+            raise InputError(
+                "--csv: missing. --label, --classes, the ranges and what is said of columns are about a CSV file; name "
+                "it."
+            )
         data = options.data or str(base.get("data", DEFAULT_DATA))
         if data not in DATASETS:
             raise InputError(f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. Records go to --csv.")
@@ -225,6 +298,10 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
         scaled = {} if data.startswith("synthetic_") else {"scale": "public_ranges", "normalise": "l2"}
         # Of LibSVM's sets no ranges are known.
         scaled = {"normalise": "l2"} if data in COLLECTED else scaled
+        if base is _TRAINING["problem"]:
+            kept = {}
+            scaled = {key: value for key, value in scaled.items() if key == "scale" or "scale" not in scaled}
+            return {"kind": kind, "data": data, **scaled}
         return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
     if kind in PROBLEMS and PROBLEMS[kind].trajectories:
         raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
@@ -278,11 +355,18 @@ def _csv_problem(
         raise InputError(
             f"--label: {quoted_path(options.csv)} has no column {quoted(label)}{nearest_of(label, columns)}."
         )
-    features = features_of(columns, label)
-    for name in options.ranges:
-        if name not in features:
-            raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
+    features = features_of(columns, options)
+    for key, given in (("range", options.ranges), ("agents", options.owner)):
+        for name in given:
+            known = features if key == "range" else [column for column in columns if column not in (label, SPLIT)]
+            if name not in known:
+                raise InputError(f"--{key}: {quoted(name)} is no feature column{nearest_of(name, known)}.")
     require_features(features, label, options.csv)
+    rules, written, proposed = rules_of(options)
+    needed = [name for name in rules.names(features) if name not in rules.in_unit]
+    for name in options.ranges:
+        if name not in needed:
+            raise InputError(f"--range: {quoted(name)} needs none, by what is said of the column. Leave it out.")
     require_classes(options.classes, options.problem)
     # An algorithm's own scenario may predict the numbers 0 and 1 of two classes.
     ranged = predicts_numbers(options.problem or "") or "ridge" in kind or options.label_range is not None
@@ -297,7 +381,7 @@ def _csv_problem(
     if not ranged and not options.classes:
         notes["problem.classes"] = "PLACEHOLDER: put all labels that there may be here"
     notes["problem.scale"] = _RANGES
-    for name in features:
+    for name in needed:
         if name not in options.ranges:
             notes[f"problem.scale.{name}"] = _PLACEHOLDER
     table: dict[str, Any] = {"kind": kind, "data": _relative(options.csv, folder), "label": label, "classes": classes}
@@ -305,18 +389,23 @@ def _csv_problem(
     if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options:
         # Neither scaled labels nor features that fill part of their ranges are balanced around 0.
         table["intercept"] = True
-    if AGENT in columns:
-        table["partition"] = {"kind": "column", "name": AGENT}
+    owner, names = next(iter(options.owner.items()), (AGENT if AGENT in columns else None, None))
+    if owner is not None:
+        table["partition"] = {"kind": "column", "name": owner} | ({} if names is None else {"agents": list(names)})
+    if written:
+        table["columns"] = written
+        notes |= {f"problem.columns.{key}": note for key, note in proposed.items()} | {"problem.columns": _RULES}
     held = {key: value for key, value in kept.items() if key not in _OF_RECORDS}
     if held.get("loss") == "logistic" and len(classes) != 2:
         # Left out, it is the usual one for these labels.
         del held["loss"]
+    trains = kind in PROBLEMS and PROBLEMS[kind].one_level
     if SPLIT in columns:
         held.pop("test", None)
-        # Of a minimax problem there is one level, and the column is found by its name.
-        held |= {} if kind in MINIMAX else {"validation": {"column": SPLIT}}
-    ranges = {name: list(options.ranges[name]) if name in options.ranges else dict(_UNKNOWN) for name in features}
-    return {**table, "normalise": "l2", **held, "scale": ranges}
+        # Where there is one level, the column is found by its name.
+        held |= {} if trains or kind in MINIMAX else {"validation": {"column": SPLIT}}
+    ranges = {name: list(options.ranges[name]) if name in options.ranges else dict(_UNKNOWN) for name in needed}
+    return {**table, **({} if trains else {"normalise": "l2"}), **held, "scale": ranges}
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -346,9 +435,8 @@ def asked(options: Options) -> Options:
     if options.csv is not None:
         options = _asked_of_records(options, ask)
     if options.algorithm is None:
-        options = replace(
-            options, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', DEFAULT_ALGORITHM)
-        )
+        usual = TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL
+        options = replace(options, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', usual))
     if options.topology is None and not getattr(ALGORITHMS.get(str(options.algorithm)), "trusted", True):
         options = replace(options, topology=ask("Graph of the agents", "ring"))
     if options.agents is None:
@@ -366,13 +454,19 @@ def _asked_of_records(options: Options, ask: Any) -> Options:
         options = replace(options, label=ask(f"Label column, of {first_named(columns)}", columns[-1]))
     if not options.classes and options.label_range is None:
         options = _asked_of_labels(options, ask)
-    features = [name for name in features_of(columns, options.label) if name not in options.ranges]
-    ranges = dict(options.ranges)
+    rules = rules_of(options)[0]
+    features = [name for name in features_of(columns, options) if name not in {*options.ranges, *rules.named}]
+    ranges, categories = dict(options.ranges), dict(options.columns.get("categories", {}))
     for name in features if len(features) <= _MOST_ASKED else []:
-        given = ask(f"Public range of {name} as LOW:HIGH, from its meaning, not from the records (empty: later)")
-        if given:
+        given = ask(
+            f"Public range of {name} as LOW:HIGH, or all its words as a,b,c; from its meaning, not from the records "
+            "(empty: later)"
+        )
+        if ":" in given:
             ranges[name] = parsed_ends(given, name)
-    return replace(options, ranges=ranges)
+        elif given:
+            categories[name] = parsed_classes(given, name)
+    return replace(options, ranges=ranges, columns={**options.columns, "categories": categories})
 
 
 def _asked_of_labels(options: Options, ask: Any) -> Options:
@@ -397,11 +491,19 @@ def parsed_range(text: str, columns: Sequence[str]) -> tuple[str, tuple[float, f
     return name, parsed_ends(ends, f"--range {name}")
 
 
-def parsed_ranges(texts: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Read every "column=low:high". Raises InputError, also for a column that is named twice."""
+def parsed_ranges(
+    texts: Sequence[str], columns: Sequence[str], file: Path | None = None
+) -> dict[str, tuple[float, float]]:
+    """Read every "column=low:high", and a ranges CSV. Raises InputError, also for a column that is named twice."""
     found: dict[str, tuple[float, float]] = {}
-    for text in texts:
-        name, ends = parsed_range(text, columns)
+    listed = {} if file is None else read_ranges(file, "--ranges")
+    for name in listed:
+        if name not in columns:
+            raise InputError(f"--ranges: {quoted(name)} is no feature column{nearest_of(name, columns)}.")
+    for name, ends in [
+        *((name, parsed_ends(f"{row['low']}:{row['high']}", f"--ranges {name}")) for name, row in listed.items()),
+        *(parsed_range(text, columns) for text in texts),
+    ]:
         if name in found:
             raise InputError(f"--range: {quoted(name)} has two ranges. Give one of them.")
         found[name] = ends
@@ -419,12 +521,55 @@ def parsed_ends(text: str, where: str) -> tuple[float, float]:
     return low, high
 
 
-def parsed_classes(text: str) -> list[Any]:
+def parsed_classes(text: str, where: str = "--classes") -> list[Any]:
     """Labels separated by commas; those that are numbers as numbers. Raises InputError for an empty one."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if "" in parts:
-        raise InputError(f"--classes: got {quoted(text)}, in which a label is empty. Write them as in no,yes.")
+        raise InputError(f"{where}: got {quoted(text)}, in which a label is empty. Write them as in no,yes.")
     return [_label(part) for part in parts]
+
+
+def parsed_columns(
+    drop: Sequence[str],
+    category: Sequence[str],
+    fill: Sequence[str],
+    log: Sequence[str],
+    date: Sequence[str],
+    binary: Sequence[str],
+) -> dict[str, Any]:
+    """The flags on columns as [problem.columns] has them. Raises InputError for one that is none."""
+    return {
+        "drop": list(drop),
+        "categories": {c: parsed_classes(words, "--category") for c, words in _pairs("category", category, "a,b")},
+        "fill": {column: _label(value) for column, value in _pairs("fill", fill, "27")},
+        "date": dict(_pairs("date", date, "2015-01-01:2025-12-31")),
+        "log": list(log),
+        "binary": list(binary),
+    }
+
+
+def parsed_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
+    """How many agents there are, of "7", or the column and names of "hospital=north,south". Raises InputError."""
+    if text is None or "=" not in text:
+        try:
+            return None if text is None else int(text), {}
+        except ValueError:
+            raise InputError(f"--agents: got {quoted(text)}, wanted a number, or COLUMN=NAME,NAME.") from None
+    (column, names), *_ = _pairs("agents", [text], "north,south")
+    return None, {column: parsed_classes(names, "--agents")}
+
+
+def _pairs(flag: str, texts: Sequence[str], example: str) -> list[tuple[str, str]]:
+    """(column, value) of every "column=value". Raises InputError, also for a column that is named twice."""
+    found: list[tuple[str, str]] = []
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not equals or not value.strip():
+            raise InputError(f"--{flag}: got {quoted(text)}, wanted COLUMN=…, for example {quoted(f'x={example}')}.")
+        if column in dict(found):
+            raise InputError(f"--{flag}: {quoted(column)} is named twice. Give one of them.")
+        found.append((column, value.strip()))
+    return found
 
 
 def _number(text: str) -> float:

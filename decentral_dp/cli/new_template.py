@@ -25,6 +25,7 @@ from decentral_dp.config.loading import toml_key, toml_value
 from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.constants.families import family_of
+from decentral_dp.data.columns import ColumnRules
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.topology import GENERATORS
@@ -32,6 +33,7 @@ from decentral_dp.topology import GENERATORS
 # Problems that predict classes, and those that predict numbers in the same way; others predict classes only.
 _REGRESSIONS = {
     "biased_regularisation": "quadratic",
+    "classification": "regression",
     "logistic_hyperparameter": "ridge_hyperparameter",
     "logistic_regularisation": "ridge_regularisation",
     "softmax_hyperparameter": "ridge_hyperparameter",
@@ -408,7 +410,7 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
         if not table:
             continue
         described = _descriptions(name, table)
-        lines += [*_comment(head), f"[{name}]"]
+        lines += [*_comment(f"{head} {notes.get(name, '')}"), f"[{name}]"]
         # What has a table of its own comes last: keys after it would be that table's.
         own = {key: value for key, value in table.items() if f"{name}.{key}" in notes and _is_listed(value)}
         for key, value in table.items():
@@ -420,7 +422,9 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
                 ]
         for key, inner in own.items():
             lines += ["", *_comment(notes[f"{name}.{key}"]), f"[{name}.{key}]"]
-            lines += [_line(k, value, notes.get(f"{name}.{key}.{k}", "")) for k, value in inner.items()]
+            for k, value in inner.items():
+                about = ColumnRules.model_fields[k].description or "" if key == "columns" else ""
+                lines += [*_comment(about), _line(k, value, notes.get(f"{name}.{key}.{k}", ""))]
         lines.append("")
     return "\n".join(lines)
 

@@ -242,15 +242,29 @@ def declared_ranges(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = No
             f"{nearest(spec, SCALES)}."
         )
     path = (root or Path()) / Path(spec).expanduser()
+    return _ranges(read_ranges(path, "problem.scale"), dataset, f"problem.scale: {str(path)!r}")
+
+
+def read_ranges(path: Path, key: str) -> dict[str, dict[str, Any]]:
+    """The ranges of a CSV file with the columns feature, low, high and, if wanted, log; feature may be called name.
+
+    Args:
+        path: of the file.
+        key: begins a refusal.
+
+    Returns:
+        Feature → {low, high, log}, the ends as text.
+
+    Raises:
+        InputError: no such file, or one that is no table of ranges.
+    """
     try:
-        lines = regular(path, "problem.scale").read_text(encoding="utf-8-sig").splitlines()
+        lines = regular(path, key).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise InputError(
-            f"problem.scale: {str(path)!r} cannot be read: {error.strerror}; give a ranges CSV."
-        ) from error
+        raise InputError(f"{key}: {str(path)!r} cannot be read: {error.strerror}; give a ranges CSV.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"problem.scale: {str(path)!r} is not text in UTF-8; save it as CSV in UTF-8.") from error
-    return _ranges(_read_table(lines, str(path)), dataset, f"problem.scale: {str(path)!r}")
+        raise InputError(f"{key}: {str(path)!r} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    return _read_table(lines, str(path), key)
 
 
 def normalise(features: FloatArray, kind: Normalisation, radius: float = 1.0) -> Normalised:
@@ -305,13 +319,15 @@ def _standard(dataset: Dataset, fit_on: IntArray | None) -> FloatArray:
     return np.asarray(result, dtype=np.float64)
 
 
-def _read_table(lines: Iterable[str], where: str) -> dict[str, dict[str, Any]]:
+def _read_table(lines: Iterable[str], where: str, key: str = "problem.scale") -> dict[str, dict[str, Any]]:
     """Lines "feature,low,high,log" under that header; lines that start with # are comments."""
     rows = csv.DictReader((line for line in lines if line.strip() and not line.startswith("#")), skipinitialspace=True)
+    if rows.fieldnames is not None:
+        rows.fieldnames = ["feature" if name.strip() == "name" else name.strip() for name in rows.fieldnames]
     missing = {"feature", "low", "high"} - set(rows.fieldnames or ())
     if missing:
         raise InputError(
-            f"problem.scale: {where!r} has no column {sorted(missing)[0]!r}; the header is feature,low,high and, if "
+            f"{key}: {where!r} has no column {sorted(missing)[0]!r}; the header is feature,low,high and, if "
             "wanted, log."
         )
     table: dict[str, dict[str, Any]] = {}
@@ -319,12 +335,10 @@ def _read_table(lines: Iterable[str], where: str) -> dict[str, dict[str, Any]]:
         entry = {k: (v or "").strip() for k, v in row.items() if k is not None}
         name = entry.pop("feature")
         if name in table:
-            raise InputError(f"problem.scale: {where!r} has the feature {name!r} twice; keep one line.")
+            raise InputError(f"{key}: {where!r} has the feature {name!r} twice; keep one line.")
         flag = entry.get("log", "").lower()
         if flag not in ("true", "false", ""):
-            raise InputError(
-                f"problem.scale: {where!r}, feature {name!r} has log = {flag!r}, but true or false is wanted."
-            )
+            raise InputError(f"{key}: {where!r}, feature {name!r} has log = {flag!r}, but true or false is wanted.")
         table[name] = {"low": entry["low"], "high": entry["high"], "log": flag == "true"}
     return table
 

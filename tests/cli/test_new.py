@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def test_what_is_written_of_a_csv_is_planned_at_once(kind: str, tmp_path: Path) 
 
 def test_it_runs_at_once_and_says_what_every_key_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new.toml"
-    carry_out(path, Options(**{**vars(MINE), "epsilon": 2.5, "delta": 1e-6, "rounds": 2, "topology": "complete"}))
+    wanted = {"epsilon": 2.5, "delta": 1e-6, "rounds": 2, "topology": "complete", "algorithm": "ldp_dsbo"}
+    carry_out(path, Options(**{**vars(MINE), **wanted}))
     run = decentral_dp.run(path)
     assert run.result.status == "ok"
     assert run.result.privacy.epsilon_max == pytest.approx(2.5, abs=1e-3)
@@ -97,8 +99,12 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
 
 def test_bundled_records_need_no_more(tmp_path: Path) -> None:
     content, notes = made(Options(agents=5), tmp_path)
+    assert set(notes) == {"algorithm"}
+    assert content["problem"] == {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges"}
+    assert (content["algorithm"], content["topology"]) == ({"kind": "dp_dsgd"}, {"kind": "ring", "agents": 5})
+    bilevel, notes = made(Options(agents=5, algorithm="ldp_dsbo"), tmp_path)
     assert notes == {}
-    assert (content["problem"]["data"], content["topology"]["agents"]) == ("breast_cancer", 5)
+    assert (bilevel["problem"]["data"], bilevel["topology"]["agents"]) == ("breast_cancer", 5)
     wine, _ = made(Options(data="wine", problem="softmax_hyperparameter", agents=5, epsilon=1.0), tmp_path)
     assert decentral_dp.plan(wine).epsilon[0] <= 1.0
     # Keys that a generator or a problem needs besides are filled in.
@@ -107,7 +113,7 @@ def test_bundled_records_need_no_more(tmp_path: Path) -> None:
 
 
 def test_more_than_two_labels_and_numbers_have_a_problem_that_fits(tmp_path: Path) -> None:
-    three, _ = made(Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"]), tmp_path)
+    three, _ = made(Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm="ldp_dsbo"), tmp_path)
     assert three["problem"]["kind"] == "softmax_hyperparameter"
     numbers, notes = made(Options(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
     assert numbers["problem"]["classes"] == []
@@ -293,7 +299,7 @@ def test_steps_of_other_algorithms_stay_those_of_their_scenario(algorithm: str, 
     assert content["algorithm"].get("y") == load(algorithm).algorithm.model_dump(exclude_unset=True).get("y")
 
 
-@pytest.mark.parametrize("algorithm", ["spdb", "bsa", "dp_dsgd", "ldp_single_level", "dp_bilevel"])
+@pytest.mark.parametrize("algorithm", ["spdb", "bsa", "dp_bilevel"])
 def test_steps_for_a_logistic_loss_are_shortened_for_squared_errors(algorithm: str, tmp_path: Path) -> None:
     """Along a record these have four times the curvature: with the scenario's own steps y runs away, without noise."""
     draw = np.random.default_rng(2)
@@ -329,7 +335,12 @@ def made_up(path: Path) -> dict[str, tuple[float, float]]:
 
 def test_what_is_written_learns(tmp_path: Path) -> None:
     ranges = made_up(tmp_path / "mine.csv")
-    carry_out(tmp_path / "new.toml", Options(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges=ranges))
+    asked = Options(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges=ranges)
+    carry_out(tmp_path / "train.toml", asked)
+    trained = decentral_dp.run(load(tmp_path / "train.toml", ["seed=1"])).result
+    assert trained.privacy.epsilon_max == pytest.approx(4.0, abs=1e-3)
+    assert trained.metrics["test_accuracy"] > trained.baselines["test_accuracy"] + 0.1
+    carry_out(tmp_path / "new.toml", replace(asked, algorithm="ldp_dsbo"))
     run = decentral_dp.run(load(tmp_path / "new.toml", ["seed=1"]))
     assert run.result.privacy.epsilon_max == pytest.approx(4.0, abs=1e-3)
     assert run.result.metrics["test_accuracy"] > run.result.baselines["test_accuracy"] + 0.1
@@ -347,7 +358,8 @@ def test_what_is_written_learns(tmp_path: Path) -> None:
 def test_placeholders_are_said_by_plan_and_run(tmp_path: Path) -> None:
     made_up(tmp_path / "mine.csv")
     path = tmp_path / "new.toml"
-    carry_out(path, Options(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges={"age": (18, 50)}))
+    asked = Options(csv=tmp_path / "mine.csv", label="rich", classes=[0, 1], ranges={"age": (18, 50)})
+    carry_out(path, replace(asked, algorithm="ldp_dsbo"))
     said = "The range of hours in problem.scale is still a placeholder"
     assert any(said in note for note in decentral_dp.plan(path).privacy.notes)
     result = decentral_dp.run(load(path, ["algorithm.rounds=2"])).result
@@ -379,7 +391,7 @@ def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
     found = asked(Options())
     assert (found.csv, found.label, found.classes) == (RECORDS, "outcome", ["no", "yes"])
     assert found.ranges == {"age": (18, 98), "pressure": (80, 200.5), "pulse": (40, 120)}
-    assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("ldp_dsbo", "star", 7, 2.5)
+    assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("dp_dsgd", "star", 7, 2.5)
     terminal += ["pulse", "40:120", *[""] * 4, "", "", "7", "2.5"]
     assert asked(Options(csv=RECORDS)).label_range == (40, 120)
     # What is given is not asked again.
@@ -523,10 +535,123 @@ def test_values_are_written_as_they_are_read(value: Any) -> None:
 
 
 def test_the_picture_of_x_has_the_names_of_the_columns(tmp_path: Path) -> None:
-    carry_out(tmp_path / "new.toml", MINE)
+    carry_out(tmp_path / "new.toml", replace(MINE, algorithm="ldp_dsbo"))
     run = decentral_dp.run(load(tmp_path / "new.toml", ["algorithm.rounds=2", "algorithm.x.scale=1e4"]))
     assert run.result.problem["x_names"] == ["age", "weight", "pressure", "pulse", "intercept"]
     (axes,) = run.plot.upper_variable().figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == run.result.problem["x_names"]
     # Made-up features have numbers for names.
     assert "x_names" not in decentral_dp.run(load("paper_synthetic", ["algorithm.rounds=2"])).result.problem
+
+
+HOSPITAL = "patient_id,hospital,ward,sex,admitted,age,bmi,income,smoker,died\n"
+SAID = [
+    *("--category", "ward=surgery,icu", "--category", "sex=f", "--fill", "bmi=27", "--log", "income"),
+    *("--binary", "smoker", "--date", "admitted=2015-01-01:2025-12-31", "--agents", "hospital=north,south"),
+    *("--ranges", "ranges.csv", "--classes", "0,1", "--label", "died", "--csv", "hospital.csv"),
+]
+
+
+def new(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of the command `new`."""
+    monkeypatch.setattr("sys.argv", ["decentral-dp", "new", *arguments])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def hospital(folder: Path, records: int = 400) -> None:
+    draw = np.random.default_rng(4)
+    rows = []
+    for k in range(records):
+        smoker, age = int(draw.integers(2)), int(draw.integers(18, 95))
+        died = int(draw.random() < 1 / (1 + np.exp(2.0 - 2.5 * smoker - 0.05 * (age - 55))))
+        cells = [f"p{k}", ["north", "south"][k % 2], str(draw.choice(["surgery", "icu", "eye"])), "mf"[k % 3 == 0]]
+        cells += [f"20{draw.integers(10, 24)}-03-0{draw.integers(1, 9)}", str(age), ["", "31.5"][k % 4 > 0], "20000"]
+        rows.append(",".join([*cells, str(smoker), str(died)]))
+    (folder / "hospital.csv").write_text(HOSPITAL + "\n".join(rows) + "\n")
+    (folder / "ranges.csv").write_text("name,low,high\nage,18,100\nbmi,15,50\nincome,0,200000\n")
+
+
+def test_a_table_with_words_gaps_and_dates_is_written_planned_and_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hospital(tmp_path)
+    assert new(["new.toml", *SAID], monkeypatch) == 0
+    assert "PLACEHOLDER" not in Path("new.toml").read_text()
+    table = tomllib.loads(Path("new.toml").read_text())["problem"]
+    assert table["columns"] == {
+        "categories": {"ward": ["surgery", "icu"], "sex": ["f"]},
+        "fill": {"bmi": 27},
+        "date": {"admitted": "2015-01-01:2025-12-31"},
+        "log": ["income"],
+        "binary": ["smoker"],
+        # By its name.
+        "drop": ["patient_id"],
+    }
+    assert table["partition"] == {"kind": "column", "name": "hospital", "agents": ["north", "south"]}
+    assert table["scale"] == {"age": [18, 100], "bmi": [15, 50], "income": [0, 200000]}
+    assert max(decentral_dp.plan("new.toml").epsilon) <= 4.0
+    result = decentral_dp.run(load("new.toml", ["seed=1", "algorithm.rounds=200"])).result
+    assert result.metrics["test_auc"] > 0.7
+    # Where somebody else's hospital is in the file, the refusal names the row, and the place to mend.
+    text = Path("hospital.csv").read_text().replace("north", "west", 1)
+    Path("hospital.csv").write_text(text)
+    with pytest.raises(InputError, match=r"row 1 has an agent that problem\.partition\.agents does not list"):
+        decentral_dp.plan("new.toml")
+
+
+def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Path) -> None:
+    hospital(tmp_path)
+    options = Options(csv=tmp_path / "hospital.csv", label="died", columns={"categories": {"ward": ["icu"]}})
+    content, notes = made(options, tmp_path)
+    assert content["problem"]["columns"]["drop"] == ["patient_id"]
+    assert content["problem"]["columns"]["date"] == {"admitted": "0001-01-01:9999-12-31"}
+    assert "proposed by the names" in notes["problem.columns.drop"]
+    assert "Put public dates into problem.columns.date" in " ".join(placeholders(notes))
+    assert set(content["problem"]["scale"]) == {"hospital", "sex", "age", "bmi", "income", "smoker"}
+    # What is said of a column goes before what its name suggests.
+    ranged = replace(options, ranges={"admitted": (0, 9), "patient_id": (0, 5)})
+    assert set(made(ranged, tmp_path)[0]["problem"]["columns"]) == {"categories"}
+    content["problem"] |= {"partition": "iid", "scale": {"*": [0, 1]}}
+    content["problem"]["columns"] |= {"categories": {"ward": ["icu"], "sex": ["f"], "hospital": ["north"]}}
+    content["problem"]["columns"]["fill"] = {"bmi": 27}
+    notes_of_plan = decentral_dp.plan(load(content, folder=tmp_path)).privacy.notes
+    assert any("The dates of admitted in problem.columns are still" in note for note in notes_of_plan)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (["--drop", "patient"], 'problem.columns.drop: "hospital.csv" has no column "patient"; the nearest is'),
+        (["--drop", "ward"], '"ward" is listed in categories and drop. Keep one of them'),
+        (["--fill", "bmi"], '--fill: got "bmi", wanted COLUMN=…, for example "x=27"'),
+        (["--fill", "bmi=28"], '--fill: "bmi" is named twice'),
+        (["--binary", "died"], 'problem.columns.binary: "died" says what the label'),
+        (["--date", "age=2025-01-01:2015-01-01"], "two dates of which the first is earlier"),
+        (["--range", "smoker=0:1"], '--range: "smoker" needs none, by what is said of the column'),
+        (["--range", "age=0:1"], '--range: "age" has two ranges'),
+        (["--agents", "hospitl=a,b"], 'did you mean "hospital"'),
+        (["--agents", "many"], '--agents: got "many", wanted a number, or COLUMN=NAME,NAME'),
+        (["--agents", "hospital=a,,b"], "in which a label is empty"),
+        (["--agents", "hospital=a,a"], 'agents lists "a" twice'),
+        (["--ranges", "nowhere.csv"], "--ranges: 'nowhere.csv' cannot be read"),
+        (["--ranges", "hospital.csv"], "has no column 'feature'"),
+    ],
+)
+def test_wrong_words_on_columns_are_refused(
+    changed: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hospital(tmp_path, 3)
+    assert new(["new.toml", *SAID, *changed], monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert not Path("new.toml").exists()

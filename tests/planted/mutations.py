@@ -965,6 +965,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self.heavy_ball * (s.y - s.before)",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
+    # Tables ---------------------------------------------------------------------------------------------------------
+    Mutation(
+        "gaps filled with the mean of the column",
+        "data/columns.py",
+        "values = np.where(np.isnan(values), float(filled), values)",
+        "values = np.where(np.isnan(values), np.nanmean(values), values)",
+        ("tests/data/test_columns.py::test_a_changed_record_moves_its_own_features_alone",),
+    ),
+    Mutation(
+        "categories that are those of the records",
+        "data/columns.py",
+        "    place = {label_key(word): k for k, word in enumerate(rules.categories[column])}",
+        "    place = {k: i for i, k in enumerate(map(str, np.unique(cells)[: len(rules.categories[column])]))}",
+        ("tests/data/test_columns.py::test_features_are_those_that_pandas_makes_by_the_same_rules",),
+    ),
+    Mutation(
+        "dates that are not cut where nothing is scaled",
+        "data/scaling.py",
+        'if dataset.unit and isinstance(spec, str) and spec in ("none", "standard"):',
+        "if False:",
+        ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
+    ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(
         "a claim decided by its mean alone",
