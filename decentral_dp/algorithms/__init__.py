@@ -30,7 +30,8 @@ def _entries(setting: Setting) -> Iterator[Entry]:
         module = import_module(f"{folder.__name__}.{found.name}")
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
             # Certified modules may not import printed ones, so the two are paired here.
-            yield entry._replace(setting=setting).with_printed(*PRINTED.get(entry.kind, ()))
+            form, claim = PRINTED.get(entry.kind, (None, ""))
+            yield entry._replace(setting=setting, printed=form, claim=claim)
 
 
 _FOUND = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}

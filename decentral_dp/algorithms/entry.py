@@ -97,10 +97,6 @@ class Entry(NamedTuple):
         text = (inspect.getdoc(self.algorithm) or self.kind).strip().split("\n")[0].rstrip(".")
         return text if self.origin else f"{text[0].lower()}{text[1:]}"
 
-    def with_printed(self, form: type | None = None, claim: str = "") -> Entry:
-        """The entry with its printed form, and where the paper states the budget of that."""
-        return self._replace(printed=form, claim=claim)
-
     @property
     def keys(self) -> tuple[Option, ...]:
         """Every key that it takes, required ones first where the dataclass has them first."""

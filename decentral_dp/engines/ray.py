@@ -270,13 +270,7 @@ def _actors(
             ray.kill(actor)
 
 
-def _drive(
-    actors: Sequence[Any],
-    nodes: Sequence[AgentNode],
-    rounds: int,
-    control: RunControl,
-    kept: _Kept,
-) -> Outcome:
+def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, kept: _Kept) -> Outcome:
     def look(t: int) -> Snapshot:
         def everywhere(method: str, *given: Any) -> Any:
             return ray.get([getattr(a, method).remote(*given) for a in actors])

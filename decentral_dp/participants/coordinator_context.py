@@ -148,10 +148,6 @@ class CoordinatorContext:
             # An x so far out that nothing holds there; it is public, as x always is.
             return None
 
-    def regulariser_grad_y(self, x: Array, y: Array) -> Array:
-        """∇_y R(x, y), (q,): no record is read."""
-        return np.asarray(self.problem.regulariser(x[None], y[None], np.zeros((1, y.size))).grad_y[0])
-
     def regulariser_change(self, x: Array, y: Array, other: Array) -> Array:
         """∇_x R(x, y) − ∇_x R(x, other), (p,): ∇²_xy R·(y − other) along the segment, exact to the sixth order in y."""
         at = other + np.outer(0.5 * (1.0 + _NODES), y - other)

@@ -135,7 +135,9 @@ class PooledBounds:
         """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it."""
 
         def sensitivity(split: Split) -> Callable[[ProblemConstants], float]:
-            return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self._self_concordance())[split]
+            return lambda c: hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)[
+                split
+            ]
 
         kinds: tuple[Split, ...] = ("train", "validation")
         found = {split: worst(self.family, low, high, sensitivity(split)) for split in kinds}
@@ -205,7 +207,7 @@ class PooledBounds:
         return upper + 2.0 * lower
 
     def _slope(self, c: ProblemConstants, f: certified.Facts) -> dict[Split, float]:
-        sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self._self_concordance())
+        sensitivity = hypergradient_sensitivity(c, self.train, self.validation, self.family.self_concordance)
         return {split: up(s + 2.0 * self._error(c, f)) for split, s in sensitivity.items()}
 
     def _error(self, c: ProblemConstants, f: certified.Facts) -> float:
@@ -213,11 +215,8 @@ class PooledBounds:
 
     def _facts(self, c: ProblemConstants, centre: Array, penalty: float | None = None) -> certified.Facts:
         counts = (self.train,) if penalty is None else (self.train, self.validation)
-        self_concordance = self._self_concordance()
+        self_concordance = self.family.self_concordance
         return certified.facts(c, centre, counts, None if math.isinf(self_concordance) else self_concordance, penalty)
-
-    def _self_concordance(self) -> float:
-        return self.family.self_concordance
 
     def _farthest(self, low: Array, high: Array) -> Array:
         """A centre as far out as any of the box: centres are multiples of x, or fixed."""

@@ -98,10 +98,7 @@ def _by_inverse(laplacian: Any) -> float:
 
     agents = laplacian.shape[0]
     factor = splu(
-        laplacian[:-1, :-1].tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
+        laplacian[:-1, :-1].tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
     )
 
     def pseudo_inverse(v: Array) -> Array:

@@ -104,9 +104,6 @@ class Defaults:
         price = context.budget / math.sqrt(channels * context.rounds)
         return cls(context, context.family, *context.domain.corners(context.problem.p), price)
 
-    def with_penalty(self, penalty: float) -> Self:
-        return replace(self, penalty_weight=penalty)
-
     def penalty(self) -> float:
         """λ. Raises InputError without noise to weigh it against."""
         if math.isinf(self.context.budget):
@@ -315,8 +312,9 @@ class DpBilevel(lower_solvers.SolvesLower):
             raise dp.InputError(f'algorithm.{key}: "{self.solver}" takes none; leave it out.')
 
     def _defaults(self, context: dp.CoordinatorContext, reads: bool, wanted: str) -> Defaults:
-        found = Defaults.of(context, 2 + reads, wanted)
-        return found if self.penalty is None else found.with_penalty(self.penalty)
+        return replace(
+            Defaults.of(context, 2 + reads, wanted), penalty_weight=math.inf if self.penalty is None else self.penalty
+        )
 
     def _clipped(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""

@@ -101,9 +101,5 @@ class WarmStart(dp.Coordinated):
 
 
 ENTRY = dp.Entry(
-    "warm_start",
-    WarmStart,
-    (dp.Citation("Algorithm 2", dp.LOWY_LIU),),
-    needs_domain=True,
-    loss_range=("certified",),
+    "warm_start", WarmStart, (dp.Citation("Algorithm 2", dp.LOWY_LIU),), needs_domain=True, loss_range=("certified",)
 )

@@ -101,10 +101,5 @@ ENTRIES = (
         (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", dp.CHEN_WANG),),
         message=dp.ONE_STEP,
     ),
-    dp.Entry(
-        "dp_dsgd",
-        DpDsgd,
-        (dp.Citation("Decentralised SGD, here with noise", DSGD),),
-        message=dp.ONE_STEP,
-    ),
+    dp.Entry("dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", DSGD),), message=dp.ONE_STEP),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -227,6 +227,11 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
         )
 
 
+# Releases that every record takes part in, line by line: rounds, loss (T, g), and the column (G,) of each group.
+Lines: TypeAlias = tuple[tuple[IntArray, Array, IntArray], ...]
+# Rounds (R,) with a fresh batch, over all channels that it feeds: base (R, G) and rate (R, G); None: there are none.
+Sampled: TypeAlias = tuple[IntArray, Array, Array] | None
+
 # So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
 
@@ -248,13 +253,13 @@ class ComposedCharges:
     """
 
     groups: int
-    laplace: tuple[tuple[IntArray, Array, IntArray], ...]
-    gaussian: tuple[tuple[IntArray, Array, IntArray], ...]
-    sampled_laplace: tuple[IntArray, Array, Array] | None
-    sampled_gaussian: tuple[IntArray, Array, Array] | None
-    other: tuple[tuple[IntArray, Array, IntArray], ...] = ()
-    ranged: tuple[tuple[IntArray, Array, IntArray], ...] = ()
-    sampled_poisson: tuple[IntArray, Array, Array] | None = None
+    laplace: Lines
+    gaussian: Lines
+    sampled_laplace: Sampled
+    sampled_gaussian: Sampled
+    other: Lines = ()
+    ranged: Lines = ()
+    sampled_poisson: Sampled = None
 
     @property
     def plain_gaussian(self) -> bool:
@@ -269,7 +274,7 @@ class ComposedCharges:
         return not self.other and not self.ranged and all(part is None for part in self._sampled)
 
     @property
-    def _sampled(self) -> tuple[tuple[IntArray, Array, Array] | None, ...]:
+    def _sampled(self) -> tuple[Sampled, ...]:
         return self.sampled_laplace, self.sampled_gaussian, self.sampled_poisson
 
     def mu(self) -> Array:
@@ -337,7 +342,7 @@ class ComposedCharges:
             first = np.searchsorted(rounds, after, side="right")
             return slice(first, None if until is None else max(first, np.searchsorted(rounds, until, side="right")))
 
-        def sampled(part: tuple[IntArray, Array, Array] | None) -> Array:
+        def sampled(part: Sampled) -> Array:
             if part is None:
                 return np.zeros((2, 0))
             rounds, base, rate = part
@@ -345,7 +350,7 @@ class ComposedCharges:
             chosen = base[kept, 0] > 0.0
             return np.stack([base[kept, 0][chosen], rate[kept, 0][chosen]])
 
-        def sensitivity(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> Array:
+        def sensitivity(lines: Lines) -> Array:
             every = np.concatenate([np.zeros(0), *(loss[keep(rounds), 0] for rounds, loss, _ in lines)])
             return np.asarray(every[every > 0.0])
 
@@ -368,10 +373,10 @@ class ComposedCharges:
                 return values[:, columns[0] : columns[0] + 1]
             return np.asarray(values[:, columns].max(axis=1, keepdims=True))
 
-        def plain(lines: tuple[tuple[IntArray, Array, IntArray], ...]) -> tuple[tuple[IntArray, Array, IntArray], ...]:
+        def plain(lines: Lines) -> Lines:
             return tuple((rounds, worst(loss, np.unique(column[groups])), zero) for rounds, loss, column in lines)
 
-        def sampled(part: tuple[IntArray, Array, Array] | None) -> tuple[IntArray, Array, Array] | None:
+        def sampled(part: Sampled) -> Sampled:
             return None if part is None else (part[0], worst(part[1], groups), worst(part[2], groups))
 
         return ComposedCharges(
@@ -437,7 +442,7 @@ def _pair(line: ChannelCharges) -> DominatingPair:
     return pair
 
 
-def _batches(lines: Sequence[ChannelCharges], power: float) -> tuple[IntArray, Array, Array] | None:
+def _batches(lines: Sequence[ChannelCharges], power: float) -> Sampled:
     """Rounds with a fresh batch: Σ over the channels that it feeds, and its rate."""
     if not lines:
         return None

@@ -56,10 +56,7 @@ class Arrivals(NamedTuple):
 
 
 def losses(
-    query: DecayingRelease,
-    arrivals: Arrivals,
-    rounds: int = _EXPLICIT_ROUNDS,
-    mechanism: Mechanism | str = LAPLACE,
+    query: DecayingRelease, arrivals: Arrivals, rounds: int = _EXPLICIT_ROUNDS, mechanism: Mechanism | str = LAPLACE
 ) -> Array:
     """Compute the price of every round, in exact arithmetic.
 
