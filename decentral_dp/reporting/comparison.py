@@ -27,16 +27,7 @@ from decentral_dp.reporting.baselines import baselines_in, worth
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, broken, curve, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
-from decentral_dp.reporting.plots.style import (
-    SERIES_COLOURS,
-    Format,
-    flat_axis,
-    log_axis,
-    new_figure,
-    package_style,
-    save_figure,
-    value_axis,
-)
+from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
 from decentral_dp.reporting.words import WORDS, described, score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
@@ -531,7 +522,7 @@ _FAR_APART = 20.0
 
 
 def write_comparison_plot(
-    comparison: Comparison, path: Path, formats: Sequence[Format], columns: Literal[1, 2] = 2
+    comparison: Comparison, path: Path, formats: Sequence[style.Format], columns: Literal[1, 2] = 2
 ) -> list[Path]:
     """Draw the curves of all runs; nothing where nothing was measured.
 
@@ -552,8 +543,8 @@ def write_comparison_plot(
     if not names:
         return []
     down = math.ceil(len(names) / columns)
-    with package_style():
-        figure = new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / columns))
+    with style.package_style():
+        figure = style.new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / columns))
         grid = figure.subplots(down, min(columns, len(names)), squeeze=False)
         for ax, name in zip(grid.flat, names, strict=False):
             _panel(ax, name, curves[name], runs)
@@ -562,15 +553,15 @@ def write_comparison_plot(
         handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
         labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
-        return save_figure(figure, path, formats)
+        return style.save_figure(figure, path, formats)
 
 
 def _colour(which: int) -> str:
-    return SERIES_COLOURS[which % len(SERIES_COLOURS)]
+    return style.SERIES_COLOURS[which % len(style.SERIES_COLOURS)]
 
 
 def _dash(which: int) -> Any:
-    return _DASHES[which // len(SERIES_COLOURS) % len(_DASHES)]
+    return _DASHES[which // len(style.SERIES_COLOURS) % len(_DASHES)]
 
 
 def _legend_entry(run: ComparedRun, label: str) -> str:
@@ -589,11 +580,11 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
             ax.axvline(c.overflow, color=_colour(k), linestyle=":", linewidth=1.2)
     values = np.concatenate([c.mean for _, c in drawn]) if drawn else np.zeros(0)
     if spent:
-        log_axis(ax, "y", values)
+        style.log_axis(ax, "y", values)
     elif "accuracy" in name or "auc" in name:
-        flat_axis(ax, values)
+        style.flat_axis(ax, values)
     else:
-        value_axis(ax, values)
+        style.value_axis(ax, values)
     ends = [float(c.rounds[-1]) for _, c in drawn if c.rounds[-1] > 0]
     if ends and max(ends) > _FAR_APART * min(ends):
         ax.set_xscale("symlog", linthresh=1.0)

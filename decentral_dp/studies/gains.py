@@ -10,8 +10,7 @@ interval over one.
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,20 +19,12 @@ import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.reporting.plots.style import (
-    GREY,
-    SERIES_COLOURS,
-    letter_size,
-    new_figure,
-    package_style,
-    side_label,
-    write_figure,
-)
+from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies.grid import VARIANT, Axis, Cell
 from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
 from decentral_dp.studies.measures import axis_label, metric_stem, names_of, words_of
-from decentral_dp.studies.plots import panel_height, set_foot
+from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Gain, Pair, Study
 
@@ -85,7 +76,7 @@ def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> No
                 f"{place}.measure: {quoted(gain.measure)} is not measured{nearest_of(gain.measure, valid)}."
             )
         for key, name in (("x", gain.x), ("y", gain.y)):
-            if name is not None and not (name in known and _is_numeric(known[name])):
+            if name is not None and not (name in known and known[name].is_numeric):
                 raise InputError(f"{place}.{key}: {quoted(name)} is no axis of numbers; name a key of the grid.")
         left = [a.name for a in axes if a.name not in (VARIANT, gain.x, gain.y) and len(a.values) > 1]
         if left:
@@ -97,10 +88,6 @@ def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> No
                         f"{place}.pairs: {quoted(name)} is no variant{nearest_of(name, [str(v) for v in variants])}."
                     )
             _check_alike(f"{place}.pairs ({pair.name})", pair, cells, gain.between)
-
-
-def _is_numeric(axis: Axis) -> bool:
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in axis.labels)
 
 
 def _check_alike(place: str, pair: Pair, cells: Sequence[Cell], between: str) -> None:
@@ -233,11 +220,8 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
     return said
 
 
-_TITLE_LETTERS_PER_INCH = 10.5
-_PANEL_COLUMNS = 3
 # Inches that a panel needs at least, and those of the colour bar with its words, where a width is given.
 _LEAST_PANEL, _BAR_WIDTH = 1.2, 0.8
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Colours of a diagram: what costs, what changes nothing, what pays.
 _COLOURS = "RdBu"
 _SIGN_SIZE = 13
@@ -266,15 +250,15 @@ def write_gain_plots(folder: Path, study: Study, table: pd.DataFrame, cells: pd.
     """
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
-    with package_style(paper=study.width is not None):
+    with style.package_style(paper=study.width is not None):
         for gain in study.gains:
             rows = table[table["gain"] == gain.name]
             if not rows["mean"].notna().any():
                 continue
             drawn = _lines if gain.y is None else _diagram
             figure = drawn(gain, rows, cells, study.width)
-            _finish(figure, gain, rows, study)
-            written += write_figure(figure, folder / gain.name, study.formats)
+            finish(figure, study, gain.title, _caption(gain, rows, study.confidence), _panel_height(gain, rows))
+            written += style.write_figure(figure, folder / gain.name, study.formats)
     return written
 
 
@@ -284,16 +268,14 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float |
 
     y = gain.y or ""
     across, upward = (sorted(set(rows[axis])) for axis in (gain.x, y))
-    columns = 2 if len(gain.pairs) == 4 else min(_PANEL_COLUMNS, len(gain.pairs))
-    if width is not None:
-        columns = min(columns, max(1, int((width - _BAR_WIDTH) / _LEAST_PANEL)))
+    columns = panels_across(len(gain.pairs), width, _LEAST_PANEL, _BAR_WIDTH)
     down = math.ceil(len(gain.pairs) / columns)
-    figure = new_figure(width or 2.2 + 2.1 * columns, 1.5 + (0.75 + 0.34 * len(upward)) * down)
-    grid = figure.subplots(down, columns, sharex=True, sharey=True, squeeze=False)
+    figure = style.new_figure(width or 2.2 + 2.1 * columns, 1.5 + (0.75 + 0.34 * len(upward)) * down)
+    each = panel_axes(figure, len(gain.pairs), columns)
     largest = max(float(rows["mean"].abs().max()), 1e-12)
     norm = TwoSlopeNorm(0.0, -largest, largest)
     image = None
-    for ax, pair in zip(grid.flat, gain.pairs, strict=False):
+    for ax, pair in zip(each, gain.pairs, strict=True):
         part = rows[rows["pair"] == pair.name]
         means = part.pivot_table("mean", y, gain.x, dropna=False).reindex(index=upward, columns=across)
         image = ax.imshow(means.to_numpy(), cmap=_COLOURS, norm=norm, origin="lower", aspect="auto")
@@ -307,23 +289,19 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float |
         ax.set_yticks(range(len(upward)), [words_of(v) for v in upward])
         ax.grid(False)
         ax.tick_params(labelbottom=True)
-    for ax in grid.flat[len(gain.pairs) :]:
-        ax.set_visible(False)
-    for column in range(columns):
-        lowest = [k for k in range(len(gain.pairs)) if k % columns == column][-1]
-        grid.flat[lowest].set_xlabel(axis_label(gain.x, cells))
-    figure.supylabel(side_label(axis_label(y, cells), figure), fontsize=letter_size("font"))
+    label_lowest(each, columns, axis_label(gain.x, cells))
+    figure.supylabel(style.side_label(axis_label(y, cells), figure), fontsize=style.letter_size("font"))
     if image is not None:
-        bar = figure.colorbar(image, ax=grid, shrink=0.9)
+        bar = figure.colorbar(image, ax=each, shrink=0.9)
         bar.set_label(_gain_label(gain))
     return figure
 
 
 def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | None = None) -> Figure:
     """One line a pair: the mean gain with its interval."""
-    figure = new_figure(width or 5.8, 4.0)
+    figure = style.new_figure(width or 5.8, 4.0)
     ax = figure.subplots()
-    ax.axhline(0.0, color=GREY, linewidth=1.0)
+    ax.axhline(0.0, color=style.GREY, linewidth=1.0)
     values = sorted(set(rows[gain.x]))
     places = {value: k for k, value in enumerate(values)}
     for k, pair in enumerate(gain.pairs):
@@ -332,15 +310,15 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | N
         at = np.array([places[v] + aside for v in part[gain.x]])
         mean = part["mean"].to_numpy(dtype=np.float64)
         spread = np.stack([mean - part["low"].to_numpy(), part["high"].to_numpy() - mean])
-        colour = SERIES_COLOURS[k % len(SERIES_COLOURS)]
-        ax.plot(at, mean, color=colour, marker=_MARKERS[k % len(_MARKERS)], label=pair.name)
+        colour = style.SERIES_COLOURS[k % len(style.SERIES_COLOURS)]
+        ax.plot(at, mean, color=colour, marker=MARKERS[k % len(MARKERS)], label=pair.name)
         ax.errorbar(at, mean, spread, fmt="none", ecolor=colour, elinewidth=1.2, capsize=2)
         for place, row in zip(at, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
                 ax.annotate(_SIGNS[row["verdict"]], (place, row["mean"]), (5, 5), textcoords="offset points")
     ax.set_xticks(range(len(values)), [words_of(v) for v in values])
     ax.set_xlabel(axis_label(gain.x, cells))
-    ax.set_ylabel(side_label(_gain_label(gain), figure))
+    ax.set_ylabel(style.side_label(_gain_label(gain), figure))
     ax.legend()
     return figure
 
@@ -350,15 +328,11 @@ def _gain_label(gain: Gain) -> str:
     return f"gain in {words}" if gain.better == "higher" else f"fall of {words}"
 
 
-def _finish(figure: Figure, gain: Gain, rows: pd.DataFrame, study: Study) -> None:
-    """Title above, and below what the numbers are."""
-    if gain.title:
-        words = textwrap.fill(gain.title, int(figure.get_figwidth() * _TITLE_LETTERS_PER_INCH))
-        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=letter_size("axes.title"))
-    high = study.height
-    if high is None and study.width is not None:
-        high = panel_height(study.width, 1, 1) if gain.y is None else 0.5 + 0.2 * rows[gain.y].nunique()
-    set_foot(figure, _caption(gain, rows, study.confidence) if study.foot else "", high)
+def _panel_height(gain: Gain, rows: pd.DataFrame) -> Callable[[float], float]:
+    if gain.y is None:
+        return lambda width: panel_height(width, 1, 1)
+    fields = rows[gain.y].nunique()
+    return lambda width: 0.5 + 0.2 * fields
 
 
 def _caption(gain: Gain, rows: pd.DataFrame, confidence: float) -> str:

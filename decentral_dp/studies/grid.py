@@ -42,6 +42,11 @@ class Axis(NamedTuple):
     labels: tuple[Label, ...]
     values: tuple[Any, ...]
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all its labels are numbers."""
+        return are_numbers(self.labels)
+
 
 class Cell(NamedTuple):
     """One run of a study.
@@ -300,6 +305,10 @@ def _parameters(table: type[BaseModel]) -> set[str]:
     return {p.name for g in GENERATORS.values() for p in g.parameters} if table is TopologyTable else set()
 
 
+def are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
 def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
     """Name values: scalars as they are, tables by kind or file and by what tells them from others of the kind.
 
@@ -311,7 +320,7 @@ def label_all(values: Sequence[Any]) -> tuple[Label, ...]:
         >>> label_all(["ring", "my_graphs.py:wheel", "a/graphs.py:star", "b/graphs.py:star"])
         ('ring', 'wheel', 'a/graphs.py:star', 'b/graphs.py:star')
     """
-    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+    if are_numbers(values):
         return tuple(values)
     full = [_name(v) for v in values]
     named = list(zip(_without_files(full), values, strict=True))

@@ -18,17 +18,7 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.reporting.plots.style import (
-    GREY,
-    POINTS_PER_INCH,
-    SERIES_COLOURS,
-    letter_size,
-    log_axis,
-    new_figure,
-    package_style,
-    side_label,
-    write_figure,
-)
+from decentral_dp.reporting.plots import style
 from decentral_dp.studies.grid import VARIANT, Axis, Label
 from decentral_dp.studies.intervals import counts_text, described_intervals
 from decentral_dp.studies.measures import axis_label, metric_stem, words_of
@@ -75,7 +65,7 @@ def failed_handle() -> Any:
     """The cross that stands for a combination without any cell that ended ok."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=GREY, marker="x", linestyle="none", markersize=6, markeredgewidth=1.6)
+    return Line2D([], [], color=style.GREY, marker="x", linestyle="none", markersize=6, markeredgewidth=1.6)
 
 
 def mark_failed(
@@ -108,7 +98,9 @@ def mark_failed(
         at = float(placed(pd.DataFrame([labels], columns=list(axes)))[0]) if failed else math.nan
         if row is not None and failed:
             words, offset = f"{row['n']}/{total}", (4, 4)
-            ax.annotate(words, (at, row["mean"]), xytext=offset, textcoords="offset points", fontsize=7, color=GREY)
+            ax.annotate(
+                words, (at, row["mean"]), xytext=offset, textcoords="offset points", fontsize=7, color=style.GREY
+            )
         elif failed == total and math.isnan(at):
             unplaced.append(labels)
         elif failed == total:
@@ -225,7 +217,7 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
         if len(measures) > 1:
             heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})"
             entries += [
-                (axis_label(m, cells, most=1), GREY, "none" if joined else "o", n.dash, n.fill)
+                (axis_label(m, cells, most=1), style.GREY, "none" if joined else "o", n.dash, n.fill)
                 for m, n in measures.items()
             ]
     elif len(measures) > 1:
@@ -233,7 +225,7 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
         entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
     if len(others := {n.also: n for n in lines if n.also}) > 1:
         heading = f"{heading} (colour)" if heading and not heading.endswith(")") else heading
-        entries += [(also, GREY, n.marker, "none", "full") for also, n in others.items()]
+        entries += [(also, style.GREY, n.marker, "none", "full") for also, n in others.items()]
     handles: list[Any] = [
         Line2D(
             [],
@@ -257,7 +249,7 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
     columns = max(1, min(len(labels), _MOST_COLUMNS, int(figure.get_figwidth() * _LETTERS_PER_INCH / longest)))
     # Rows that are nearly full are made even: seven entries in six columns would leave a row to one.
     columns = math.ceil(len(labels) / math.ceil(len(labels) / columns))
-    size = max(_LEAST_LETTERS, _LEGEND_SIZE * letter_size("font"))
+    size = max(_LEAST_LETTERS, _LEGEND_SIZE * style.letter_size("font"))
     figure.legend(
         handles,
         labels,
@@ -275,18 +267,65 @@ def panel_height(width: float, across: int, down: int) -> float:
     return (0.52 if down == 1 else 0.36) * min(width / across, 6.0)
 
 
-def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
-    """Make room at the foot for the legend and, below it, for the words on what the means are over.
+def panels_across(panels: int, width: float | None, least: float, beside: float = 0.0) -> int:
+    """How many panels stand side by side.
+
+    Args:
+        panels: of the figure.
+        width: of the figure in inches, where it is given.
+        least: inches that a panel needs then.
+        beside: inches that something beside the panels takes.
+    """
+    across = 2 if panels == 4 else min(_PANEL_COLUMNS, panels)
+    return across if width is None else min(across, max(1, int((width - beside) / least)))
+
+
+def panel_axes(figure: Figure, panels: int, across: int) -> list[Axes]:
+    """Axes of so many panels, row by row, which share both scales."""
+    grid = figure.subplots(math.ceil(panels / across), across, sharex=True, sharey=True, squeeze=False)
+    for ax in grid.flat[panels:]:
+        ax.set_visible(False)
+    return list(grid.flat[:panels])
+
+
+def label_lowest(axes: Sequence[Axes], across: int, words: str) -> None:
+    """Write the label of x below the lowest panel of each column."""
+    for ax in axes[-across:]:
+        ax.set_xlabel(words)
+        ax.tick_params(labelbottom=True)
+
+
+def finish(figure: Figure, study: Study, title: str, said: str, own_height: Callable[[float], float]) -> None:
+    """Write the title above a picture, and make room at its foot for the legend and for what the means are over.
+
+    Args:
+        figure: with all else drawn.
+        study: says how high each panel is to be, and whether there are words at the foot.
+        title: "" for none.
+        said: on what the means are over.
+        own_height: width of the figure → inches that each panel is high, where the study gives a width alone.
+    """
+    if title:
+        words = textwrap.fill(title, int(figure.get_figwidth() * _TITLE_LETTERS_PER_INCH))
+        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=style.letter_size("axes.title"))
+    high = study.height
+    if high is None and study.width is not None:
+        high = own_height(study.width)
+    _set_foot(figure, said if study.foot else "", high)
+
+
+def _set_foot(figure: Figure, said: str, panel: float | None) -> None:
+    """Make room at the foot.
 
     Args:
         figure: with all else drawn.
         said: on what the means are over; "" for a picture without a foot.
-        panel: inches that each panel is to be high, whatever the words around it take; as it comes if left out.
+        panel: inches that each panel is to be high, whatever the words around it take; None: as it comes.
     """
-    size = min(_CAPTION_SIZE, letter_size("font"))
+    size = min(_CAPTION_SIZE, style.letter_size("font"))
     words = textwrap.fill(said, int(figure.get_figwidth() * _CAPTION_LETTERS_PER_INCH))
     below = _CAPTION_LINE * (words.count("\n") + 1) + _CAPTION_PAD if words else 0.0
-    note = figure.text(0.01, 0.0, words, va="top", fontsize=size, color=GREY)
+    note = figure.text(0.01, 0.0, words, va="top", fontsize=size, color=style.GREY)
     layout: Any = figure.get_layout_engine()
 
     def place(height: float) -> None:
@@ -296,7 +335,9 @@ def set_foot(figure: Figure, said: str, panel: float | None = None) -> None:
         for box in figure.legends:
             box.set_bbox_to_anchor((0.5, below / height))
             # It stands half a letter above its anchor.
-            taken += box.get_window_extent().height / figure.dpi + 0.5 * letter_size("font") / POINTS_PER_INCH
+            taken += (
+                box.get_window_extent().height / figure.dpi + 0.5 * style.letter_size("font") / style.POINTS_PER_INCH
+            )
         layout.set(rect=(0.0, taken / height, 1.0, 1.0 - taken / height))
 
     place(figure.get_figheight() + below)
@@ -358,11 +399,11 @@ def write_study_plots(
     """
     folder.mkdir(exist_ok=True)
     written = []
-    with package_style(paper=study.width is not None):
+    with style.package_style(paper=study.width is not None):
         for plot in study.plots:
             figure = _drawn(plot, axes, summary, selected(cells, plot.where), study)
             if figure is not None:
-                written += write_figure(figure, folder / plot.name, study.formats)
+                written += style.write_figure(figure, folder / plot.name, study.formats)
     return written
 
 
@@ -375,24 +416,22 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
         return None
     shown = _shown(rows, cells, list(by_name))
     panels = values_of(by_name, plot.panels, shown)
-    wide = plot.x in by_name and not _is_number(by_name[plot.x]) and len(values_of(by_name, plot.x, shown)) > 6
-    across = 1 if wide else 2 if len(panels) == 4 else min(_PANEL_COLUMNS, len(panels))
-    if study.width is not None:
-        across = min(across, max(1, int(study.width / _LEAST_PANEL)))
+    wide = plot.x in by_name and not by_name[plot.x].is_numeric and len(values_of(by_name, plot.x, shown)) > 6
+    across = 1 if wide else panels_across(len(panels), study.width, _LEAST_PANEL)
     down = math.ceil(len(panels) / across)
     width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
     height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
     if study.width is not None:
         width = study.width
     height += 0.0 if plot.points is None else _NAMES_HIGH
-    figure = new_figure(width, height)
-    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+    figure = style.new_figure(width, height)
+    each = panel_axes(figure, len(panels), across)
     also = left_out(plot, axes, summary)
     told = _told_apart(plot, by_name, rows, also)
     lines = _lines(plot, by_name, shown, told)
     lines = [n for n in lines if _holds(rows, n) or is_lost(selected(cells, n.where))]
     unplaced, alike = [], []
-    for ax, panel in zip(grid.flat, panels, strict=False):
+    for ax, panel in zip(each, panels, strict=True):
         here = {} if plot.panels is None else {plot.panels: panel}
         part = selected(rows, here)
         unplaced += _panel(ax, plot, by_name, part, lines, rows, selected(cells, here))
@@ -404,29 +443,18 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
         # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
         if across > 1:
             ax.tick_params(labelbottom=True)
-    for ax in grid.flat[len(panels) :]:
-        ax.set_visible(False)
     beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
-    figure.supylabel(side_label(beside, figure), fontsize=letter_size("font"))
-    for column in range(across):
-        lowest = [k for k in range(len(panels)) if k % across == column][-1]
-        grid.flat[lowest].set_xlabel(plot.x_label or axis_label(plot.x, cells))
-        grid.flat[lowest].tick_params(labelbottom=True)
-    if plot.title:
-        words = textwrap.fill(plot.title, int(width * _TITLE_LETTERS_PER_INCH))
-        figure.suptitle(words, x=0.01, ha="left", fontweight="bold", fontsize=letter_size("axes.title"))
+    figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
+    label_lowest(each, across, plot.x_label or axis_label(plot.x, cells))
     drawn = rows[rows["name"].isin(plot.measures)]
     more = [left_out_words(plot, axes, summary).removesuffix(".")] if also else []
     more += _coincidences(alike, [words_of(panel) for panel in panels])
-    if plot.x in by_name and _is_number(by_name[plot.x]) and len(lines) > 1 and _are_barred(plot, rows):
+    if plot.x in by_name and by_name[plot.x].is_numeric and len(lines) > 1 and _are_barred(plot, rows):
         more.append("Points of one place stand side by side")
     over_rounds = plot.x == "round"
     said = caption(drawn, cells, study.confidence, over_rounds=over_rounds, unplaced=unplaced, more=more)
     legend(figure, plot, lines, cells, are_joined(plot, by_name))
-    high = study.height
-    if high is None and study.width is not None:
-        high = panel_height(study.width, across, down)
-    set_foot(figure, said if study.foot else "", high)
+    finish(figure, study, plot.title, said, lambda width: panel_height(width, across, down))
     return figure
 
 
@@ -536,10 +564,6 @@ def values_of(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) ->
     return [label for label in axes[name].labels if label in present]
 
 
-def _is_number(axis: Axis) -> bool:
-    return all(isinstance(label, int | float) and not isinstance(label, bool) for label in axis.labels)
-
-
 def _lines(
     plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, told: Sequence[Mapping[str, Label]] = ({},)
 ) -> list[Line]:
@@ -554,7 +578,7 @@ def _lines(
             hue, style = (k, m) if coloured else (m, 0)
             where = {} if plot.lines is None else {plot.lines: value}
             # Where colours come again, their markers are others.
-            again, colour = hue // len(SERIES_COLOURS), SERIES_COLOURS[hue % len(SERIES_COLOURS)]
+            again, colour = hue // len(style.SERIES_COLOURS), style.SERIES_COLOURS[hue % len(style.SERIES_COLOURS)]
             marker = MARKERS[(hue + again) % len(MARKERS)]
             dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
             name = words_of(value) if coloured else ""
@@ -567,7 +591,7 @@ def _lines(
 
 def are_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
     """Whether points are joined by lines: along rounds and numbers, but not across names or measured values."""
-    return plot.x == "round" or (plot.x in axes and _is_number(axes[plot.x]))
+    return plot.x == "round" or (plot.x in axes and axes[plot.x].is_numeric)
 
 
 def _of(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
@@ -590,7 +614,7 @@ def _panel(
     """Draw what one panel shows; returns the combinations that failed and have no place in it."""
     unplaced = []
     shown = _shown(rows, cells, list(axes))
-    categories = values_of(axes, plot.x, shown) if plot.x in axes and not _is_number(axes[plot.x]) else None
+    categories = values_of(axes, plot.x, shown) if plot.x in axes and not axes[plot.x].is_numeric else None
     span = np.ptp(shown[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
     # Points of numbers stay at theirs where no bars would hide each other.
     barred = _are_barred(plot, rows)
@@ -617,7 +641,7 @@ def _panel(
     measured = rows[rows["name"].isin(plot.measures)]
     if "y" in plot.log:
         drawable = measured[["mean", "low", "high"]].to_numpy()
-        log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
+        style.log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
     if categories is not None:
         ax.set_xticks(range(len(categories)), [words_of(c) for c in categories])
         ax.set_xlim(-0.6, len(categories) - 0.4)
@@ -628,7 +652,7 @@ def _panel(
         return unplaced
     at = np.concatenate([_positions(plot, axes, rows, _of(rows, line), None) for line in lines])
     if "x" in plot.log:
-        log_axis(ax, "x", at if plot.x not in axes else shown[plot.x].to_numpy(dtype=np.float64))
+        style.log_axis(ax, "x", at if plot.x not in axes else shown[plot.x].to_numpy(dtype=np.float64))
     if plot.x in axes and len(values := values_of(axes, plot.x, shown)) <= _MOST_TICKS:
         ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
         ax.minorticks_off()
@@ -709,6 +733,6 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
             rotation=90,
             ha="center",
             va="bottom",
-            fontsize=0.8 * letter_size("font"),
-            color=GREY,
+            fontsize=0.8 * style.letter_size("font"),
+            color=style.GREY,
         )

@@ -23,19 +23,9 @@ from decentral_dp.config.schema import PrivacyTable
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.tables import TextTable, head_of
 from decentral_dp.reporting.words import power_text
+from decentral_dp.studies import measures
 from decentral_dp.studies.grid import Axis, Cell
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
-from decentral_dp.studies.measures import (
-    BUDGETS,
-    OF_EVERY_CELL,
-    deltas,
-    described,
-    guarantees,
-    is_epsilon,
-    metric_stem,
-    own_name,
-    words_of,
-)
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
 from decentral_dp.studies.schema import Study
 from decentral_dp.tasks.outcomes import number
@@ -135,7 +125,7 @@ def counted_rows(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
         cells: of `cell_table`.
     """
     ended = set(cells.loc[cells["status"].isin(GOOD), "cell"])
-    return frame[frame["cell"].isin(ended) | frame["name"].isin(OF_EVERY_CELL)]
+    return frame[frame["cell"].isin(ended) | frame["name"].isin(measures.OF_EVERY_CELL)]
 
 
 def counts_of(cells: pd.DataFrame, axes: Sequence[str]) -> dict[tuple[Any, ...], tuple[int, int]]:
@@ -226,7 +216,7 @@ def study_table(
     rows, keys = [], []
     for labels, part in parts.items():
         found = [known.get((*labels, column)) for column in columns]
-        given = [*map(words_of if worded else str, labels), *(stated[name][labels] for name in stated)]
+        given = [*map(measures.words_of if worded else str, labels), *(stated[name][labels] for name in stated)]
         given += [ended_text(part)] if lost else []
         rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
@@ -240,14 +230,14 @@ def study_table(
 
 def _named(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, worded: bool) -> list[tuple[str, str]]:
     """Heads of the axes, then of the measures, no two alike: an axis by its last part, where that is its alone."""
-    short = [metric_stem(name) if worded else own_name(name) for name in names]
-    measured = [metric_stem(name) if worded else name for name in columns]
+    short = [measures.metric_stem(name) if worded else measures.own_name(name) for name in names]
+    measured = [measures.metric_stem(name) if worded else name for name in columns]
     if len(set(measured)) < len(measured):
         measured = list(columns)
     taken = [*short, *measured]
     whole = [name.replace(".", " ").replace("_", " ") if worded else name for name in names]
     own = [part if taken.count(part) == 1 else name for part, name in zip(short, whole, strict=True)]
-    below = [described(name, cells) for name in (*names, *columns)]
+    below = [measures.described(name, cells) for name in (*names, *columns)]
     # "target ε" says already what its words would.
     below = [words.removeprefix("target").removeprefix(", ") if worded else words for words in below]
     return list(zip([*own, *measured], below, strict=True))
@@ -346,11 +336,13 @@ def _stated(
 ) -> dict[str, dict[tuple[Any, ...], str]]:
     """What an ε is where the combinations differ in that: column → combination → words."""
     stated = {}
-    if any(name in BUDGETS for name in columns) and len(guarantees(cells)) > 1:
-        stated["guarantee"] = {row: "".join(guarantees(part.tail(1))) for row, part in parts.items()}
-    at = next((name for name in columns if len(deltas(name, cells)) > 1), None)
+    if any(name in measures.BUDGETS for name in columns) and len(measures.guarantees(cells)) > 1:
+        stated["guarantee"] = {row: "".join(measures.guarantees(part.tail(1))) for row, part in parts.items()}
+    at = next((name for name in columns if len(measures.deltas(name, cells)) > 1), None)
     if at is not None and "privacy.delta" not in cells:
-        stated["δ"] = {row: delta_text(next(iter(deltas(at, part.tail(1))), None)) for row, part in parts.items()}
+        stated["δ"] = {
+            row: delta_text(next(iter(measures.deltas(at, part.tail(1))), None)) for row, part in parts.items()
+        }
     return stated
 
 
@@ -360,7 +352,7 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
         return "–" if ok else FAILED
     spread = spread_text(row["mean"], row["low"], row["high"], ends)
     # Three digits throughout where there is an interval: 0.5 beside 0.502 would seem to be less well known.
-    mean = epsilon_text(row["mean"]) if is_epsilon(name) else power_text(row["mean"], pad=bool(spread))
+    mean = epsilon_text(row["mean"]) if measures.is_epsilon(name) else power_text(row["mean"], pad=bool(spread))
     # Fewer than ended ok: the others have no such number.
     fewer = "" if row["n"] in (ok, len(part)) else f" (n = {row['n']})"
     return f"{mean}{spread}{fewer}"

@@ -16,20 +16,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import cut_name, delta_text, epsilon_text
-from decentral_dp.reporting.plots.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    VERMILLION,
-    Format,
-    letter_size,
-    log_axis,
-    new_figure,
-    package_style,
-    write_figure,
-)
+from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.words import capitalised, power_text, topology_name
 
 if TYPE_CHECKING:
@@ -45,7 +32,7 @@ LONGEST_NAME = 18
 # Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
 LEAST_DRAWN = 1e-3
 THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":"}
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK)
+COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PINK)
 MARKERS = "os^Dv"
 
 
@@ -53,7 +40,7 @@ def write_pairs(
     view: NetworkView,
     folder: Path,
     others: Mapping[str, NetworkView],
-    formats: Sequence[Format] = ("png",),
+    formats: Sequence[style.Format] = ("png",),
     width: float | None = None,
 ) -> list[Path]:
     """Draw "pairs" and "distance" into `folder`, and "topologies" where there are other graphs to compare.
@@ -76,15 +63,15 @@ def write_pairs(
         every = {_graph(view): view, **others}
         figures["topologies"] = (0.63, lambda f: by_topology(f, every))
     written = []
-    with package_style(paper=width is not None), warnings.catch_warnings():
+    with style.package_style(paper=width is not None), warnings.catch_warnings():
         # Names come from the user: one without glyphs, or too long for its place, is drawn as well as it can be.
         warnings.simplefilter("ignore", UserWarning)
         for name, (height, draw) in figures.items():
             across = _WIDTH if width is None else width
             # A narrow figure keeps room for its legend.
-            figure = new_figure(across, max(height * across, 2.4))
+            figure = style.new_figure(across, max(height * across, 2.4))
             draw(figure)
-            written += write_figure(figure, folder / name, formats)
+            written += style.write_figure(figure, folder / name, formats)
     return written
 
 
@@ -135,10 +122,10 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
         ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
         ax.plot(*_largest(view.epsilon[row], distance), **THIN, color=colour)
     if view.priced:
-        ax.plot([], [], **THIN, color=GREY, label="largest exact, in real arithmetic")
+        ax.plot([], [], **THIN, color=style.GREY, label="largest exact, in real arithmetic")
     total = float(view.certified_total.max())
     ax.axhline(
-        total, color=GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
+        total, color=style.GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
     )
     _finish(ax, [view])
     ax.set_xlabel(f"links between observer and agent ({_graph(view)})")
@@ -155,10 +142,10 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
         ax.plot(*_largest(view.certified, view.distance), style, color=colour, marker=MARKERS[k % 5], label=seen)
         ax.plot(*_largest(view.epsilon, view.distance), **THIN, color=colour)
     if any(view.priced for view in views.values()):
-        ax.plot([], [], **THIN, color=GREY, label="exact, in real arithmetic")
+        ax.plot([], [], **THIN, color=style.GREY, label="exact, in real arithmetic")
     total = max(float(view.certified_total.max()) for view in views.values())
     ax.axhline(
-        total, color=GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
+        total, color=style.GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
     )
     _finish(ax, list(views.values()))
     delta = delta_text(next(iter(views.values())).delta)
@@ -176,10 +163,10 @@ def _finish(ax: Any, views: Sequence[NetworkView]) -> None:
 
     values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.epsilon, v.certified_total)])
     floor = LEAST_DRAWN * max(float(view.certified_total.max()) for view in views)
-    log_axis(ax, "y", values[np.nan_to_num(values) >= floor])
+    style.log_axis(ax, "y", values[np.nan_to_num(values) >= floor])
     ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
-    ax.legend(loc="best", fontsize=min(8.0, letter_size("font") - 1.0))
+    ax.legend(loc="best", fontsize=min(8.0, style.letter_size("font") - 1.0))
 
 
 def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
@@ -233,7 +220,7 @@ def _between(values: Sequence[float]) -> str:
 
 def _title(ax: Any, text: str) -> None:
     # Across the figure: above the axes alone it would run into the colour bar.
-    size = letter_size("axes.title")
+    size = style.letter_size("axes.title")
     # A letter is about half as wide as it is high, and 72 points are an inch.
     letters = int(ax.figure.get_figwidth() * 72 / (0.55 * size))
     ax.figure.suptitle(textwrap.fill(text, letters), x=0.02, ha="left", fontsize=size)
@@ -241,4 +228,4 @@ def _title(ax: Any, text: str) -> None:
 
 def _name_ticks(axis: Any, names: Sequence[str]) -> None:
     if len(names) <= NAMED:
-        axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else min(8.5, letter_size("font")))
+        axis.set_ticks(range(len(names)), names, fontsize=7 if len(names) > 12 else min(8.5, style.letter_size("font")))

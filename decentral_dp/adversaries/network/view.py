@@ -25,17 +25,8 @@ from decentral_dp.config.loading import load_with_records
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
-from decentral_dp.privacy.accounting.network import (
-    NetworkBudget,
-    Sent,
-    certified_epsilon,
-    everything,
-    observer_sets,
-    pairwise,
-    require_time,
-    rounding,
-)
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.protocol import Problem
@@ -81,7 +72,7 @@ class NetworkView:
         [0, 1, 2, 1]
     """
 
-    pairs: NetworkBudget
+    pairs: network.NetworkBudget
     distance: NDArray[np.int64]
     delta: float
     epsilon: Array
@@ -174,17 +165,15 @@ class Unpriced:
         job, system = self.job, self.system
         delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
         if self.finished:
-            total = everything(system["injected"], system["noise"], system["arrivals"])
+            total = network.everything(system["injected"], system["noise"], system["arrivals"])
             nothing = np.full(self.floor.shape, np.nan)
-            pairs = NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
+            pairs = network.NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
             certified, epsilon = self.floor, nothing
         else:
-            pairs = pairwise(
-                **system,
-                observers=self.observers,
-                progress=Reporter(progress, "observers"),
+            pairs = network.pairwise(**system, observers=self.observers, progress=Reporter(progress, "observers"))
+            certified = network.certified_epsilon(
+                pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
             )
-            certified = certified_epsilon(pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon)
             exact = gaussian_epsilon(np.where(inside, 0.0, pairs.mu), delta)
             epsilon = np.where(inside, np.nan, exact)
         hops = np.asarray(shortest_path(system["mixing"] != 0.0, directed=False, unweighted=True))
@@ -265,7 +254,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
     job, algorithm, problem = _priceable(planned)
     sets = None if coalitions is None else numbered(coalitions, job.topology.labels)
-    observers = observer_sets(sets, job.n_agents)
+    observers = network.observer_sets(sets, job.n_agents)
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged(rounds[:, None], counts)
@@ -278,7 +267,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     summed = injected * (summation_slack(averaged, problem.q) - 1.0)
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
     added = step * (job.clip.y + problem.ridge * x)
-    nu = rounding(Sent(mixing, share, contraction, noise, problem.q, summed, start, added), observers)
+    nu = network.rounding(network.Sent(mixing, share, contraction, noise, problem.q, summed, start, added), observers)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     known = np.zeros((len(observers), job.n_agents))
     for row, members in enumerate(observers):
@@ -293,10 +282,10 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": share,
     }
-    floor = certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
+    floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
     unpriced = Unpriced(job, observers, system, nu, draws, floor)
     if not unpriced.finished:
-        require_time(len(observers), job.n_agents, job.rounds)
+        network.require_time(len(observers), job.n_agents, job.rounds)
     return unpriced
 
 

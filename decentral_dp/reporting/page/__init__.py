@@ -17,15 +17,7 @@ from decentral_dp.reporting.baselines import baselines_in
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
-from decentral_dp.reporting.page.guarantee import (
-    audit_section,
-    budget_section,
-    budget_table,
-    guarantee_section,
-    signal_section,
-    theorem_section,
-    verdict,
-)
+from decentral_dp.reporting.page import guarantee
 from decentral_dp.reporting.page.run import (
     beside_scores,
     fact_list,
@@ -59,14 +51,14 @@ def write_report(folder: Path) -> Path:
     sections = [
         *opening(title, result),
         *what_was_run(result, scenario),
-        *guarantee_section(result),
-        *budget_section(folder, result),
-        *signal_section(result),
-        *audit_section(result),
+        *guarantee.guarantee_section(result),
+        *guarantee.budget_section(folder, result),
+        *guarantee.signal_section(result),
+        *guarantee.audit_section(result),
         *outcome_section(folder, result),
         *worth_section(result, baselines_in(folder)),
         *topology_section(folder, result),
-        *theorem_section(result),
+        *guarantee.theorem_section(result),
         *_scenario_and_citation(folder, result, scenario),
     ]
     path = folder / "report.html"
@@ -157,7 +149,7 @@ def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -
     return tag(
         "div",
         tag("h4", title or "Plan"),
-        verdict(privacy, graph),
+        guarantee.verdict(privacy, graph),
         *_graph(privacy, graph),
         *_budgets(privacy, graph),
         *([tag("ul", join(notes))] if notes else []),
@@ -172,4 +164,5 @@ def _graph(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
 
 
 def _budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
-    return [budget_table(privacy, agent_names(graph.get("labels")))] if privacy.is_noisy and privacy.agents else []
+    shown = privacy.is_noisy and privacy.agents
+    return [guarantee.budget_table(privacy, agent_names(graph.get("labels")))] if shown else []

@@ -16,18 +16,7 @@ from typing import TYPE_CHECKING
 
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.folder import Drawing, read_drawing
-from decentral_dp.reporting.plots.curves import (
-    accuracy,
-    consensus,
-    epsilon,
-    explained,
-    gradient,
-    held_out,
-    hypergradient,
-    losses,
-    primal,
-    shares,
-)
+from decentral_dp.reporting.plots import curves
 from decentral_dp.reporting.plots.network import topology
 from decentral_dp.reporting.plots.releases import noise, upper_variable
 from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure, save_png
@@ -38,15 +27,15 @@ if TYPE_CHECKING:
 # Inches: so narrow that letters can be read on a telephone, where a picture is as wide as the screen.
 SIZE = (4.7, 3.3)
 FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
-    "losses": lambda figure, d: held_out(figure, d) if d.result.is_minimax else losses(figure, d),
-    "accuracy": lambda figure, d: shares(figure, d) if d.result.is_minimax else accuracy(figure, d),
-    "explained": explained,
+    "losses": lambda figure, d: curves.held_out(figure, d) if d.result.is_minimax else curves.losses(figure, d),
+    "accuracy": lambda figure, d: curves.shares(figure, d) if d.result.is_minimax else curves.accuracy(figure, d),
+    "explained": curves.explained,
     "upper_variable": upper_variable,
-    "hypergradient": hypergradient,
-    "consensus": consensus,
-    "primal": primal,
-    "gradient": gradient,
-    "epsilon": epsilon,
+    "hypergradient": curves.hypergradient,
+    "consensus": curves.consensus,
+    "primal": curves.primal,
+    "gradient": curves.gradient,
+    "epsilon": curves.epsilon,
     "noise": noise,
     "topology": topology,
 }

@@ -14,21 +14,7 @@ import numpy as np
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.folder import Curve, Drawing, curve
-from decentral_dp.reporting.plots.style import (
-    BLUE,
-    CHANNEL_COLOURS,
-    GREEN,
-    GREY,
-    ORANGE,
-    VERMILLION,
-    change,
-    draw_curves,
-    flat_axis,
-    log_axis,
-    stays,
-    title,
-    value_axis,
-)
+from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.words import capitalised, power_text
 
 if TYPE_CHECKING:
@@ -53,21 +39,21 @@ def _all_of(curves: Iterable[Curve]) -> Array:
 
 
 def losses(figure: Figure, d: Drawing) -> bool:
-    upper = (("upper loss (validation)", "upper_loss", BLUE),) if d.result.tunes_x else ()
+    upper = (("upper loss (validation)", "upper_loss", style.BLUE),) if d.result.tunes_x else ()
     named = (
         *upper,
-        ("lower loss (train)", "lower_loss", VERMILLION),
-        ("test loss (held out)", "test_loss", GREEN),
+        ("lower loss (train)", "lower_loss", style.VERMILLION),
+        ("test loss (held out)", "test_loss", style.GREEN),
     )
     curves = {label: (c, colour, "-") for label, name, colour in named if (c := d.score(name))}
     if not curves:
         return False
     ax = figure.subplots()
-    draw_curves(ax, curves)
-    value_axis(ax, _all_of(c for c, *_ in curves.values()))
+    style.draw_curves(ax, curves)
+    style.value_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylabel("loss of the exact lower solution" if d.result.solves_lower else d.words.loss)
     label, (first, *_) = next(iter(curves.items()))
-    title(ax, change(label.split(" (")[0].capitalize(), first))
+    style.title(ax, style.change(label.split(" (")[0].capitalize(), first))
     return True
 
 
@@ -78,15 +64,15 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     ax = figure.subplots()
     # Of two lines that coincide one would hide the other.
     apart = last is not None and bool(np.nanmax(np.abs(last.mean - main.mean), initial=0.0) >= _VISIBLE)
-    curves = {"last released values": (last, ORANGE, "--")} if last is not None and apart else {}
-    curves[d.result.evaluated_on or "test accuracy"] = (main, BLUE, "-")
-    draw_curves(ax, curves)
+    curves = {"last released values": (last, style.ORANGE, "--")} if last is not None and apart else {}
+    curves[d.result.evaluated_on or "test accuracy"] = (main, style.BLUE, "-")
+    style.draw_curves(ax, curves)
     ax.set_ylabel(f"accuracy {d.whose} (share)")
-    flat_axis(ax, _all_of(c for c, *_ in curves.values()))
+    style.flat_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"
-    title(ax, f"{when} {main.ends[1]:.2f}{spread}")
+    style.title(ax, f"{when} {main.ends[1]:.2f}{spread}")
     return True
 
 
@@ -96,50 +82,52 @@ def explained(figure: Figure, d: Drawing) -> bool:
     if main is None:
         return False
     ax = figure.subplots()
-    draw_curves(ax, {"mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on: (main, BLUE, "-")})
-    ax.axhline(0.0, color=GREY, linewidth=1.0, linestyle=":")
+    style.draw_curves(
+        ax, {"mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on: (main, style.BLUE, "-")}
+    )
+    ax.axhline(0.0, color=style.GREY, linewidth=1.0, linestyle=":")
     ax.set_ylabel(f"R² {d.whose}")
-    flat_axis(ax, _all_of([main]))
+    style.flat_axis(ax, _all_of([main]))
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, min(-1.0, 1.1 * float(main.low[-1]))), min(max(high, 0.05), 1.005))
     when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out R²"
     off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
     score = f"{main.ends[1]:.2f}".replace("-", "−")
-    title(ax, f"{when} {score}{off}")
+    style.title(ax, f"{when} {score}{off}")
     return True
 
 
 def hypergradient(figure: Figure, d: Drawing) -> bool:
     """Nothing where it stays what it was: the table says that."""
     c, gap = curve(d.metrics, "hypergradient_norm"), curve(d.metrics, "hypergradient_gap")
-    if c is None or (gap is None and stays(c)):
+    if c is None or (gap is None and style.stays(c)):
         return False
-    curves = {"hypergradient": (c, BLUE, "-")}
+    curves = {"hypergradient": (c, style.BLUE, "-")}
     if gap is not None:
-        curves["its distance to that on held-out records"] = (gap, ORANGE, "--")
+        curves["its distance to that on held-out records"] = (gap, style.ORANGE, "--")
     ax = figure.subplots()
-    draw_curves(ax, curves)
+    style.draw_curves(ax, curves)
     if np.any(c.mean > 0):
-        log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
+        style.log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
     ax.set_ylabel(d.words.hypergradient)
-    title(ax, change("Hypergradient norm", c))
+    style.title(ax, style.change("Hypergradient norm", c))
     return True
 
 
 def consensus(figure: Figure, d: Drawing) -> bool:
     """Nothing where no agent ever differs from the average, as with one agent."""
-    distances = {name: curve(d.metrics, f"consensus_{name}") for name in CHANNEL_COLOURS}
-    curves = {name: (c, CHANNEL_COLOURS[name], "-") for name, c in distances.items() if c and np.any(c.mean > 0)}
+    distances = {name: curve(d.metrics, f"consensus_{name}") for name in style.CHANNEL_COLOURS}
+    curves = {name: (c, style.CHANNEL_COLOURS[name], "-") for name, c in distances.items() if c and np.any(c.mean > 0)}
     if not curves:
         return False
     ax = figure.subplots()
-    draw_curves(ax, curves)
-    log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
+    style.draw_curves(ax, curves)
+    style.log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
     ax.set_ylabel("distance to the network average (ℓ2)")
     ends = ", ".join(f"{name}\u00a0{power_text(float(f'{c.ends[1]:.2g}'))}" for name, (c, *_) in curves.items())
     broken = any(c.overflow is not None for c, *_ in curves.values())
-    title(ax, "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}")
+    style.title(ax, "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}")
     return True
 
 
@@ -151,9 +139,9 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
     if not privacy.is_noisy or not certified:
         return False
     proven = spent is not None and bool(np.any(spent.mean > 0))
-    levels = [Level(value, GREY, "--", name) for name, value in d.limits.items() if 0 < value < math.inf]
+    levels = [Level(value, style.GREY, "--", name) for name, value in d.limits.items() if 0 < value < math.inf]
     if claimed is not None and 0 < claimed < math.inf:
-        levels.append(Level(claimed, VERMILLION, ":", "claimed by the paper, not certified"))
+        levels.append(Level(claimed, style.VERMILLION, ":", "claimed by the paper, not certified"))
     if not proven and not levels:
         return False
     if not d.words.many and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All in one round.
@@ -161,24 +149,24 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
     ax = figure.subplots()
     values = [level.value for level in levels]
     if proven and spent is not None:
-        draw_curves(ax, {"certified": (spent, BLUE, "-")})
+        style.draw_curves(ax, {"certified": (spent, style.BLUE, "-")})
         values += [v for v in spent.mean if v > 0]
     else:
         ax.set_xticks([])
         ax.set_xlabel("every round")
-    log_axis(ax, "y", values)
+    style.log_axis(ax, "y", values)
     if math.isinf(certified):
         ax.annotate(
             "certified: ε = ∞, above every axis",
             (0.99, 0.98),
             xycoords="axes fraction",
-            color=BLUE,
+            color=style.BLUE,
             ha="right",
             va="top",
         )
     _draw_levels(ax, levels)
     ax.set_ylabel(f"{d.words.spent}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
-    title(ax, _verdict(d, certified, claimed))
+    style.title(ax, _verdict(d, certified, claimed))
     return True
 
 
@@ -213,7 +201,7 @@ def _draw_levels(ax: Axes, levels: Sequence[Level]) -> None:
         )
 
 
-_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE)
+_COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE)
 _STYLES = ("-", "-", "--", "-.", ":")
 # Held-out scores that are shares, in the order in which they are drawn, with how they are called.
 SHARES = (
@@ -230,7 +218,7 @@ def primal(figure: Figure, d: Drawing) -> bool:
     c = d.score("primal")
     if c is None or not np.isfinite(c.mean).any():
         return False
-    value_axis(_one(figure, c, "Φ", "Φ(x) on the train records", "Φ"), c.mean)
+    style.value_axis(_one(figure, c, "Φ", "Φ(x) on the train records", "Φ"), c.mean)
     return True
 
 
@@ -240,7 +228,7 @@ def gradient(figure: Figure, d: Drawing) -> bool:
     if c is None or not np.any(c.mean > 0):
         return False
     ax = _one(figure, c, "gradient", "‖∇Φ(x)‖₂ on the train records", "True gradient norm")
-    log_axis(ax, "y", c.mean[np.isfinite(c.mean)])
+    style.log_axis(ax, "y", c.mean[np.isfinite(c.mean)])
     return True
 
 
@@ -259,7 +247,7 @@ def held_out(figure: Figure, d: Drawing) -> bool:
     if score is None or not np.isfinite(score[1].mean).any():
         return False
     label, c = score
-    value_axis(_one(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
+    style.value_axis(_one(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
     return True
 
 
@@ -272,18 +260,18 @@ def shares(figure: Figure, d: Drawing) -> bool:
     # Shares of the same records may coincide: broken lines let those below them be seen.
     drawn = zip(scores, _COLOURS, _STYLES, strict=False)
     curves = {label: (c, colour, style) for (label, c), colour, style in drawn}
-    draw_curves(ax, curves)
-    flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
+    style.draw_curves(ax, curves)
+    style.flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
     ax.set_ylabel("on held-out records")
     when = f"at round {scores[0][1].rounds[-1]:.0f}" if d.result.has_diverged else "at the end"
-    title(ax, f"Held-out {', '.join(f'{label} {c.ends[1]:.2f}' for label, c in scores[:2])} {when}")
+    style.title(ax, f"Held-out {', '.join(f'{label} {c.ends[1]:.2f}' for label, c in scores[:2])} {when}")
     return True
 
 
 def _one(figure: Figure, c: Curve, label: str, axis: str, name: str) -> Axes:
     """One curve with its label; axis: what is measured; name: of the curve in the title."""
     ax = figure.subplots()
-    draw_curves(ax, {label: (c, BLUE, "-")})
+    style.draw_curves(ax, {label: (c, style.BLUE, "-")})
     ax.set_ylabel(axis)
-    title(ax, change(name, c))
+    style.title(ax, style.change(name, c))
     return ax
