@@ -47,6 +47,6 @@ from decentral_dp.simulation.model import load_model as load_model
 from decentral_dp.simulation.plan import Plan as Plan
 from decentral_dp.simulation.result import RunResult as RunResult
 from decentral_dp.simulation.run import Run as Run
-from decentral_dp.studies.study import Findings as Findings
+from decentral_dp.studies.page import Findings as Findings
 from decentral_dp.tuner import Tuned as Tuned
 from decentral_dp.tuner import tune as tune

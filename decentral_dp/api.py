@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.events import ProgressCallback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
+    from decentral_dp.studies.page import Findings
     from decentral_dp.studies.schema import Study
-    from decentral_dp.studies.study import Findings
 
 # Component → the key of a scenario that names a registered one.
 _NAMED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from decentral_dp.adversaries.attack.attack import Inference, sentences
 from decentral_dp.adversaries.audit.audit import play, write_ends
 from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
-from decentral_dp.adversaries.audit.plan import AuditPlan, Ends, planned
+from decentral_dp.adversaries.audit.plan import AuditPlan, Ends
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import check_workers
 from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
@@ -31,6 +31,7 @@ from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.reporting.plots.style import Format
 from decentral_dp.resumption.resume import Kind, Resumable, resume_file
+from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.plan import console
@@ -76,13 +77,6 @@ def require_new(out: Path) -> None:
         raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
 
 
-def require_free(folder: Path, held: bool = False) -> None:
-    """Refuse a folder that holds something else. held: whether what it holds is what goes there, and goes on."""
-    if held or not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    raise InputError(f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder.")
-
-
 # attack
 
 
@@ -108,29 +102,20 @@ def print_inference(found: Inference) -> None:
 UNSOUND = ("refuted", "broken")
 
 
-def audit_one(
-    scenario: str,
-    runs: int,
-    vantage: str,
-    confidence: float,
-    seed: int,
-    out: Path | None,
-    overrides: Sequence[str],
-    canaries: int | None = None,
-    curve: Path | None = None,
-    workers: Workers = HERE,
-) -> bool:
-    """Audit a scenario or a run folder, print what is found, and write it where there is a file for it.
+def require_curve(curve: Path, canaries: int | None) -> None:
+    """Refuse a file that no trade-off curve is drawn into."""
+    if curve.suffix != ".png" or canaries is not None:
+        raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
+    require_new(curve)
+
+
+def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | None, workers: Workers = HERE) -> bool:
+    """Carry out an audit, print what is found, and write it where there is a file for it.
 
     Args:
-        scenario: a shipped scenario's name, a scenario file, or a run folder.
-        runs: of each world, and so on up to `seed` as of `audits.audit`.
-        vantage: who attacks.
-        confidence: of what is shown.
-        seed: of the noise of these runs.
-        out: the JSON file; of a run folder audit.json in it by default.
-        overrides: "table.key=value".
-        canaries: in one run; None plays two worlds.
+        asked: what is played.
+        scenario: as it was named; a run folder keeps the numbers in its audit.json, in result.json and on its page.
+        out: the JSON file instead of these.
         curve: the PNG file for the trade-off curve.
         workers: who makes the runs; default this process.
 
@@ -139,18 +124,10 @@ def audit_one(
 
     Raises:
         InputError: one sentence about whatever does not fit.
-
-    Limits:
-        Of a run folder, and without `out`, result.json and the page get the numbers, too.
     """
-    if curve is not None:
-        if curve.suffix != ".png" or canaries is not None:
-            raise InputError(f"--curve: got {curve}, wanted a file that ends in .png, and no --canaries beside it.")
-        require_new(curve)
-    asked = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve is not None)
     check_workers(asked, workers)
-    file = written_to(scenario, out)
-    ends = Ends(Path(scenario) if out is None and Path(scenario).is_dir() else None, curve)
+    ends = Ends(scenario if out is None and scenario.is_dir() else None, curve)
+    file = out if ends.run is None else ends.run / "audit.json"
     if ends.run is not None:
         # What the numbers are added to is read before they are made.
         with as_written(ends.run, "audit"):
@@ -180,19 +157,14 @@ def audit_every(
     Raises:
         InputError: a folder that holds something else.
     """
-    if out is not None:
-        require_free(out, held=can_go_on(out))
+    if out is not None and not can_go_on(out):
+        check_writable(out)
     with ProgressBar("audits") as bar:
         table = audit_table(None, runs, vantage, confidence, seed, bar, out, workers)
     print_table(table)
     for path in [out / name for name in FILES] if out is not None else []:
         typer.echo(printable(str(path)))
     return not bool(table["status"].isin(UNSOUND).any())
-
-
-def written_to(scenario: str, out: Path | None) -> Path | None:
-    """The file for the numbers: of a run folder audit.json in it, unless another is given."""
-    return out if out is not None or not Path(scenario).is_dir() else Path(scenario) / "audit.json"
 
 
 def print_plan(plan: AuditPlan) -> None:
@@ -302,11 +274,17 @@ def network(
     if (formats or width is not None) and out is None:
         raise InputError("--format, --width: figures are drawn into a folder; give --out DIR as well.")
     if out is not None:
-        require_free(out)
+        check_writable(out)
     with ProgressBar("observers") as progress:
         view = asked.view(progress)
         views = {name: graph.view(progress) for name, graph in others.items()}
-    written = write_view(view, out, views, ("png", *formats), width) if out is not None else []
+    written: list[Path] = []
+    if out is not None:
+        from decentral_dp.adversaries.network.plots import write_pairs
+
+        out.mkdir(parents=True, exist_ok=True)
+        view.to_frame().to_parquet(out / "network.parquet", index=False)
+        written = [out / "network.parquet", *write_pairs(view, out, views, ("png", *formats), width)]
     print_view(view, loaded.title)
     for path in written:
         typer.echo(printable(str(path)))
@@ -375,22 +353,6 @@ def print_view(view: NetworkView, title: str) -> None:
 def _cells(certified: Array, exact: Array) -> list[str]:
     """The largest certified ε, and the least, the mean and the largest exact one."""
     return [epsilon_text(float(v)) for v in (certified.max(), exact.min(), exact.mean(), exact.max())]
-
-
-def write_view(
-    view: NetworkView,
-    folder: Path,
-    others: Mapping[str, NetworkView],
-    formats: Sequence[Format] = ("png",),
-    width: float | None = None,
-) -> list[Path]:
-    """network.parquet and the figures; `others`: the same scenario on other graphs, for one more figure."""
-    from decentral_dp.adversaries.network.plots import write_pairs
-
-    require_free(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    view.to_frame().to_parquet(folder / "network.parquet", index=False)
-    return [folder / "network.parquet", *write_pairs(view, folder, others, formats, width)]
 
 
 # check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,20 +43,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, no summar
 Address = Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
-class Listing(StrEnum):
-    """What `list` can list."""
-
-    algorithms = "algorithms"
-    problems = "problems"
-    topologies = "topologies"
-    scenarios = "scenarios"
-    studies = "studies"
-    experiments = "experiments"
-    data = "data"
-    weights = "weights"
-    mechanisms = "mechanisms"
-    partitions = "partitions"
-
+# What `list` can list.
+Listing = StrEnum(
+    "Listing",
+    "algorithms problems topologies scenarios studies experiments data weights mechanisms partitions",
+)
 
 # The study that audits every algorithm under every guarantee.
 AUDITS = "audits"
@@ -91,25 +82,17 @@ def run(
     import json
 
     from decentral_dp import api
-    from decentral_dp.cli.progress import ON_STDERR, ProgressBar, opened
+    from decentral_dp.cli.progress import watched
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
-    from decentral_dp.simulation.events import together
     from decentral_dp.simulation.folder import layout
 
     overrides = [*(override or []), *([f"run.engine={json.dumps(engine)}"] if engine is not None else [])]
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
-    with (
-        layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder,
-        opened(log) as logs,
-        ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar,
-    ):
-        finished = api.run(
-            loaded, out=folder, progress=together(bar, *logs), keep_secret=not forget_secret, baselines=baselines
-        )
-        for one in logs:
-            one.ended(finished)
+    more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
+    with layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder:
+        finished = watched(lambda told: api.run(loaded, out=folder, progress=told, **more), log, quiet)
     _end(finished, quiet)
 
 
@@ -166,17 +149,11 @@ def resume(
             raise typer.Exit(1)
         return
 
-    from decentral_dp.cli.progress import ON_STDERR, ProgressBar, opened
-    from decentral_dp.simulation import plan as plan_text
-    from decentral_dp.simulation.events import together
+    from decentral_dp.cli.progress import watched
+    from decentral_dp.simulation.plan import print_plan
 
-    with opened(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
-        progress = together(bar, *logs)
-        finished = resume_run(
-            folder, progress=progress, rounds=rounds, priced=plan_text.print_plan, charge_again=charge_again
-        )
-        for one in logs:
-            one.ended(finished)
+    more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
+    finished = watched(lambda told: resume_run(folder, progress=told, **more), log, quiet)
     _end(finished, quiet)
 
 
@@ -191,10 +168,9 @@ def plan(
     ] = False,
 ) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
-    from decentral_dp.simulation import plan as plan_text
     from decentral_dp.simulation import plan as plans
 
-    plan_text.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
+    plans.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
 
 
 @app.command()
@@ -351,6 +327,7 @@ def audit(
     is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
     code 1 where more is shown than is certified, or where the audit itself is broken.
     """
+    from decentral_dp.adversaries.audit.plan import planned
     from decentral_dp.cli import adversaries
     from decentral_dp.tasks.parallel import Workers, cores
 
@@ -361,9 +338,10 @@ def audit(
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
         sound = adversaries.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))
     else:
-        workers = Workers(jobs or 1, address)
-        given = (scenario, runs, vantage, confidence, seed, out, override or [], canaries, curve)
-        sound = adversaries.audit_one(*given, workers)
+        if curve is not None:
+            adversaries.require_curve(curve, canaries)
+        asked = planned(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
+        sound = adversaries.audit_one(asked, Path(scenario), out, curve, Workers(jobs or 1, address))
     if not sound:
         raise typer.Exit(1)
 

@@ -376,9 +376,8 @@ def keys() -> tuple[tuple[Key, str], ...]:
     found: list[tuple[Key, str]] = []
     own = {f"algorithm.{option.key}" for entry in ALGORITHMS.values() for option in entry.keys}
     readers: dict[str, list[str]] = {}
-    options = {kind: entry.options for kind, entry in PROBLEMS.items()}
-    for kind, keys_read in options.items():
-        for key_read in keys_read:
+    for kind, problem in PROBLEMS.items():
+        for key_read in problem.options:
             readers.setdefault(f"problem.{key_read}", []).append(kind)
     for key in _of_tables(Scenario.model_json_schema(), ""):
         if key.name not in own:

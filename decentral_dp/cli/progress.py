@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from rich.progress import Progress as Columns
 
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
-from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.events import Progress, ProgressCallback, together
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import Run
 
@@ -160,3 +160,12 @@ def opened(log: str | None) -> Iterator[list[RunLog]]:
         except BaseException as error:
             written.cut_off(error)
             raise
+
+
+def watched(make: Callable[[ProgressCallback], Run], log: str | None, quiet: bool) -> Run:
+    """Make a run beside its bar and its log. make: takes what is called with the progress of the run."""
+    with opened(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
+        finished = make(together(bar, *logs))
+        for one in logs:
+            one.ended(finished)
+    return finished

@@ -13,7 +13,8 @@ from rich.text import Text
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.reporting.tables import TextTable
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.study import Findings, resume_study
+from decentral_dp.studies.page import Findings
+from decentral_dp.studies.study import resume_study
 from decentral_dp.studies.tables import FAILED, failures, study_table
 
 # More lines than this are read in summary.parquet, not on a terminal.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from decentral_dp.simulation.events import ProgressCallback
     from decentral_dp.simulation.plan import Plan
     from decentral_dp.simulation.run import Run
-    from decentral_dp.studies.study import Findings
+    from decentral_dp.studies.page import Findings
 
 
 class Kind(Enum):

@@ -1,4 +1,4 @@
-"""The page of a study, and its view in a notebook.
+"""A finished study, its page, and its view in a notebook.
 
 The page is one file with its tables, which can be sorted, its pictures, and what it says of its claims. Its pictures
 are drawn once more as narrow as the screen of a telephone. A notebook shows how many cells failed, the claims, the
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -21,16 +22,87 @@ import pandas as pd
 from decentral_dp.errors import needing
 from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
 from decentral_dp.reporting.plots.style import SERIES_COLOURS
-from decentral_dp.reporting.tables import TextTable, html
-from decentral_dp.studies.gains import write_gain_plots
+from decentral_dp.reporting.tables import TextTable, html, latex, markdown
+from decentral_dp.studies.gains import gain_words, write_gain_plots
 from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.measures import GUARANTEES, axis_label, own_name
 from decentral_dp.studies.plots import are_joined, values_of, write_study_plots
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Plot, Study
-from decentral_dp.studies.tables import FAILED, failures, failures_text, study_table
+from decentral_dp.studies.schema import Plot, Study, resolved
+from decentral_dp.studies.tables import FAILED, columns_of, failures, failures_text, pivoted, study_table
 from decentral_dp.studies.verdicts import Verdict, selected
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """A finished study.
+
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        results: cell, seed, one column per axis, round, last, name, value.
+        summary: n, mean, low, high per combination.
+        cells: guarantee, δ, status and reason of each.
+        verdicts: one for each claim.
+        computed: how many cells were not there before.
+        warnings: what of the study came to nothing, one sentence each.
+        folder: where tables and pictures are, None where nothing was kept.
+        gains: paired differences of variants, a row for every pair and level, with a verdict.
+        removed: pictures of the study that was in the folder before, which this one does not draw.
+
+    Example:
+        >>> import decentral_dp
+        >>> grid = {"algorithm.rounds": [1, 2]}
+        >>> grid = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
+        >>> decentral_dp.study(grid, workers=1)
+        <Findings '': 2 of 2 cells ended ok>
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    results: pd.DataFrame
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+    verdicts: Sequence[Verdict]
+    computed: int
+    warnings: Sequence[str]
+    folder: Path | None
+    gains: pd.DataFrame
+    removed: Sequence[str] = ()
+
+    @property
+    def gain_sentences(self) -> list[tuple[str, list[str]]]:
+        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
+        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
+        return self.cells[~self.cells["status"].isin(GOOD)]
+
+    def __repr__(self) -> str:
+        ended = len(self.cells) - len(self.failed)
+        return f"<Findings {self.study.title!r}: {ended} of {len(self.cells)} cells ended ok>"
+
+    def _repr_html_(self) -> str:
+        return study_view(self)
+
+    def to_markdown(self) -> str:
+        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
+        return markdown(self._laid_out(worded=False))
+
+    def to_latex(self) -> str:
+        """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
+        return latex(self._laid_out(worded=True))
+
+    def _laid_out(self, worded: bool) -> TextTable:
+        layout = self.study.table
+        columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
+        columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
+        table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
+        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot, self.cells)
+
 
 # What a cell without a mean looks like.
 _MARKS = MappingProxyType({FAILED: "bad"})
@@ -39,15 +111,9 @@ _ACROSS = 1.6
 
 
 def study_page(
-    study: Study,
-    table: TextTable,
-    cells: pd.DataFrame,
-    verdicts: Sequence[Verdict],
-    warnings: Sequence[str],
-    resolved: str,
+    found: Findings,
     plots: Path,
     interactive: Sequence[Html] = (),
-    gains: Sequence[tuple[str, Sequence[str]]] = (),
     notes: Sequence[str] = (),
     captions: Mapping[str, str] = MappingProxyType({}),
     narrow: Mapping[str, bytes] = MappingProxyType({}),
@@ -55,19 +121,15 @@ def study_page(
     """Write the page of a study; it loads nothing from anywhere.
 
     Args:
-        study: as it was conducted.
-        table: its means in words.
-        cells: status of each.
-        verdicts: one for each claim.
-        warnings: what of the study came to nothing.
-        resolved: the study as TOML.
+        found: the finished study.
         plots: folder of its pictures.
         interactive: pictures with scripts, by `interactive_figures`.
-        gains: title of each, and where its pairs begin to pay.
         notes: what is taken on the author's word, cell after cell.
         captions: name of a picture → what has to be said of it.
         narrow: name of a picture → the same for a narrow screen.
     """
+    study, cells = found.study, found.cells
+    table = study_table(study, found.axes, found.summary, cells)
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     drawn = [
         _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
@@ -77,18 +139,18 @@ def study_page(
     sections = [
         tag("header", tag("h1", study.title or "Study"), tag("p", study.description.strip(), class_="lead")),
         *failures_note(cells),
-        *(tag("p", warning, class_="note warn") for warning in warnings),
+        *(tag("p", warning, class_="note warn") for warning in found.warnings),
         tag("dl", *_tiles(study, cells), class_="tiles"),
         *_guarantee(study, cells, notes),
-        *_gains(gains),
-        *claims_section(verdicts),
+        *_gains(found.gain_sentences),
+        *claims_section(found.verdicts),
         *([tag("h2", "Pictures"), tag("div", *drawn, class_="figures")] if drawn else []),
         *interactive,
         tag("h2", "Means at the end"),
         tag("div", html(table, "sortable", _MARKS), class_="wide"),
         tag("p", table.note, class_="small"),
         tag("h2", "Study"),
-        tag("details", tag("summary", "The study, fully resolved"), tag("pre", resolved)),
+        tag("details", tag("summary", "The study, fully resolved"), tag("pre", resolved(study))),
         tag("p", "Beside this page: every value and mean (Parquet, CSV) and the table in Markdown and LaTeX."),
     ]
     return document(study.title or "Study", sections, sortable=True)
@@ -165,38 +227,23 @@ def claims_section(verdicts: Sequence[Verdict]) -> list[Html]:
 _MOST_PICTURES = 2
 
 
-def study_view(
-    study: Study,
-    axes: Sequence[Axis],
-    summary: pd.DataFrame,
-    cells: pd.DataFrame,
-    verdicts: Sequence[Verdict],
-    warnings: Sequence[str],
-) -> str:
-    """Markup of a study.
-
-    Args:
-        study: as it was conducted.
-        axes: what varied.
-        summary: means with intervals.
-        cells: status of each.
-        verdicts: one for each claim.
-        warnings: what of the study came to nothing.
-    """
-    table = study_table(study, axes, summary, cells)
+def study_view(found: Findings) -> str:
+    """Markup of a finished study."""
+    study, cells = found.study, found.cells
+    table = study_table(study, found.axes, found.summary, cells)
     ok = int(cells["status"].isin(GOOD).sum())
     parts = [
         tag("h4", study.title or "Study"),
         tag("p", f"{ok} of {len(cells)} cells ended ok; seeds: {len(study.seed_list)}."),
         *failures_note(cells),
-        *(tag("p", warning) for warning in warnings),
-        *claims_section(verdicts),
+        *(tag("p", warning) for warning in found.warnings),
+        *claims_section(found.verdicts),
         html(table, "sortable", _MARKS),
         tag("p", tag("small", table.note)),
     ]
     few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES], "formats": ["png"]})
     titles = {plot.name: plot.title or plot.name for plot in few.plots}
-    drawn = _pictures(few, axes, summary, cells)
+    drawn = _pictures(few, found.axes, found.summary, cells)
     pictures = [figure(png, titles[name], captioned=False) for name, png in drawn.items()]
     return tag("div", *parts, *pictures).markup
 

@@ -575,12 +575,12 @@ def _lines(
     found = []
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values):
-            hue, style = (k, m) if coloured else (m, 0)
+            hue, place = (k, m) if coloured else (m, 0)
             where = {} if plot.lines is None else {plot.lines: value}
             # Where colours come again, their markers are others.
             again, colour = hue // len(style.SERIES_COLOURS), style.SERIES_COLOURS[hue % len(style.SERIES_COLOURS)]
             marker = MARKERS[(hue + again) % len(MARKERS)]
-            dash, fill = DASHES[style % len(DASHES)], FILLS[style % len(FILLS)]
+            dash, fill = DASHES[place % len(DASHES)], FILLS[place % len(FILLS)]
             name = words_of(value) if coloured else ""
             for t, labels in enumerate(told):
                 also = ", ".join(f"{metric_stem(axis)} {words_of(label)}" for axis, label in labels.items())

@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import tomli_w
 from pydantic import Field, PrivateAttr, ValidationError
 
 from decentral_dp.config.loading import assign, explain, find, parsed, read_toml
 from decentral_dp.errors import InputError
+from decentral_dp.files.durable import portable_path
+from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.reporting.plots.style import Format
 
 Where = dict[str, Any]
+PictureName = Annotated[
+    str, Field(pattern=r"^[\w-]+$", description="Name of the picture's file: letters, digits, _ and -.")
+]
 
 
 class Variant(Table):
@@ -30,9 +36,7 @@ class Variant(Table):
 class Plot(Table):
     """One picture."""
 
-    name: Annotated[str, Field(pattern=r"^[\w-]+$")] = Field(
-        description="Name of the picture's file: letters, digits, _ and -."
-    )
+    name: PictureName
     title: Line = Field(default="", description="Heading of the picture.")
     x: str = Field(
         default="round", description='What is on the horizontal axis: an axis of the grid, "round", or a measured name.'
@@ -92,9 +96,7 @@ class Pair(Table):
 class Gain(Table):
     """Paired differences between variants, level by level, as a table and a phase diagram."""
 
-    name: Annotated[str, Field(pattern=r"^[\w-]+$")] = Field(
-        description="Name of the picture's file: letters, digits, _ and -."
-    )
+    name: PictureName
     title: Line = Field(default="", description="Heading of the picture.")
     measure: str = Field(description="Measured name whose differences are taken.")
     better: Literal["higher", "lower"] = Field(
@@ -217,3 +219,27 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         raise InputError(explain(error, Study)) from None
     loaded._folder = folder
     return loaded
+
+
+def resolved(study: Study, out: Path | None = None) -> str:
+    """Print the study as TOML with every default filled in and the versions.
+
+    Args:
+        study: as loaded.
+        out: the folder that the text is for, from which it names scenario files; without one it names them from the
+            study's folder where they lie in it.
+
+    Returns:
+        The text.
+    """
+    content = study.model_dump(exclude_none=True, by_alias=True)
+    content["versions"] = versions()
+    for table in (content, *content["variants"]):
+        candidate = study.folder / Path(table.get("scenario", "")).expanduser()
+        if candidate.is_file():
+            full, home = candidate.resolve(), study.folder.resolve()
+            if out is not None:
+                table["scenario"] = portable_path(full, out.resolve())
+            elif full.is_relative_to(home):
+                table["scenario"] = full.relative_to(home).as_posix()
+    return tomli_w.dumps(content)

@@ -15,105 +15,30 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pandas as pd
-import tomli_w
 from pydantic import ValidationError
 
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.files.durable import SALT, digest, has_salt, portable_path, salt_in, write_whole
-from decentral_dp.files.package import versions
+from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
 from decentral_dp.reporting.notebook_progress import shown
-from decentral_dp.reporting.tables import TextTable, latex, markdown
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
-from decentral_dp.studies.gains import check_gains, gain_table, gain_words
+from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
 from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
-from decentral_dp.studies.page import interactive_figures, require_plotly, study_page
+from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
+from decentral_dp.studies.plots import left_out_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
-from decentral_dp.studies.schema import Plot, Study, load_study
-from decentral_dp.studies.tables import cell_table, columns_of, counted_rows, pivoted, results, study_table, summary
-from decentral_dp.studies.verdicts import Verdict, check_claims, check_where, planned_alike, verdict
+from decentral_dp.studies.schema import Plot, Study, load_study, resolved
+from decentral_dp.studies.tables import cell_table, counted_rows, results, summary
+from decentral_dp.studies.verdicts import check_claims, check_where, planned_alike, verdict
 from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
-
-
-@dataclass(frozen=True, repr=False)
-class Findings:
-    """A finished study.
-
-    Args:
-        study: as it was conducted.
-        axes: what varied.
-        results: cell, seed, one column per axis, round, last, name, value.
-        summary: n, mean, low, high per combination.
-        cells: guarantee, δ, status and reason of each.
-        verdicts: one for each claim.
-        computed: how many cells were not there before.
-        warnings: what of the study came to nothing, one sentence each.
-        folder: where tables and pictures are, None where nothing was kept.
-        gains: paired differences of variants, a row for every pair and level, with a verdict.
-        removed: pictures of the study that was in the folder before, which this one does not draw.
-
-    Example:
-        >>> import decentral_dp
-        >>> grid = {"algorithm.rounds": [1, 2]}
-        >>> grid = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": grid}
-        >>> decentral_dp.study(grid, workers=1)
-        <Findings '': 2 of 2 cells ended ok>
-    """
-
-    study: Study
-    axes: Sequence[Axis]
-    results: pd.DataFrame
-    summary: pd.DataFrame
-    cells: pd.DataFrame
-    verdicts: Sequence[Verdict]
-    computed: int
-    warnings: Sequence[str]
-    folder: Path | None
-    gains: pd.DataFrame
-    removed: Sequence[str] = ()
-
-    @property
-    def gain_sentences(self) -> list[tuple[str, list[str]]]:
-        """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
-        return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
-
-    @property
-    def failed(self) -> pd.DataFrame:
-        """The cells that were refused, that diverged, or that broke down, each with its sentence."""
-        return self.cells[~self.cells["status"].isin(GOOD)]
-
-    def __repr__(self) -> str:
-        ended = len(self.cells) - len(self.failed)
-        return f"<Findings {self.study.title!r}: {ended} of {len(self.cells)} cells ended ok>"
-
-    def _repr_html_(self) -> str:
-        from decentral_dp.studies.page import study_view
-
-        return study_view(self.study, self.axes, self.summary, self.cells, self.verdicts, self.warnings)
-
-    def to_markdown(self) -> str:
-        """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
-        return markdown(self._laid_out(worded=False))
-
-    def to_latex(self) -> str:
-        """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
-        return latex(self._laid_out(worded=True))
-
-    def _laid_out(self, worded: bool) -> TextTable:
-        layout = self.study.table
-        columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
-        columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
-        table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
-        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot, self.cells)
-
 
 Stale = Mapping[str, Sequence[Path]]
 """Key of a cell of the study → the files that it replaces."""
@@ -221,13 +146,7 @@ def write_begun(out: Path, begun: Begun) -> None:
         # It may go on from another working folder.
         if not (begun.study.folder / name).is_file() and Path(name).is_file():
             table["scenario"] = str(Path(name).resolve())
-    content = {
-        "study": study,
-        "folder": str(begun.study.folder),
-        "cells": begun.cells,
-        "jobs": begun.jobs,
-        "address": begun.address,
-    }
+    content = begun._asdict() | {"study": study, "folder": str(begun.study.folder)}
     write_request(out / STUDY, content)
 
 
@@ -468,11 +387,6 @@ def _write(
     computed: int,
     out: Path,
 ) -> Findings:
-    # matplotlib is slow to import.
-    from decentral_dp.studies.gains import write_gain_plots
-    from decentral_dp.studies.page import narrow_pictures
-    from decentral_dp.studies.plots import left_out_words, write_study_plots
-
     names = [axis.name for axis in varied]
     before = _plots_before(out)
     measured = results(listed, keys, records, study.rounds)
@@ -505,23 +419,15 @@ def _write(
     stated = [plain(v.stated()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
-    words = study_table(study, varied, found.summary, table)
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}
     texts["table.tex"] = found.to_latex()
     if study.gains:
         texts["gains.csv"] = gains.to_csv(index=False)
     moving = interactive_figures(study, varied, means, table) if study.interactive else ()
-    said, pictures = found.gain_sentences, out / "plots"
     texts["report.html"] = study_page(
-        study,
-        words,
-        table,
-        verdicts,
-        found.warnings,
-        resolved(study),
-        pictures,
+        found,
+        out / "plots",
         moving,
-        said,
         [note for record in records for note in record["notes"]],
         {plot.name: caption for plot in study.plots if (caption := left_out_words(plot, varied, means))},
         narrow_pictures(study, varied, means, table, gains),
@@ -546,30 +452,6 @@ def _plots_before(out: Path) -> set[str]:
 
 def _chosen(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
-
-
-def resolved(study: Study, out: Path | None = None) -> str:
-    """Print the study as TOML with every default filled in and the versions.
-
-    Args:
-        study: as loaded.
-        out: the folder that the text is for, from which it names scenario files; without one it names them from the
-            study's folder where they lie in it.
-
-    Returns:
-        The text.
-    """
-    content = study.model_dump(exclude_none=True, by_alias=True)
-    content["versions"] = versions()
-    for table in (content, *content["variants"]):
-        candidate = study.folder / Path(table.get("scenario", "")).expanduser()
-        if candidate.is_file():
-            full, home = candidate.resolve(), study.folder.resolve()
-            if out is not None:
-                table["scenario"] = portable_path(full, out.resolve())
-            elif full.is_relative_to(home):
-                table["scenario"] = full.relative_to(home).as_posix()
-    return tomli_w.dumps(content)
 
 
 def resume_study(folder: Path, progress: Callable[..., None] | None = None) -> Findings:

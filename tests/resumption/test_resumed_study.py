@@ -17,7 +17,7 @@ from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies import runs
-from decentral_dp.studies.study import Findings
+from decentral_dp.studies.page import Findings
 from decentral_dp.tasks.outcomes import alone
 from tests.support.killed import killed
 

@@ -12,7 +12,7 @@ import decentral_dp
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.studies import plots as study_plots
-from decentral_dp.studies.study import Findings
+from decentral_dp.studies.page import Findings
 
 POINTS_PER_INCH = 72.0
 GRAPHS = [{"kind": kind, "agents": 12} for kind in ("path", "ring", "star", "circular_ladder", "complete")]

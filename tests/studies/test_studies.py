@@ -42,10 +42,11 @@ from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.grid import Axis, axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import axis_label, check_names, described, names_of
+from decentral_dp.studies.page import Findings
 from decentral_dp.studies.plots import _lines
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Plot, Study, load_study
-from decentral_dp.studies.study import Findings, check_plot, conduct
+from decentral_dp.studies.study import check_plot, conduct
 from decentral_dp.studies.tables import pivoted, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
 from decentral_dp.tasks.parallel import in_processes

@@ -121,13 +121,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
         name = _who(view) if together else _observer(view, row.start, " ")
         ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
         ax.plot(*_largest(view.epsilon[row], distance), **THIN, color=colour)
-    if view.priced:
-        ax.plot([], [], **THIN, color=style.GREY, label="largest exact, in real arithmetic")
-    total = float(view.certified_total.max())
-    ax.axhline(
-        total, color=style.GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
-    )
-    _finish(ax, [view])
+    _finish(ax, [view], "largest exact, in real arithmetic")
     ax.set_xlabel(f"links between observer and agent ({_graph(view)})")
     ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
     _title(ax, _story(view))
@@ -137,17 +131,11 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     """The largest certified ε at each distance, one curve for each graph; thin: exact in real arithmetic."""
     ax, all_alone = figure.subplots(), all(view.alone for view in views.values())
     for k, (name, view) in enumerate(views.items()):
-        style, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
+        dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
         seen = name if all_alone else f"{name}, {_who(view)}"
-        ax.plot(*_largest(view.certified, view.distance), style, color=colour, marker=MARKERS[k % 5], label=seen)
+        ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=seen)
         ax.plot(*_largest(view.epsilon, view.distance), **THIN, color=colour)
-    if any(view.priced for view in views.values()):
-        ax.plot([], [], **THIN, color=style.GREY, label="exact, in real arithmetic")
-    total = max(float(view.certified_total.max()) for view in views.values())
-    ax.axhline(
-        total, color=style.GREY, linestyle="--", linewidth=1.4, label=f"every message: {epsilon_text(total)} certified"
-    )
-    _finish(ax, list(views.values()))
+    _finish(ax, list(views.values()), "exact, in real arithmetic")
     delta = delta_text(next(iter(views.values())).delta)
     ax.set_xlabel("links between observer and agent")
     ax.set_ylabel(f"largest certified ε, δ = {delta}")
@@ -157,13 +145,20 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     _title(ax, f"{who}: ε at two links at most {_between(two)}" if two else f"{who}: ε by graph")
 
 
-def _finish(ax: Any, views: Sequence[NetworkView]) -> None:
-    """Axes that all of these views fit on, down to LEAST_DRAWN of what every message tells."""
+def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
+    """What every message tells, and axes that all of these views fit on, down to LEAST_DRAWN of that.
+
+    thin: what the thin lines are, where there are any.
+    """
     from matplotlib.ticker import MaxNLocator
 
+    if any(view.priced for view in views):
+        ax.plot([], [], **THIN, color=style.GREY, label=thin)
+    total = max(float(view.certified_total.max()) for view in views)
+    every = f"every message: {epsilon_text(total)} certified"
+    ax.axhline(total, color=style.GREY, linestyle="--", linewidth=1.4, label=every)
     values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.epsilon, v.certified_total)])
-    floor = LEAST_DRAWN * max(float(view.certified_total.max()) for view in views)
-    style.log_axis(ax, "y", values[np.nan_to_num(values) >= floor])
+    style.log_axis(ax, "y", values[np.nan_to_num(values) >= LEAST_DRAWN * total])
     ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
     ax.legend(loc="best", fontsize=min(8.0, style.letter_size("font") - 1.0))
