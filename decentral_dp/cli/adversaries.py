@@ -16,9 +16,8 @@ from rich.text import Text
 from decentral_dp.adversaries.attack.attack import Inference, sentences
 from decentral_dp.adversaries.audit.audit import play, write_ends
 from decentral_dp.adversaries.audit.one_run import gaussian_throughout, one_run_bound
-from decentral_dp.adversaries.audit.plan import AuditPlan, Ends
 from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.runs import check_workers
+from decentral_dp.adversaries.audit.runs import AuditPlan, Ends, check_workers
 from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
 from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
 from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare

@@ -327,7 +327,7 @@ def audit(
     is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
     code 1 where more is shown than is certified, or where the audit itself is broken.
     """
-    from decentral_dp.adversaries.audit.plan import planned
+    from decentral_dp.adversaries.audit.runs import planned
     from decentral_dp.cli import adversaries
     from decentral_dp.tasks.parallel import Workers, cores
 

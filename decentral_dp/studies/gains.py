@@ -21,12 +21,11 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.words import power_text
-from decentral_dp.studies.grid import VARIANT, Axis, Cell
 from decentral_dp.studies.intervals import counts_text, described_intervals, interval, spread_text
 from decentral_dp.studies.measures import axis_label, metric_stem, names_of, words_of
 from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Gain, Pair, Study
+from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Pair, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,8 +24,7 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import delta_text
 from decentral_dp.reporting.words import MEASURES, metric_words
-from decentral_dp.studies.grid import Axis, Label
-from decentral_dp.studies.schema import Plot, Side, Study
+from decentral_dp.studies.schema import Axis, Label, Plot, Side, Study
 
 Split = Literal["run", "plan"]
 

@@ -24,12 +24,11 @@ from decentral_dp.reporting.markup import Html, document, figure, picture, tag, 
 from decentral_dp.reporting.plots.style import SERIES_COLOURS
 from decentral_dp.reporting.tables import TextTable, html, latex, markdown
 from decentral_dp.studies.gains import gain_words, write_gain_plots
-from decentral_dp.studies.grid import Axis
 from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.measures import GUARANTEES, axis_label, own_name
 from decentral_dp.studies.plots import are_joined, values_of, write_study_plots
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Plot, Study, resolved
+from decentral_dp.studies.schema import Axis, Plot, Study, resolved
 from decentral_dp.studies.tables import FAILED, columns_of, failures, failures_text, pivoted, study_table
 from decentral_dp.studies.verdicts import Verdict, selected
 

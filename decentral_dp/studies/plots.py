@@ -19,11 +19,10 @@ import pandas as pd
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.plots import style
-from decentral_dp.studies.grid import VARIANT, Axis, Label
 from decentral_dp.studies.intervals import counts_text, described_intervals
 from decentral_dp.studies.measures import axis_label, metric_stem, words_of
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Plot, Study
+from decentral_dp.studies.schema import VARIANT, Axis, Label, Plot, Study
 from decentral_dp.studies.tables import counts_of, failures_text
 from decentral_dp.studies.verdicts import selected
 

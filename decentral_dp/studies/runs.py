@@ -30,7 +30,7 @@ from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.runner import run_job
 from decentral_dp.simulation.statements.of_job import claim_of, horizon_of, statement_of
-from decentral_dp.studies.grid import Cell
+from decentral_dp.studies.schema import Cell
 from decentral_dp.tasks.outcomes import write
 from decentral_dp.tasks.parallel import Stream, Workers, in_parallel
 

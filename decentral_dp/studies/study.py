@@ -29,12 +29,11 @@ from decentral_dp.reporting.notebook_progress import shown
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
-from decentral_dp.studies.grid import Axis, Cell, axes, cells
 from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
 from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
 from decentral_dp.studies.plots import left_out_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
-from decentral_dp.studies.schema import Plot, Study, load_study, resolved
+from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, resolved
 from decentral_dp.studies.tables import cell_table, counted_rows, results, summary
 from decentral_dp.studies.verdicts import check_claims, check_where, planned_alike, verdict
 from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request

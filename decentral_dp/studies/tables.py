@@ -24,10 +24,9 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.tables import TextTable, head_of
 from decentral_dp.reporting.words import power_text
 from decentral_dp.studies import measures
-from decentral_dp.studies.grid import Axis, Cell
 from decentral_dp.studies.intervals import cell_mean, described_intervals, is_lopsided, spread_text
 from decentral_dp.studies.runs import GOOD, Record, cuts_of
-from decentral_dp.studies.schema import Study
+from decentral_dp.studies.schema import Axis, Cell, Study
 from decentral_dp.tasks.outcomes import number
 
 

@@ -18,7 +18,6 @@ from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import rounded_up
 from decentral_dp.reporting.words import power_text
-from decentral_dp.studies.grid import Axis, Cell, Label
 from decentral_dp.studies.intervals import (
     COUNTS,
     HOLDS,
@@ -32,7 +31,7 @@ from decentral_dp.studies.intervals import (
 )
 from decentral_dp.studies.measures import is_epsilon
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Claim, Side, Study, Where
+from decentral_dp.studies.schema import Axis, Cell, Claim, Label, Side, Study, Where
 from decentral_dp.topology import GENERATORS
 
 # Where a comparison holds, and where it does not: what is printed is true either way.

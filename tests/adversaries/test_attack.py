@@ -19,9 +19,16 @@ from typer.testing import CliRunner, Result
 
 import decentral_dp
 from decentral_dp.adversaries.attack import attack as repeats
-from decentral_dp.adversaries.attack import members
-from decentral_dp.adversaries.attack.attack import infer, judge, judged, repetition, sentences
-from decentral_dp.adversaries.attack.members import Attacked, attacked, require_attackable
+from decentral_dp.adversaries.attack.attack import (
+    Attacked,
+    attacked,
+    infer,
+    judge,
+    judged,
+    repetition,
+    require_attackable,
+    sentences,
+)
 from decentral_dp.adversaries.attack.scores import class_only, minimax_scores
 from decentral_dp.cli.main import app
 from decentral_dp.config.components import resolve
@@ -411,18 +418,18 @@ def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
     scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # A sample of 60, half of each.
-    monkeypatch.setattr(members, "_MOST_BILEVEL", 60)
+    monkeypatch.setattr(repeats, "_MOST_BILEVEL", 60)
     wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
     done = decentral_dp.run(wanted)
     one, again = attacked(done.simulation(), done.published), attacked(done.simulation(), done.published)
     assert (one.members, one.others) == (30, 30)
     assert one.auc == again.auc
-    monkeypatch.setattr(members, "_MOST_BILEVEL", 10**6)
+    monkeypatch.setattr(repeats, "_MOST_BILEVEL", 10**6)
     whole = attacked(done.simulation(), done.published)
     assert whole.others == done.simulation().shards.test.size
     # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
     assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
-    monkeypatch.setattr(members, "_MOST_BILEVEL", 60)
+    monkeypatch.setattr(repeats, "_MOST_BILEVEL", 60)
     found = decentral_dp.attack(left(wanted, tmp_path / "run"), runs=1)
     said = " ".join(sentences(found))
     assert f"Of {whole.members + whole.others} records 60 are scored, drawn by a public key" in said
@@ -432,8 +439,8 @@ def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.Monke
     class Records(NamedTuple):
         value: Any
 
-    monkeypatch.setattr(members, "_MOST_BILEVEL", 100)
-    few, many = members._sample(Records(np.arange(500.0)), Records(np.arange(20.0)))
+    monkeypatch.setattr(repeats, "_MOST_BILEVEL", 100)
+    few, many = repeats._sample(Records(np.arange(500.0)), Records(np.arange(20.0)))
     assert len(few.value) == 80
     assert many.value.tolist() == list(range(20))
     assert len(set(few.value)) == 80

@@ -15,12 +15,11 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries.audit import plan as audit_plan
 from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit import tables
 from decentral_dp.adversaries.audit.audit import LowerBound, audit, play, sentences_of
-from decentral_dp.adversaries.audit.plan import planned
 from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.runs import planned
 from decentral_dp.adversaries.audit.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
@@ -161,7 +160,7 @@ def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, over
 
 
 def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_plan, "MOST_NUMBERS", 59)
+    monkeypatch.setattr(audit_runs, "MOST_NUMBERS", 59)
     with pytest.raises(InputError, match="Take fewer rounds"):
         planned("network_view", 20, "everybody", overrides=ONE)
 

@@ -10,9 +10,8 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp import run
 from decentral_dp.config.loading import load
-from decentral_dp.studies.grid import Cell, cells
 from decentral_dp.studies.runs import Task, compute, task_of
-from decentral_dp.studies.schema import Study, load_study
+from decentral_dp.studies.schema import Cell, Study, cells, load_study
 from decentral_dp.studies.study import conduct
 from decentral_dp.studies.tables import cell_table, results, summary
 from decentral_dp.tasks.outcomes import read, write

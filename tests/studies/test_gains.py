@@ -28,8 +28,7 @@ from decentral_dp.studies.gains import (
     starts,
     write_gain_plots,
 )
-from decentral_dp.studies.grid import axes, cells
-from decentral_dp.studies.schema import Gain, Study, load_study
+from decentral_dp.studies.schema import Gain, Study, axes, cells, load_study
 from decentral_dp.studies.study import conduct
 
 Make = Callable[..., Study]

@@ -39,13 +39,12 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.studies import plots as study_plots
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.gains import check_gains
-from decentral_dp.studies.grid import Axis, axes, cells, label_all
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import axis_label, check_names, described, names_of
 from decentral_dp.studies.page import Findings
 from decentral_dp.studies.plots import _lines
 from decentral_dp.studies.runs import Task, task_of
-from decentral_dp.studies.schema import Plot, Study, load_study
+from decentral_dp.studies.schema import Axis, Plot, Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import check_plot, conduct
 from decentral_dp.studies.tables import pivoted, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict

@@ -24,10 +24,12 @@ from decentral_dp.adversaries.audit.likelihoods import drawn_noise
 from decentral_dp.adversaries.audit.loss_laws import amplified, loss_law, not_as_stated, worst_worlds
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
-from decentral_dp.adversaries.audit.plan import NO_ENDS, AuditPlan, Ends, plan_again, planned, request_of
 from decentral_dp.adversaries.audit.result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit.runs import (
     GROUPS,
+    NO_ENDS,
+    AuditPlan,
+    Ends,
     Run,
     Score,
     Sizes,
@@ -35,7 +37,10 @@ from decentral_dp.adversaries.audit.runs import (
     game_of,
     made,
     noise_sizes,
+    plan_again,
+    planned,
     read_runs,
+    request_of,
     summed,
 )
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.folder import Drawing, read_drawing
 from decentral_dp.reporting.plots import curves
+from decentral_dp.reporting.plots.curves import noise, upper_variable
 from decentral_dp.reporting.plots.network import topology
-from decentral_dp.reporting.plots.releases import noise, upper_variable
 from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure, save_png
 
 if TYPE_CHECKING:
