@@ -253,14 +253,17 @@ class LocalDataset:
             if hidden:
                 out[term] = self._at_private(term, split, means.get(term), public, used, hidden)
             elif split is None:
-                width = self.p if CLIP_OF_TERM[term] == "x" else self.q
-                out[term] = public if public is not None else np.zeros((self.agents.size, width))
+                out[term] = public if public is not None else np.zeros((self.agents.size, self._width(term)))
             else:
                 base = np.zeros_like(means[term]) if public is None else public
                 out[term] = Bounded(
                     base, means[term], {split: self._spread(t, term, split, used, rates)}, self._clip.norm
                 )
         return Directions(**out)
+
+    def _width(self, term: str) -> int:
+        """Coordinates of a term."""
+        return self.p if CLIP_OF_TERM[term] == "x" else self.q
 
     def _boxed(self, points: list[Array]) -> list[Array]:
         if not self._box:
@@ -273,11 +276,7 @@ class LocalDataset:
         self, t: int, x: Array, y: Array, z: Array
     ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
         """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
-        means = {
-            term: np.empty((self.agents.size, self.p if CLIP_OF_TERM[term] == "x" else self.q))
-            for term in TERMS
-            if term in self._reads
-        }
+        means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
         used, fresh = self._used(t), self._stream.kind == "minibatch"
         rates = {k: np.ones(self.agents.size) if fresh else self._all_of_pool for k in SPLITS}
         if self._stackable is not None:
@@ -366,7 +365,7 @@ class LocalDataset:
     def _spread(
         self, t: int, term: str, split: Split, used: Mapping[Split, NDArray[np.int64]], rates: Mapping[Split, Array]
     ) -> Sensitivity:
-        width, fresh = self.p if CLIP_OF_TERM[term] == "x" else self.q, self._stream.kind == "minibatch"
+        width, fresh = self._width(term), self._stream.kind == "minibatch"
         known, kept = self._spreads.get(term, (None, None))
         if kept is not None and known is used[split] and not fresh:
             return kept
@@ -384,7 +383,7 @@ class LocalDataset:
         used: Mapping[Split, NDArray[np.int64]],
         hidden: Mapping[str, Bounded],
     ) -> Bounded:
-        private = np.zeros((self.agents.size, self.p if CLIP_OF_TERM[term] == "x" else self.q))
+        private = np.zeros((self.agents.size, self._width(term)))
         for part in (mean, public):
             if part is not None:
                 private = private + part

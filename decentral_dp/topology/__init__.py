@@ -13,21 +13,3 @@ from decentral_dp.topology.graph_files import find_named, names, title
 from decentral_dp.topology.graphs import GENERATORS, Generator, Parameter
 from decentral_dp.topology.topology import Topology, build, from_edges, from_file, from_matrix, from_networkx
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule
-
-__all__ = [
-    "GENERATORS",
-    "WEIGHTS",
-    "Generator",
-    "Parameter",
-    "Topology",
-    "WeightRule",
-    "build",
-    "find_named",
-    "from_edges",
-    "from_file",
-    "from_matrix",
-    "from_networkx",
-    "names",
-    "of_a_rule",
-    "title",
-]

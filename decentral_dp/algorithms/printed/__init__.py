@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from decentral_dp.algorithms.printed import coordinator_bilevel, coordinator_minimax, gossip
 
-__all__ = ["PRINTED"]
-
 
 class Printed(NamedTuple):
     """What "as_printed" runs, and where the paper states the budget of its calibration; "" where it states none."""
