@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 
 import decentral_dp
 from decentral_dp import InputError
@@ -226,3 +228,63 @@ def test_a_row_that_is_too_short_is_no_gap(tmp_path: Path) -> None:
     path.write_text("died,age,bmi\nno,3,4\nyes,5\nno,6,\n")
     with pytest.raises(InputError, match="row 2 has 2 cells"):
         load(str(path), n_agents=1, seed=0, label="died", classes=["no", "yes"], rules=ColumnRules(fill={"bmi": 27}))
+
+
+def scenario(**problem: Any) -> dict[str, Any]:
+    """Training of two hospitals, few rounds, without a file of records."""
+    table = {"kind": "classification", "label": "died", "classes": ["no", "yes"], "columns": RULES, "scale": SCALE}
+    owner = {"kind": "column", "name": "hospital", "agents": ["south", "north"]}
+    return {
+        "seed": 1,
+        "problem": table | {"partition": owner} | problem,
+        "topology": {"kind": "path", "agents": 2},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 3},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
+    }
+
+
+@pytest.mark.parametrize("change", [lambda frame: frame, typed])
+def test_a_frame_that_is_handed_over_is_read_as_its_file(tmp_path: Path, change: Any) -> None:
+    frame = hospital()
+    written(tmp_path, frame)
+    job = decentral_dp.build(scenario(), data=change(frame)).simulation()
+    other = decentral_dp.build(scenario(data=str(tmp_path / "hospital.csv"))).simulation()
+    np.testing.assert_array_equal(job.shards.features, other.shards.features)
+    for mine, theirs in zip(job.shards.train, other.shards.train, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    with pytest.raises(InputError, match="topology has 3 agents"):
+        decentral_dp.build(scenario(), data=frame, set={"topology.agents": 3})
+
+
+def test_agents_that_keep_their_tables_make_the_same_features(tmp_path: Path) -> None:
+    frame, held = hospital(), []
+    columns = [name for name in frame.columns if name not in ("hospital", "died")]
+    for agent, name in enumerate(["south", "north"]):
+        path = tmp_path / f"agent-{agent}.csv"
+        mine = frame[frame["hospital"] == name].drop(columns="hospital")
+        mine.to_csv(path, index=False)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        held.append({"train": len(mine), "validation": 0, "sha256": digest})
+    told = {"source": "hospitals", "features": columns, "classes": ["no", "yes"], "agents": held}
+    (tmp_path / "manifest.toml").write_text(tomli_w.dumps(told))
+    content = scenario(data="agent-{agent}.csv", manifest="manifest.toml", partition=None, classes=None)
+    content["problem"] = {key: value for key, value in content["problem"].items() if value is not None}
+    loaded = decentral_dp.load(content, folder=tmp_path)
+    elsewhere: Any = decentral_dp.build(loaded).simulation().records.shards
+    found = np.concatenate([elsewhere.read(agent).features for agent in range(2)])
+    order = np.concatenate([np.flatnonzero(frame["hospital"] == name) for name in ("south", "north")])
+    np.testing.assert_allclose(found, expected(frame).to_numpy()[order], rtol=0, atol=1e-12)
+    assert elsewhere.public().feature_names == NAMES
+    assert decentral_dp.run(loaded).result.status == "ok"
+
+
+def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_path: Path) -> None:
+    frame = hospital()
+    content = scenario(data=str(written(tmp_path, frame)), test=0.0)
+    decentral_dp.write_shards(content, tmp_path / "out")
+    elsewhere: Any = decentral_dp.build(tmp_path / "out" / "scenario.toml").simulation().records.shards
+    whole = decentral_dp.build(content).simulation().shards
+    for agent in range(2):
+        np.testing.assert_allclose(
+            elsewhere.read(agent).features, whole.features[whole.train[agent]], rtol=0, atol=1e-12
+        )
