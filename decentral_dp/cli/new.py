@@ -363,7 +363,7 @@ def _csv_problem(
                 raise InputError(f"--{key}: {quoted(name)} is no feature column{nearest_of(name, known)}.")
     require_features(features, label, options.csv)
     rules, written, proposed = rules_of(options)
-    needed = [name for name in rules.names(features) if name not in rules.in_unit]
+    needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in options.ranges:
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} needs none, by what is said of the column. Leave it out.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any, TypeAlias
@@ -38,9 +38,9 @@ class Dataset:
     alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
     where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
     made_up: whether settings and seeds decide every record, as in simulations, so that no bits of them need be hashed.
-    drawn: whether there are records; if not, features and labels are zeros that take no memory. unit: features
-    that a public rule puts into [0, 1], so that they need no range. logs: features that are log(1 + v), declared ranges
-    of which are of v.
+    drawn: whether there are records; if not, features and labels are zeros that take no memory. ranges: feature →
+    the range that a public rule gives it, so that none need be declared. logs: features that are log(1 + v), whose
+    declared ranges are of v.
     Row numbers in messages count records from 1. Raises InputError where these do not hold. Messages about records name
     places, and quote no value of a record: a refusal is seen by more people than the file.
     """
@@ -60,7 +60,7 @@ class Dataset:
     trajectory: tuple[int, int] | None = None
     made_up: bool = False
     drawn: bool = True
-    unit: frozenset[str] = frozenset()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     logs: frozenset[str] = frozenset()
 
     @property

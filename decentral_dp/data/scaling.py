@@ -106,13 +106,13 @@ def scale(
         fit_on: records that "standard" is fitted on; default all.
 
     Returns:
-        The data set with scaled features and their bounds. Features whose public rule puts them into [0, 1] need no
-        range in a table or CSV, and are cut to it where nothing is scaled.
+        The data set with scaled features and their bounds. Features that have a range by a public rule
+        need none in a table or CSV, and are cut to it where nothing is scaled.
 
     Raises:
         InputError: a specification that is not known, not readable, or not certified.
     """
-    if dataset.unit and isinstance(spec, str) and spec in ("none", "standard"):
+    if dataset.ranges and isinstance(spec, str) and spec in ("none", "standard"):
         limits = _of_rules(dataset)
         dataset = replace(dataset, features=np.clip(dataset.features, limits.low, limits.high))
     if isinstance(spec, str) and spec == "none":
@@ -142,7 +142,7 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -
         declared.
     """
     unscaled = isinstance(spec, str) and spec in ("none", "standard")
-    if dataset.bounds is not None or (unscaled and not dataset.unit):
+    if dataset.bounds is not None or (unscaled and not dataset.ranges):
         return {}
     limits = _of_rules(dataset) if unscaled else declared_ranges(dataset, spec, root=root)
     outside = ((dataset.features < limits.low) | (dataset.features > limits.high)).mean(axis=0)
@@ -151,9 +151,9 @@ def shares_cut(dataset: Dataset, spec: ScaleSpec, *, root: Path | None = None) -
 
 
 def _of_rules(dataset: Dataset) -> Ranges:
-    """[0, 1] of features that a public rule puts there, and no ends of all others."""
-    unit = np.isin(dataset.feature_names, list(dataset.unit))
-    return Ranges(np.where(unit, 0.0, -np.inf), np.where(unit, 1.0, np.inf), np.zeros(unit.shape, dtype=np.bool_))
+    """The ranges of features that have one by a public rule, and no ends of all others."""
+    ends = np.array([dataset.ranges.get(name, (-math.inf, math.inf)) for name in dataset.feature_names])
+    return Ranges(ends[:, 0], ends[:, 1], np.zeros(len(ends), dtype=np.bool_))
 
 
 def placeholder_sentence(spec: ScaleSpec, label_range: Sequence[float] | None = None) -> str:
@@ -344,19 +344,18 @@ def _read_table(lines: Iterable[str], where: str, key: str = "problem.scale") ->
 
 
 def _ranges(table: Mapping[str, Any], dataset: Dataset, where: str) -> Ranges:
-    names, unit, logs = dataset.feature_names, dataset.unit, dataset.logs
+    names, known, logs = dataset.feature_names, dataset.ranges, dataset.logs
     for name in table:
-        if name in unit or any(other.startswith(f"{name}=") for other in unit):
+        if name in known or any(other.startswith(f"{name}=") for other in known):
             raise InputError(f"{where}: by its rule in problem.columns {name!r} needs no range. Leave it out.")
         if name != "*" and name not in names:
             raise InputError(f"{where}: the data have no feature {name!r}; {nearest(name, names)}.")
     limits = []
     for name in names:
         what = f"{where}: the range of {name!r}"
-        if name not in table and "*" not in table and name not in unit:
+        if name not in table and "*" not in table and name not in known:
             raise InputError(f'{where}: no range for the feature {name!r}; add it, or "*" for all features not named.')
-        usual = [0.0, 1.0] if name in unit else table.get("*")
-        low, high, log = _limits(table.get(name, usual), what)
+        low, high, log = _limits(known.get(name, table.get(name, table.get("*"))), what)
         if name in logs and (log or low < 0):
             raise InputError(
                 f"{what} is {'on a log scale' if log else f'{low:g} to {high:g}'}, but problem.columns.log takes "

@@ -62,7 +62,7 @@ def typed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def expected(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the rules and ranges say, by pandas: values in [−1, 1]."""
+    """What the rules and ranges say, by pandas: what is 0 or 1 stays so, and the rest becomes [−1, 1]."""
 
     def from_range(values: Any, low: float, high: float) -> Any:
         return 2 * (pd.Series(values, dtype=float).clip(low, high) - low) / (high - low) - 1
@@ -74,14 +74,14 @@ def expected(frame: pd.DataFrame) -> pd.DataFrame:
     income = np.log1p(frame["income"].astype(float).clip(0, 200000))
     return pd.DataFrame(
         {
-            "ward=surgery": from_range(ward == "surgery", 0, 1),
-            "ward=icu": from_range(ward == "icu", 0, 1),
-            "sex=f": from_range(frame["sex"] == "f", 0, 1),
+            "ward=surgery": (ward == "surgery").astype(float),
+            "ward=icu": (ward == "icu").astype(float),
+            "sex=f": (frame["sex"] == "f").astype(float),
             "admitted": from_range((days - first) / (last - first), 0, 1),
             "age": from_range(frame["age"].astype(float), 0, 120),
             "bmi": from_range(bmi, 15, 50),
             "income": from_range(income, 0, np.log1p(200000)),
-            "smoker": from_range(frame["smoker"].astype(float), 0, 1),
+            "smoker": frame["smoker"].astype(float),
         }
     )
 
