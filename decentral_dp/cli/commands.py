@@ -179,18 +179,13 @@ def report(
     formats: Formats = None,
 ) -> None:
     """Draw the plots and the HTML page of a run folder again."""
-    from decentral_dp.files.regular import regular
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
-    from decentral_dp.simulation.result import as_written, require_complete
+    from decentral_dp.simulation.result import as_written, require_run_folder
 
-    for name in ("result.json", "scenario.toml", "metrics.parquet", "ledger.parquet", "state.npz"):
-        regular(folder / name, "report")
-    require_complete(folder)
-    # Without one of these a page would say that nothing was measured, or released.
-    for name in ("result.json", "metrics.parquet", "ledger.parquet"):
-        if not (folder / name).is_file():
-            raise InputError(f"report: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    # Without one of those needed a page would say that nothing was measured, or released.
+    needed = ("result.json", "metrics.parquet", "ledger.parquet")
+    require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
     # What a run writes can be drawn; what somebody has changed since need not be.
     with as_written(folder, "report"):
         # The page shows the PNGs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -199,6 +199,23 @@ def require_complete(folder: Path) -> None:
             f'{folder}: this run is not complete. Wait for it, or go on with "decentral-dp resume {folder}" if it was '
             "cut off."
         )
+
+
+def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Sequence[str] = ()) -> None:
+    """Raise InputError for a folder that is none of a complete run.
+
+    Args:
+        folder: to be read.
+        what: begins a refusal.
+        needed: files that it must have.
+        more: files that are read where they are there.
+    """
+    for name in (*needed, *more):
+        regular(folder / name, what)
+    require_complete(folder)
+    for name in needed:
+        if not (folder / name).is_file():
+            raise InputError(f"{what}: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from scipy.special import expit, logit, ndtri, stdtrit
 
 from decentral_dp.bounded import Array
 from decentral_dp.reporting.words import power_text
+from decentral_dp.statistics import Interval
 
 Kind = Literal["wilson", "logit", "student", "none"]
 
@@ -239,33 +240,19 @@ REFUTED: Outcome = "does not hold"
 MISSING: Outcome = "not measured"
 
 
-class Slack(NamedTuple):
-    """How far a comparison is from its bound, on the side where it holds.
-
-    Args:
-        mean: over the seeds.
-        low: end of the interval, NaN where there is none.
-        high: end of the interval, NaN where there is none.
-    """
-
-    mean: float
-    low: float
-    high: float
-
-
 class Decision(NamedTuple):
     """What the seeds tell of one comparison.
 
     Args:
         outcome: whether it holds.
         n: seeds that both sides have.
-        slack: of the bound that is nearest.
+        slack: how far the comparison is from the bound that is nearest, on the side where it holds.
         exact: whether it was decided without an interval, since no seed enters.
     """
 
     outcome: Outcome
     n: int
-    slack: Slack
+    slack: Interval
     exact: bool
 
 
@@ -305,7 +292,7 @@ def decide(
     a = np.array([left[s] for s in seeds], dtype=np.float64)
     b = np.array([right[s] if isinstance(right, Mapping) else right for s in seeds], dtype=np.float64)
     if not seeds:
-        return Decision(UNDECIDED, 0, Slack(math.nan, math.nan, math.nan), False)
+        return Decision(UNDECIDED, 0, Interval(math.nan, math.nan, math.nan), False)
     found = []
     for sign, scale, bound in _bounds(b, compare, factor):
         if counts:
@@ -314,7 +301,7 @@ def decide(
             with np.errstate(invalid="ignore"):
                 differences = np.where(a == bound, 0.0, sign * (a - bound))
             found.append(_of_values(differences, confidence, exact))
-    least = min(found, key=lambda slack: math.inf if math.isnan(slack.mean) else slack.mean)
+    least = min(found, key=lambda slack: math.inf if math.isnan(slack.value) else slack.value)
     strict = compare != "within"
     if any(slack.high < 0.0 or (strict and slack.high == 0.0) for slack in found):
         outcome = REFUTED
@@ -336,20 +323,20 @@ def _bounds(right: Array, compare: Compare, factor: float) -> list[tuple[float, 
     return [(1.0, *low), (-1.0, *high)]
 
 
-def _of_values(differences: Array, confidence: float, exact: bool) -> Slack:
+def _of_values(differences: Array, confidence: float, exact: bool) -> Interval:
     first = float(differences[0])
     if differences.size == 1 and not exact:
-        return Slack(first, math.nan, math.nan)
+        return Interval(first, math.nan, math.nan)
     if bool((differences == first).all()):
-        return Slack(first, first, first)
-    return Slack(*interval(differences, confidence))
+        return Interval(first, first, first)
+    return Interval(*interval(differences, confidence))
 
 
-def _of_counts(a: Array, b: Array, sign: float, scale: float, confidence: float, fixed: bool) -> Slack:
+def _of_counts(a: Array, b: Array, sign: float, scale: float, confidence: float, fixed: bool) -> Interval:
     """Of two counted shares: from end to end of Wilson's intervals, so that these must not overlap."""
     left = wilson(int(a.sum()), a.size, confidence)
     number = float(b[0])
     right = (number, number, number) if fixed else wilson(int(b.sum()), b.size, confidence)
     ends = (left[1] - scale * right[2], left[2] - scale * right[1])
     mean = sign * (left[0] - scale * right[0])
-    return Slack(mean, *sorted(sign * end for end in ends))
+    return Interval(mean, *sorted(sign * end for end in ends))

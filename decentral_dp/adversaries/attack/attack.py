@@ -34,7 +34,7 @@ from decentral_dp.config.problem_schema import Partition
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, by_keyword
 from decentral_dp.files.durable import digest
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.problems.minimax.protocol import Attackable
@@ -46,7 +46,7 @@ from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pooled
-from decentral_dp.simulation.result import as_written, require_complete
+from decentral_dp.simulation.result import as_written, require_run_folder
 from decentral_dp.simulation.runner import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
@@ -246,12 +246,7 @@ class RunFolder(NamedTuple):
 
 def read(folder: Path) -> RunFolder:
     """Raises InputError."""
-    for name in ("result.json", "scenario.toml", "state.npz"):
-        regular(folder / name, "attack")
-    require_complete(folder)
-    for name in ("scenario.toml", "state.npz"):
-        if not (folder / name).is_file():
-            raise InputError(f"attack: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+    require_run_folder(folder, "attack", ("scenario.toml", "state.npz"), more=("result.json",))
     with as_written(folder, "attack"):
         job = build(load(folder / "scenario.toml"))
     path, start = folder / "state.npz", "published_"

@@ -45,7 +45,7 @@ from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.result import as_written, require_complete
+from decentral_dp.simulation.result import as_written, require_run_folder
 from decentral_dp.tasks.outcomes import number
 from decentral_dp.tasks.parallel import Workers, in_parallel
 
@@ -136,11 +136,7 @@ def planned(
     reading: AbstractContextManager[None] = nullcontext()
     if isinstance(scenario, str | Path) and Path(scenario).is_dir():
         folder = Path(scenario)
-        for name in ("result.json", "scenario.toml"):
-            regular(folder / name, "audit")
-        require_complete(folder)
-        if not (folder / "scenario.toml").is_file():
-            raise InputError(f"audit: {folder} is no run folder: it has no scenario.toml. Give one that a run wrote.")
+        require_run_folder(folder, "audit", ("scenario.toml",), more=("result.json",))
         scenario, reading = folder / "scenario.toml", as_written(folder, "audit")
     source, file = None, find(str(scenario)) if isinstance(scenario, str | Path) else None
     if isinstance(scenario, str | Path | Mapping | Scenario):

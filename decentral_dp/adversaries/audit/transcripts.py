@@ -313,18 +313,8 @@ def _observe_agents(job: GossipJob, victim: int) -> Transcript:
     for _ in range(job.rounds * job.algorithm.releases_per_round):
         last = messages[-1]
         messages.append(tuple(h.advance(*(last[j] for j in n.neighbours)) for h, n in zip(hosts, nodes, strict=True)))
-    mine = listening[own]
     views = [h.view().published for h in hosts]
-    return Transcript(
-        mine.said,
-        mine.noise,
-        tuple(messages),
-        np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views]),
-        mine.queries,
-        _by_name([one for block in listening for one in block.residuals]),
-        mine.choices,
-        job.root,
-    )
+    return _transcript(job, listening[own], listening, messages, views)
 
 
 def _replay_agent(
@@ -345,17 +335,20 @@ def _observe_coordinator(job: Any) -> Transcript:
     node = job.coordinator_node()
     releaser = _Listening(node.make_releaser(), _coordinator_noise)
     last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last
-    published = last.published
-    return Transcript(
-        releaser.said,
-        releaser.noise,
-        (),
-        np.concatenate([published[c].ravel() for c in sorted(published)]),
-        releaser.queries,
-        _by_name(releaser.residuals),
-        releaser.choices,
-        job.root,
-    )
+    return _transcript(job, releaser, [releaser], (), [last.published])
+
+
+def _transcript(
+    job: Any,
+    own: _Listening,
+    all_of_them: Sequence[_Listening],
+    messages: Sequence[tuple[Array, ...]],
+    views: Sequence[Mapping[str, Array]],
+) -> Transcript:
+    """What one participant released, and what all of them sent, drew and published."""
+    published = np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views])
+    noises = _by_name([one for block in all_of_them for one in block.residuals])
+    return Transcript(own.said, own.noise, tuple(messages), published, own.queries, noises, own.choices, job.root)
 
 
 def _replay_coordinator(

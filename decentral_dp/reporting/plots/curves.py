@@ -53,12 +53,10 @@ def losses(figure: Figure, d: Drawing) -> bool:
     curves = {label: (c, colour, "-") for label, name, colour in named if (c := d.score(name))}
     if not curves:
         return False
-    ax = figure.subplots()
-    style.draw_curves(ax, curves)
-    style.value_axis(ax, _all_of(c for c, *_ in curves.values()))
-    ax.set_ylabel("loss of the exact lower solution" if d.result.solves_lower else d.words.loss)
     label, (first, *_) = next(iter(curves.items()))
-    style.title(ax, style.change(label.split(" (")[0].capitalize(), first))
+    beside = "loss of the exact lower solution" if d.result.solves_lower else d.words.loss
+    ax = _drawn(figure, curves, beside, style.change(label.split(" (")[0].capitalize(), first))
+    style.value_axis(ax, _all_of(c for c, *_ in curves.values()))
     return True
 
 
@@ -66,18 +64,15 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     main, last = d.score("test_accuracy"), curve(d.metrics, "test_accuracy_last")
     if main is None:
         return False
-    ax = figure.subplots()
     # Of two lines that coincide one would hide the other.
     apart = last is not None and bool(np.nanmax(np.abs(last.mean - main.mean), initial=0.0) >= _VISIBLE)
     curves = {"last released values": (last, style.ORANGE, "--")} if last is not None and apart else {}
     curves[d.result.evaluated_on or "test accuracy"] = (main, style.BLUE, "-")
-    style.draw_curves(ax, curves)
-    ax.set_ylabel(f"accuracy {d.whose} (share)")
-    style.flat_axis(ax, _all_of(c for c, *_ in curves.values()))
-    ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"
-    style.title(ax, f"{when} {main.ends[1]:.2f}{spread}")
+    ax = _drawn(figure, curves, f"accuracy {d.whose} (share)", f"{when} {main.ends[1]:.2f}{spread}")
+    style.flat_axis(ax, _all_of(c for c, *_ in curves.values()))
+    ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     return True
 
 
@@ -86,20 +81,16 @@ def explained(figure: Figure, d: Drawing) -> bool:
     main, error = d.score("test_r2"), d.score("test_rmse")
     if main is None:
         return False
-    ax = figure.subplots()
-    style.draw_curves(
-        ax, {"mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on: (main, style.BLUE, "-")}
-    )
+    when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out R²"
+    off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
+    score = f"{main.ends[1]:.2f}".replace("-", "−")
+    label = "mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on
+    ax = _drawn(figure, {label: (main, style.BLUE, "-")}, f"R² {d.whose}", f"{when} {score}{off}")
     ax.axhline(0.0, color=style.GREY, linewidth=1.0, linestyle=":")
-    ax.set_ylabel(f"R² {d.whose}")
     style.flat_axis(ax, _all_of([main]))
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, min(-1.0, 1.1 * float(main.low[-1]))), min(max(high, 0.05), 1.005))
-    when = f"Held-out R² at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out R²"
-    off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
-    score = f"{main.ends[1]:.2f}".replace("-", "−")
-    style.title(ax, f"{when} {score}{off}")
     return True
 
 
@@ -111,12 +102,9 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
     curves = {"hypergradient": (c, style.BLUE, "-")}
     if gap is not None:
         curves["its distance to that on held-out records"] = (gap, style.ORANGE, "--")
-    ax = figure.subplots()
-    style.draw_curves(ax, curves)
+    ax = _drawn(figure, curves, d.words.hypergradient, style.change("Hypergradient norm", c))
     if np.any(c.mean > 0):
         style.log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
-    ax.set_ylabel(d.words.hypergradient)
-    style.title(ax, style.change("Hypergradient norm", c))
     return True
 
 
@@ -126,13 +114,11 @@ def consensus(figure: Figure, d: Drawing) -> bool:
     curves = {name: (c, style.CHANNEL_COLOURS[name], "-") for name, c in distances.items() if c and np.any(c.mean > 0)}
     if not curves:
         return False
-    ax = figure.subplots()
-    style.draw_curves(ax, curves)
-    style.log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
-    ax.set_ylabel("distance to the network average (ℓ2)")
     ends = ", ".join(f"{name}\u00a0{power_text(float(f'{c.ends[1]:.2g}'))}" for name, (c, *_) in curves.items())
     broken = any(c.overflow is not None for c, *_ in curves.values())
-    style.title(ax, "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}")
+    title = "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}"
+    ax = _drawn(figure, curves, "distance to the network average (ℓ2)", title)
+    style.log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
     return True
 
 
@@ -261,24 +247,27 @@ def shares(figure: Figure, d: Drawing) -> bool:
     scores = [(label, c) for name, label in SHARES if (c := d.score(name)) is not None]
     if not scores:
         return False
-    ax = figure.subplots()
     # Shares of the same records may coincide: broken lines let those below them be seen.
     drawn = zip(scores, _COLOURS, _STYLES, strict=False)
     curves = {label: (c, colour, style) for (label, c), colour, style in drawn}
-    style.draw_curves(ax, curves)
-    style.flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
-    ax.set_ylabel("on held-out records")
     when = f"at round {scores[0][1].rounds[-1]:.0f}" if d.result.has_diverged else "at the end"
-    style.title(ax, f"Held-out {', '.join(f'{label} {c.ends[1]:.2f}' for label, c in scores[:2])} {when}")
+    ends = ", ".join(f"{label} {c.ends[1]:.2f}" for label, c in scores[:2])
+    ax = _drawn(figure, curves, "on held-out records", f"Held-out {ends} {when}")
+    style.flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
     return True
 
 
 def _one(figure: Figure, c: Curve, label: str, axis: str, name: str) -> Axes:
     """One curve with its label; axis: what is measured; name: of the curve in the title."""
+    return _drawn(figure, {label: (c, style.BLUE, "-")}, axis, style.change(name, c))
+
+
+def _drawn(figure: Figure, curves: Mapping[str, tuple[Curve, str, str]], axis: str, title: str) -> Axes:
+    """Curves with their legend, the label of the y axis and a title."""
     ax = figure.subplots()
-    style.draw_curves(ax, {label: (c, style.BLUE, "-")})
+    style.draw_curves(ax, curves)
     ax.set_ylabel(axis)
-    style.title(ax, style.change(name, c))
+    style.title(ax, title)
     return ax
 
 

@@ -324,9 +324,7 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)
     Returns:
         The paths that were written.
     """
-    for ending in FORMATS:
-        if ending not in formats:
-            path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
+    remove_figure(path, formats)
     return write_figure(figure, path, formats)
 
 
@@ -356,10 +354,11 @@ def _write_out(figure: Figure) -> None:
             text.set_text(printable(said))
 
 
-def remove_figure(path: Path) -> None:
-    """Remove a figure in all formats; path: without an ending."""
+def remove_figure(path: Path, kept: Sequence[Format] = ()) -> None:
+    """Remove a figure in all formats but those that are kept; path: without an ending."""
     for ending in FORMATS:
-        path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
+        if ending not in kept:
+            path.with_name(f"{path.name}.{ending}").unlink(missing_ok=True)
 
 
 # Inches of height that a legend below the axes takes.
