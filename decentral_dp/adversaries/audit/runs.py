@@ -50,6 +50,8 @@ from decentral_dp.tasks.outcomes import number
 from decentral_dp.tasks.parallel import Workers, in_parallel
 
 FEWEST_RUNS = 20
+# Of a plan, what another process is told of it.
+_SETTINGS = ("runs", "vantage", "confidence", "seed", "curve")
 # That one participant releases in a run: each candidate's replay holds as many.
 MOST_NUMBERS = 20_000_000
 _MOST_HUNDREDS = 10_000
@@ -88,6 +90,11 @@ class AuditPlan:
     curve: bool = False
     source: tuple[Mapping[str, Any], Path] | None = None
     file: Path | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `planned` takes beside the scenario, by name."""
+        return {name: getattr(self, name) for name in _SETTINGS}
 
     @property
     def most_shown(self) -> float:
@@ -183,11 +190,7 @@ def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] 
         "folder": str(folder),
         "file": None if plan.file is None else str(plan.file.resolve()),
         "file_digest": None if plan.file is None else digest_of_file(plan.file),
-        "runs": plan.runs,
-        "vantage": plan.vantage,
-        "confidence": plan.confidence,
-        "seed": plan.seed,
-        "curve": plan.curve,
+        **plan.settings,
         "jobs": workers.jobs,
         "address": workers.address,
         "ends": {name: None if path is None else str(path.resolve()) for name, path in ends._asdict().items()},
@@ -220,7 +223,7 @@ def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
                 f"resume: {file} has changed since the audit in {out} was begun, and its runs would be of two "
                 "scenarios. Put it back, or audit the new one with another --out."
             )
-        settings = {name: asked[name] for name in ("runs", "vantage", "confidence", "seed", "curve")}
+        settings = {name: asked[name] for name in _SETTINGS}
         ends = Ends(**{name: None if path is None else Path(path) for name, path in asked["ends"].items()})
         workers = Workers(asked["jobs"], asked["address"])
         # Of a run folder the names of keys and files are what that version wrote.
@@ -476,8 +479,7 @@ def _lost(reason: str) -> list[Run] | str:
 def _order(plan: AuditPlan, lawful: bool) -> str:
     """What another process must know of a game, as a text that stands for it."""
     content, folder = plan.source if plan.source is not None else ({}, Path())
-    settings = (plan.runs, plan.vantage, plan.confidence, plan.seed, plan.curve)
-    return json.dumps([content, str(folder), settings, lawful], default=str)
+    return json.dumps([content, str(folder), plan.settings, lawful], default=str)
 
 
 def _elsewhere(order: str, numbers: tuple[int, ...]) -> list[Run] | str:
@@ -487,7 +489,7 @@ def _elsewhere(order: str, numbers: tuple[int, ...]) -> list[Run] | str:
 @lru_cache(maxsize=1)
 def _game_there(order: str) -> Game:
     """The same game, found again from the same seed."""
-    content, folder, (runs, vantage, confidence, seed, curve), lawful = json.loads(order)
-    plan = planned(load(content, folder=Path(folder)), runs, vantage, confidence, seed, curve=curve)
+    content, folder, settings, lawful = json.loads(order)
+    plan = planned(load(content, folder=Path(folder)), **settings)
     worlds = worst_worlds(plan.job, plan.root("search", 0))
     return game_of(plan, worlds, worlds.first, lawful)
