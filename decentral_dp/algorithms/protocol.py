@@ -21,6 +21,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import Coordination, Program, Value
 from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.unit import RECORD, Unit
 
 Counts = Mapping[Split, NDArray[np.int64]]
 
@@ -46,7 +47,8 @@ class Public(NamedTuple):
     averaged: kind → (T, g) records averaged at each round. rate: kind → (g,) share drawn afresh each round.
     neighbour_weight: (g,) |w_ii|. touches: term → kind. clip, constants: bounds and constants of the queries.
     agents: (g,) number of one agent of each column; of every agent where the algorithm states `plans_by_agent` or
-    `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it.
+    `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it. unit: what two data sets
+    differ in.
     """
 
     rounds: int
@@ -60,6 +62,7 @@ class Public(NamedTuple):
     q: int
     agents: NDArray[np.int64]
     network: Network
+    unit: Unit = RECORD
 
 
 class Channel(NamedTuple):
@@ -129,6 +132,11 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     @property
     def plans_by_agent(self) -> bool:
         """Whether `planned_releases` looks at `Public.agents`, so that agents alike in all else may differ."""
+        return False
+
+    @property
+    def memoryless(self) -> bool:
+        """Whether releases are made of public values and of clipped means of their round: any unit has a price."""
         return False
 
     def senders(self, network: Network) -> Iterator[Any] | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Planned, Public
-from decentral_dp.bounded import SPLITS, Array, Split, summation_slack
+from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 
 
@@ -52,7 +52,7 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
             bound += step
             largest = largest + reach
         sensitivity[split] = bound
-        rate[split] = np.ones(shape) if kept else np.broadcast_to(public.rate[split], shape)
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(public.unit.rate(public.rate[split]), shape)
     return Planned(sensitivity, rate, largest, index)
 
 
@@ -79,7 +79,7 @@ def tracked(public: Public, releases_per_round: int, first: int, begins: str, se
 
 
 def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
-    """How far one replaced record of this kind moves one use, and the use's largest norm: both (R, g)."""
+    """How far a unit of this kind of records moves one use, and the use's largest norm: both (R, g)."""
     factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
     averaged = public.averaged[split]
     # Where every round averages as many records, one row stands for all.
@@ -88,7 +88,7 @@ def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(CLIP_OF_TERM[use.term]))
     reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
-    return 2.0 * reach / n * summation_slack(n, _width(public, use.term)), reach
+    return public.unit.sensitivity(reach, n, _width(public, use.term)), reach
 
 
 def reads(public: Public, terms: Sequence[str], split: Split) -> bool:

@@ -201,6 +201,12 @@ class MechanismTable(Table):
     kind: str = Field(description='"file.py:Name", or the name of an installed mechanism.')
 
 
+class GroupTable(Table):
+    """A group of records of one agent, which are protected together."""
+
+    records: Annotated[int, Field(ge=1, le=10**9)] = Field(description="k, how many records of an agent at most.")
+
+
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
@@ -218,8 +224,23 @@ class PrivacyTable(Table):
             "an installed one, or as a table with its kind and options. Coordinator algorithms have their own."
         ),
     )
+    unit: Literal["record", "agent"] | GroupTable = Field(
+        default="record",
+        description=(
+            'What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", '
+            "everything that it holds. Read by gossip algorithms that keep nothing un-noised."
+        ),
+    )
+    neighbours: Literal["replace", "zero_out"] = Field(
+        default="replace",
+        description=(
+            'What becomes of it in the data set that ε compares with: "replace", other records stand there; '
+            '"zero_out", it contributes nothing, which takes half the noise and protects half as much. Read by gossip '
+            "algorithms that keep nothing un-noised."
+        ),
+    )
     epsilon: Target | None = optional(
-        "Target ε of each agent over the whole run, for one of its records; sets the noise. Left out: the"
+        "Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the"
         " scales of x, y and z are given."
     )
     epsilon_rounds: Count | None = optional(

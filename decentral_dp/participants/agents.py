@@ -39,13 +39,13 @@ from decentral_dp.bounded import (
     Sensitivity,
     Split,
     memory_slack,
-    summation_slack,
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
+from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Problem, Started, Steepening, stacked
 from decentral_dp.problems.records import regulariser_matrices, stacked_by_count, take
 
@@ -145,6 +145,7 @@ class LocalDataset:
         box: Mapping[str, float] | None = None,
         constants: LipschitzConstants | None = None,
         network: Network | None = None,
+        unit: Unit = RECORD,
     ) -> None:
         self.agents = agents
         # Of agents that stand alone: nobody is their neighbour.
@@ -159,6 +160,7 @@ class LocalDataset:
         self._box = dict(box or {})
         self._constants = constants
         self._batches = batches
+        self._unit = unit
         self._draw: DrawBatch = _drawn_afresh
         # Asked once: checking a protocol at run time costs as much as a small round.
         self._stackable = stacked(problem)
@@ -226,7 +228,7 @@ class LocalDataset:
 
         drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None else None
-        return Batch(self._problem, self._clip, seen, used, drawn, groups)
+        return Batch(self._problem, self._clip, seen, used, drawn, groups, self._unit)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
@@ -370,7 +372,8 @@ class LocalDataset:
         if kept is not None and known is used[split] and not fresh:
             return kept
         drawn = t * _DRAWS if fresh else None
-        spread = mean_sensitivity(self._clip.bound(CLIP_OF_TERM[term]), used[split], width, rates[split], drawn)
+        clip = self._clip.bound(CLIP_OF_TERM[term])
+        spread = mean_sensitivity(clip, used[split], width, rates[split], drawn, self._unit)
         self._spreads[term] = used[split], spread._replace(sensitivity=_frozen(spread.sensitivity))
         return self._spreads[term][1]
 
@@ -458,12 +461,14 @@ class Batch:
         used: Mapping[Split, NDArray[np.int64]],
         drawn: int | None,
         groups: Callable[[Split], list[Group]] | None = None,
+        unit: Unit = RECORD,
     ) -> None:
         self._problem = problem
         self._clip = clip
         self._draw = draw
         self._used = used
         self._drawn = drawn
+        self._unit = unit
         self._seen: dict[Split, list[tuple[Any, float]]] = {}
         self._rows = len(used["train"])
         self._make_groups = groups
@@ -573,9 +578,8 @@ class Batch:
         rates = np.ones(self._rows)
         if self._drawn is not None and self._drawn != MIXED:
             rates = self._rates(split)
-        sensitivity = mean_sensitivity(
-            self._clip.bound(CLIP_OF_TERM[term]), self._used[split], base.shape[1], rates, self._drawn
-        )
+        clip = self._clip.bound(CLIP_OF_TERM[term])
+        sensitivity = mean_sensitivity(clip, self._used[split], base.shape[1], rates, self._drawn, self._unit)
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
 
     def _check_times(self, times: Any) -> None:
@@ -607,8 +611,10 @@ class Batch:
         return self._seen[split]
 
 
-def mean_sensitivity(bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None) -> Sensitivity:
-    """Bound what one replaced record does to a mean of clipped contributions: 2Cκ/N.
+def mean_sensitivity(
+    bound: float, used: NDArray[np.int64], width: int, rates: Array, drawn: int | None, unit: Unit = RECORD
+) -> Sensitivity:
+    """Bound what a unit does to a mean of clipped contributions: 2Cκ/N of one replaced record.
 
     Args:
         bound: C, the clip of a contribution.
@@ -616,8 +622,9 @@ def mean_sensitivity(bound: float, used: NDArray[np.int64], width: int, rates: A
         width: coordinates of the mean.
         rates: (b,) sampling rates.
         drawn: number of the batch, or `MIXED`; None where no minibatch is drawn.
+        unit: what two data sets differ in.
     """
-    return Sensitivity(2.0 * bound / used * summation_slack(used, width), rates, drawn)
+    return Sensitivity(unit.sensitivity(bound, used, width), unit.rate(rates), drawn)
 
 
 def _of_row(times: float | Array, row: int) -> float:

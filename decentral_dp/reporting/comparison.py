@@ -222,6 +222,11 @@ class Comparison:
             remarks.append(
                 "In some runs a coordinator is trusted, in others nobody is: their ε are against different adversaries."
             )
+        if len({p.protected for p in privacy if p.is_noisy}) > 1:
+            remarks.append(
+                "The runs protect different things (privacy.unit, privacy.neighbours): their ε cannot be compared as "
+                "they stand."
+            )
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
             remarks.append(

@@ -58,6 +58,8 @@ def privacy_facts(privacy: PrivacyStatement) -> list[Fact]:
         return out
     if privacy.privacy_unit:
         out.append(Fact("privacy", "Unit", f"this ε is for {privacy.privacy_unit}, as the mechanism states."))
+    if privacy.protected:
+        out.append(Fact("privacy", "Protected", f"{privacy.protected}.", {"protected": privacy.protected}))
     if (claim := privacy.claimed) is not None:
         # A claim without a δ of its own is of pure ε.
         at, claimed = f" at δ = {delta_text(claim.delta)}" if claim.delta else "", epsilon_text(claim.epsilon_max)

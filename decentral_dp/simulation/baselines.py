@@ -31,7 +31,7 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
 
     Returns:
         "alone", "central", "none" → job; of a trusted coordinator and of a run without noise those that differ from it;
-        of made-up records no server.
+        of made-up records, and where all that an agent holds is protected, no server.
 
     Raises:
         InputError: the records are with their agents, or the guarantee is that of a paper.
@@ -59,7 +59,8 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
 def _of_interest(job: Job) -> set[str]:
     networks = set() if job.central or job.n_agents == 1 else {"alone"}
     # Made-up records are drawn agent by agent: with one agent there would be others.
-    if networks and job.scenario.problem.data not in SYNTHETIC:
+    # One server's only agent holds the records of all: as a unit it would be all of them.
+    if networks and job.scenario.problem.data not in SYNTHETIC and job.unit.records is not None:
         networks.add("central")
     return networks | ({"none"} if job.scenario.privacy.guarantee != "none" else set())
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PAYS, COSTS, OPEN, FAILED, UNEQUAL = "pays", "costs", "open", "failed", "unequal ε"
 # What a pair shares: tables of the scenario, by what it is between, and keys of its [privacy].
 _SHARED_TABLES = {"programs": ("problem", "topology"), "networks": ("problem", "algorithm")}
-_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap")
+_SHARED_PRIVACY = ("guarantee", "mechanism", "epsilon", "delta", "cap", "unit", "neighbours")
 # One side may cost so much more than the other: a calibration leaves less than this of its target unspent.
 _SAME_EPSILON = 1.002
 COLUMNS = ("gain", "pair", "name", "n", "pairs", "failed", "mean", "low", "high", "epsilon_of", "epsilon_over")

@@ -27,6 +27,8 @@ _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/test_kept_releases.py"
 _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
+_UNITS = "tests/privacy/test_units.py"
+
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _CHECK = "tests/adversaries/test_check.py"
 
@@ -87,6 +89,56 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if (before := seen.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+    ),
+    # Units and neighbours ---------------------------------------------------------------------------------------------
+    Mutation(
+        "a record that contributes nothing, halved twice",
+        "privacy/unit.py",
+        "return members if self.zeroed else 2.0 * members",
+        "return 0.5 * members if self.zeroed else 2.0 * members",
+        (f"{_UNITS}::test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near",),
+    ),
+    Mutation(
+        "a group priced as one record",
+        "privacy/unit.py",
+        "np.minimum(float(self.records), n)",
+        "np.minimum(1.0, n)",
+        (f"{_UNITS}::test_messages_of_neighbours_stay_within_what_is_planned",),
+    ),
+    Mutation(
+        "an agent's mean divided by its records once more",
+        "privacy/unit.py",
+        "members = n if self.records is None",
+        "members = np.ones_like(n) if self.records is None",
+        (f"{_UNITS}::test_messages_of_neighbours_stay_within_what_is_planned",),
+    ),
+    Mutation(
+        "a group drawn as rarely as one record",
+        "privacy/unit.py",
+        "np.minimum(1.0, self.records * rate)",
+        "rate",
+        (f"{_UNITS}::test_a_group_in_drawn_batches_by_all_of_them",),
+    ),
+    Mutation(
+        "a batch of fixed size without a record, amplified",
+        "simulation/jobs/gossip_plan.py",
+        "if unit.zeroed and unit.records is not None and",
+        "if False and",
+        (f"{_UNITS}::test_fixed_batches_need_a_replacement",),
+    ),
+    Mutation(
+        "the rounding of a sum with one record less",
+        "privacy/unit.py",
+        "            slack = 2.0 * slack - 1.0\n",
+        "            pass\n",
+        (f"{_UNITS}::test_rounding_of_one_record_less_has_room",),
+    ),
+    Mutation(
+        "unlike units side by side without a word",
+        "reporting/comparison.py",
+        "if len({p.protected for p in privacy if p.is_noisy}) > 1:",
+        "if False:",
+        (f"{_UNITS}::test_unlike_units_are_labelled_side_by_side",),
     ),
     # Noise ----------------------------------------------------------------------------------------------------------
     Mutation(

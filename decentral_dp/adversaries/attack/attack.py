@@ -37,6 +37,7 @@ from decentral_dp.files.durable import digest
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
+from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenated, take
@@ -119,6 +120,11 @@ def _sample(members: Any, others: Any) -> tuple[Any, Any]:
 def require_attackable(job: Job) -> None:
     """Refuse what cannot be attacked, or attacked fairly. Raises InputError with the reason."""
     require_records(job.records, "attack")
+    if job.unit != RECORD:
+        raise InputError(
+            f"attack: it tells whether one record was among those that were read, and this ε is for {job.unit.noun}. "
+            "Leave privacy.unit and privacy.neighbours out."
+        )
     kind, shards = job.scenario.problem.kind, job.shards
     if not shards.test.size:
         raise InputError(

@@ -42,6 +42,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
+from decentral_dp.privacy.unit import RECORD
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -154,6 +155,11 @@ def planned(
     else:
         job = scenario
     require_records(job.records, "audit")
+    if job.unit != RECORD:
+        raise InputError(
+            f"audit: its two worlds differ in one replaced record, and this ε is for {job.unit.noun}. Leave "
+            "privacy.unit and privacy.neighbours out."
+        )
     kind, _, number = vantage.partition(":")
     # What a coordinator publishes is not a message to one agent.
     listeners = 0 if job.plans_ahead else job.n_agents

@@ -28,6 +28,7 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.events import ProgressCallback, Reporter
@@ -315,6 +316,11 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     if privacy.delta == 0.0:
         raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")
+    if job.unit != RECORD:
+        raise InputError(
+            f"privacy.unit: what an observer inside learns of {job.unit.noun} is not derived, only of one replaced "
+            "record. Leave unit and neighbours out."
+        )
     if job.stream.kind == "minibatch":
         raise InputError(
             "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "

@@ -38,9 +38,10 @@ def guarantee_section(result: RunResult) -> list[Html]:
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
-        "Two data sets that differ in one record of one agent: it is replaced by any other, and keeps its agent"
-        f"{words.kind} and its place. Partition, split, order, counts, classes and scaling constants are "
-        "public. A person with several records is protected less, and runs on the same records add up.",
+        f"Two data sets that differ in {_compared(privacy, words.kind)} Partition, split, order, counts, classes and "
+        "scaling constants are public. "
+        f"{'Runs' if privacy.protected else 'A person with several records is protected less, and runs'} on the same "
+        "records add up.",
     )
     texts = {text for _, text in known}
     notes = [
@@ -57,6 +58,13 @@ def guarantee_section(result: RunResult) -> list[Html]:
         *_coverage(result, words),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
     ]
+
+
+def _compared(privacy: PrivacyStatement, kept: str) -> str:
+    """What data sets differ in, a sentence's end. kept: what a replaced record keeps besides its place."""
+    if privacy.protected:
+        return f"{privacy.protected}. Places stay, and the number of records an agent has."
+    return f"one record of one agent: it is replaced by any other, and keeps its agent{kept} and its place."
 
 
 def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
@@ -76,9 +84,9 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
     verdicts = {
         "certified": (
             title,
-            f"An adversary who sees {words.sees}, and knows everything except one record of one agent, "
-            f"learns about that record at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} "
-            f"allows. This holds by construction{unchecked}: "
+            f"An adversary who sees {words.sees}, and knows everything except {_unknown(privacy)} "
+            f"at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} allows. "
+            f"This holds by construction{unchecked}: "
             f"{words.because.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",
         ),
         "as_printed": (
@@ -92,6 +100,12 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
     level = {"certified": good, "as_printed": "warn"}.get(privacy.guarantee, "bad")
     strong, text = verdicts.get(privacy.guarantee, unknown)
     return tag("p", tag("strong", strong), text, class_=f"note {level}")
+
+
+def _unknown(privacy: PrivacyStatement) -> str:
+    if privacy.protected:
+        return f"what differs between two data sets ({privacy.protected}), learns about that"
+    return "one record of one agent, learns about that record"
 
 
 def _reasons(privacy: PrivacyStatement) -> str:

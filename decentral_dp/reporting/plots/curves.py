@@ -351,10 +351,11 @@ def noise(figure: Figure, d: Drawing) -> bool:
     log_axis(right, "y", rows["sensitivity"].to_numpy())
     drawn = set(rows["mechanism"].unique()) - {"laplace", "gaussian"}
     left.set_ylabel("noise: Laplace scale b" if laplace else "noise: standard deviation")
-    right.set_ylabel(f"sensitivity to one record ({'ℓ1' if laplace else 'ℓ2'})")
+    one = "what is protected" if d.result.privacy.protected else "one record"
+    right.set_ylabel(f"sensitivity to {one} ({'ℓ1' if laplace else 'ℓ2'})")
     if drawn:
         left.set_ylabel("scale of noise and of choices")
-        right.set_ylabel("sensitivity to one record")
+        right.set_ylabel(f"sensitivity to {one}")
     for ax in (left, right):
         ax.set_xlabel("round")
         if not ax.lines:
@@ -363,7 +364,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
     _legends(figure, (left, right))
     ratio = (rows["scale"] / rows["sensitivity"])[rows["sensitivity"] > 0]
     if unbounded:
-        message = f"Nothing bounds what one record can do to {_listed(unbounded)}: no noise can be enough"
+        message = f"Nothing bounds what {one} can do to {_listed(unbounded)}: no noise can be enough"
     elif "uncertified" in drawn:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
@@ -371,7 +372,8 @@ def noise(figure: Figure, d: Drawing) -> bool:
             ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"
-        message = f"{what} {low if low == high else f'{low} to {high}'} times what one replaced record can move"
+        replaced = one if d.result.privacy.protected else "one replaced record"
+        message = f"{what} {low if low == high else f'{low} to {high}'} times what {replaced} can move"
     figure.suptitle(
         textwrap.fill(message, int(figure.get_figwidth() * 11.0)), x=0.02, ha="left", fontsize=10.5, fontweight="bold"
     )

@@ -54,6 +54,7 @@ from decentral_dp.simulation.jobs.gossip_plan import (
     charged_channels,
     check_domain,
     check_guarantee,
+    checked_unit,
     clips,
     plan,
     require_calibrated,
@@ -222,11 +223,12 @@ def _gossip(c: Components) -> GossipJob:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
+    unit = checked_unit(c, algorithm, problem)
     network = Network(topology.mixing, s.public_seed)
 
     def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
         facts = (counts, stream, topology.neighbour_weight, clip, constants)
-        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network)
+        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit)
 
     rounds = s.algorithm.rounds
     charged = charged_channels(channels, problem)

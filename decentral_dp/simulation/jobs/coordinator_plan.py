@@ -57,6 +57,11 @@ def check_coordinated(c: Components) -> Coordinated:
             raise InputError(
                 f"privacy.{channel}: the noise of {kind} follows from privacy.epsilon and delta. Leave the scale out."
             )
+    if privacy.unit != "record" or privacy.neighbours != "replace":
+        key = "unit" if privacy.unit != "record" else "neighbours"
+        raise InputError(
+            f"privacy.{key}: releases of {kind} are priced for one replaced record, and for nothing else. Leave it out."
+        )
     for key in ("box", "share", "cap", "epsilon_rounds"):
         if getattr(privacy, key):
             raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
+from decentral_dp.config.components import Components
+from decentral_dp.config.scenario_components import stream_of
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
@@ -27,6 +29,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
+from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.user_code import USER_ERRORS, blamed
 
@@ -51,6 +54,7 @@ def plan(
     noise: Mapping[str, NoiseSchedule],
     final: bool = True,
     network: Network | None = None,
+    unit: Unit = RECORD,
 ) -> Ledger:
     """Plan all releases of so many rounds.
 
@@ -71,6 +75,7 @@ def plan(
         noise: channel → schedule of all agents; a channel that is charged must be in it unless `mechanism` adds none.
         final: whether the noise is what will be drawn, the default, or has yet to be calibrated.
         network: what everybody knows of it; by default nobody has a neighbour.
+        unit: what two data sets differ in; by default one replaced record.
 
     Returns:
         The ledger.
@@ -108,6 +113,7 @@ def plan(
         problem.q,
         representative,
         network,
+        unit,
     )
     # A sensitivity that overflows is infinite, and priced or refused as that.
     with np.errstate(over="ignore"):
@@ -248,6 +254,58 @@ def check_guarantee(s: Scenario) -> None:
             raise InputError('privacy.clip: the paper\'s protocol does not clip. Use guarantee = "certified" to clip.')
         if s.algorithm.protocol == "private":
             raise InputError('algorithm.protocol: "private" is a certified protocol; leave it out for "as_printed".')
+
+
+def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
+    """The unit of a scenario of agents that trust nobody.
+
+    Raises:
+        InputError: nothing is derived for it (docs/proofs/36).
+    """
+    s, kind = c.scenario, c.scenario.algorithm.kind
+    privacy, unit = s.privacy, unit_of(s.privacy.unit, s.privacy.neighbours)
+    key = "privacy.neighbours" if unit.records == 1 else "privacy.unit"
+    if unit == RECORD or privacy.guarantee == "none":
+        return unit
+    if privacy.guarantee == "as_printed":
+        raise InputError(
+            f'{key}: "as_printed" prices the protocol of the paper for one replaced record, and takes no other. '
+            "Leave it out."
+        )
+    if not algorithm.memoryless or c.algorithm.origin or algorithm.protocol != "released":
+        raise InputError(
+            f"{key}: how far {unit.noun} moves what {kind} releases is not derived, only for algorithms of this "
+            f"package that keep nothing un-noised ({_ANY_UNIT}). Leave it out, or take one of these."
+        )
+    if c.problem.is_outside:
+        raise InputError(
+            f"{key}: a problem of one's own is tried on made-up data sets that differ in one replaced record, and this "
+            "is priced for nothing else. Leave it out."
+        )
+    if getattr(c.mechanism, "privacy_unit", ""):
+        raise InputError(
+            f"{key}: the mechanism states its price for {getattr(c.mechanism, 'privacy_unit', '')}. Leave it out."
+        )
+    read = {
+        problem.reads_records[t]
+        for ch in algorithm.releases(problem.p, problem.q).values()
+        for t in _queries(ch, problem)
+    }
+    if unit.records != 1 and len(read) > 1:
+        raise InputError(
+            f"privacy.unit: releases of {kind} read train and validation records, of which {unit.noun} may hold both, "
+            'and that is not derived. Take unit = "record", or a problem of one level.'
+        )
+    if unit.zeroed and unit.records is not None and stream_of(s).kind == "minibatch":
+        raise InputError(
+            "privacy.neighbours: in a batch of fixed size another record has the place of one that is not drawn, so "
+            'that "zero_out" gains nothing there. Take "replace", or another stream.'
+        )
+    return unit
+
+
+# Algorithms that have a price for any unit, as a refusal names them.
+_ANY_UNIT = '"dp_dsgd", "ldp_single_level"'
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:

@@ -40,6 +40,7 @@ from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule, PlannedReleaser, ScheduledReleaser
 from decentral_dp.privacy.randomness import Root, Streams
+from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
@@ -121,6 +122,11 @@ class Job(Protocol):
     @property
     def n_agents(self) -> int:
         return self.topology.n_agents
+
+    @property
+    def unit(self) -> Unit:
+        """What the data sets that ε compares differ in."""
+        return unit_of(self.scenario.privacy.unit, self.scenario.privacy.neighbours)
 
     @property
     def state_parts(self) -> int:
@@ -296,6 +302,7 @@ class GossipJob(Job):
             box=privacy.argument_box,
             constants=self.constants,
             network=self.public_network,
+            unit=self.unit,
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         per_round, network = self.algorithm.releases_per_round, self.public_network

@@ -35,6 +35,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
+from decentral_dp.privacy.unit import unit_of
 from decentral_dp.problems.training.problem import Training
 
 # Of the largest stable step 2/L; a heavy ball allows more.
@@ -74,6 +75,8 @@ class Facts(NamedTuple):
     curvature: float
     step: float | None = None
     clip: float | None = None
+    # Clips that what ε compares moves a sum by (`Unit.clips`): 2 of one replaced record.
+    moved: float = 2.0
 
 
 class Settings(NamedTuple):
@@ -103,7 +106,7 @@ def settings_of(facts: Facts) -> Settings:
     most = min(rule.longest, _OF_CURVATURE / facts.curvature * per_step)
     if math.isinf(facts.mu):
         return Settings(most / per_step if facts.step is None else facts.step, math.inf, 0.0)
-    nu = 2.0 / (facts.records * facts.mu * math.sqrt(facts.agents))
+    nu = facts.moved / (facts.records * facts.mu * math.sqrt(facts.agents))
     # C τ, which D allows.
     allowed = rule.displacement / nu
     if facts.step is not None:
@@ -130,6 +133,7 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
     noisy = s.privacy.guarantee == "certified"
     curvature = _known_curvature(c, problem, missing[0], noisy)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy else math.inf
+    unit = unit_of(s.privacy.unit, s.privacy.neighbours)
     planned = settings_of(
         Facts(
             problem.n_classes,
@@ -141,6 +145,7 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
             curvature,
             c.keys["y"].scale if "y" in c.keys else None,
             s.privacy.clip.get("y"),
+            float(unit.clips(int(shards.train_counts.min()))),
         )
     )
     # Three digits, which a run folder keeps: the same run follows from them.

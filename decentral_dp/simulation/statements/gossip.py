@@ -21,6 +21,7 @@ from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theo
 from decentral_dp.privacy.ledger import IntArray, Window
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.unit import RECORD
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import statement
@@ -110,7 +111,7 @@ def at_infinity(
         return Horizon(None, None)
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
-    charged = job.mechanism != NO_NOISE and finite != 0.0
+    charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel, _Known({}) if known is None else known)
     return Horizon(finite, endless)
@@ -147,6 +148,10 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
         records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
         queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
         delta = job.scenario.privacy.delta
+        if job.unit != RECORD:
+            # Groups move means of fewer records no further in their share: min(k, N_t)/N_t ≤ k/N_t.
+            moved = float(job.unit.clips(records)) / 2.0
+            queries = [q._replace(clip=q.clip * moved) for q in queries]
         cost = infinite_horizon.at_infinity(queries, batch, stream.warm_start, records, job.mechanism, delta)
         worst = max(worst, cost)
     return worst

@@ -32,6 +32,7 @@ from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.closures import arrays_seen
 from decentral_dp.simulation.probing.probe import ROUNDS
@@ -65,7 +66,8 @@ def statement(
     table, budget = job.scenario.privacy, job.budget
     certified, word = table.guarantee == "certified", authors_word(job)
     cautions = [*target_cautions(job), *delta_cautions(job)]
-    signal = signals(planned, job.counts, trusted)
+    batch = job.stream.batch if job.stream.kind == "minibatch" else None
+    signal = signals(planned, job.counts, trusted, job.unit, batch)
     cautions += signal_cautions(signal, job.n_agents, trusted)
     before = [*job.shards.all_notes, *job.budget.notes, *cautions]
     return PrivacyStatement(
@@ -83,6 +85,7 @@ def statement(
         noise=_noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=_numerical_slack(budget) if certified else None,
         privacy_unit=getattr(job.mechanism, "privacy_unit", ""),
+        protected="" if job.unit == RECORD or job.mechanism == NO_NOISE else job.unit.words,
         signal=signal,
         authors_word=tuple(word),
         notes=(*before, *(f"{AUTHORS_WORD}{text}" for text in word), *check_notes(job), *notes),
@@ -111,10 +114,13 @@ def target_cautions(job: Job) -> list[str]:
 def delta_cautions(job: Job) -> list[str]:
     """What a δ allows that is not far below one over the records of an agent."""
     most, delta = int(np.sum([job.counts[k] for k in SPLITS], axis=0).max()), job.scenario.privacy.delta
-    if job.mechanism == NO_NOISE or delta * most < 1.0:
+    together = job.unit.records
+    # Whoever publishes one record of an agent at random tells of the agent for certain.
+    if job.mechanism == NO_NOISE or together is None or delta * most < together:
         return []
+    one_over = f"1/{most}, one over" if together == 1 else f"{together}/{most}, the share of {together} among"
     return [
-        f"δ = {delta_text(delta)} is not small beside 1/{most}, one over the records of an agent: a mechanism that "
+        f"δ = {delta_text(delta)} is not small beside {one_over} the records of an agent: a mechanism that "
         "publishes one of them at random would satisfy it. Take a δ far below that."
     ]
 
@@ -196,13 +202,17 @@ def _numerical_slack(budget: Budget) -> dict[str, float] | None:
     return {"epsilon": float(budget.slack_epsilon), "delta": float(min(1.0, budget.slack_delta))}
 
 
-def signals(ledger: Ledger, counts: Counts, trusted: bool) -> dict[str, Signal]:
+def signals(
+    ledger: Ledger, counts: Counts, trusted: bool, unit: Unit = RECORD, batch: int | None = None
+) -> dict[str, Signal]:
     """Bound the signal of every channel that is noised, against its noise.
 
     Args:
         ledger: what is planned; of unequal releases the first ratio is their median, of unequal agents the smallest.
         counts: record kind → (m,) records of each agent.
         trusted: whether a coordinator releases one value for all, which reads the records of all.
+        unit: what sensitivities are to; default one replaced record.
+        batch: records of a batch of fixed size, if they are drawn.
 
     Returns:
         Channel → its ratios. Choices, and what has no noise or an infinite sensitivity, are left out.
@@ -215,7 +225,8 @@ def signals(ledger: Ledger, counts: Counts, trusted: bool) -> dict[str, Signal]:
     """
     # Numbers near the ends of float64 have no ratio.
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        ratios = {c.channel: _signal(c, ledger.n_agents, counts, trusted) for c in ledger.charged if _has_ratio(c)}
+        told = (ledger.n_agents, counts, trusted, unit, batch)
+        ratios = {c.channel: _signal(c, *told) for c in ledger.charged if _has_ratio(c)}
     return {c: s for c, s in ratios.items() if _is_usable(s.one_release) and _is_usable(s.all_releases)}
 
 
@@ -228,12 +239,16 @@ def _has_ratio(c: ChannelLedger) -> bool:
     return c.mechanism.adds_noise and bool((c.scale > 0.0).all()) and bool(np.isfinite(moves).all() and np.any(moves))
 
 
-def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool) -> Signal:
+def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit: Unit, batch: int | None) -> Signal:
     first = np.unique(c.group, return_index=True)[1]
     drift = np.zeros_like(c.scale)
     for split, sensitivity in c.sensitivity.items():
         n = counts[split].sum() if trusted else counts[split][first]
-        drift = drift + c.rate[split] * sensitivity * n / 2.0
+        if unit == RECORD:
+            drift = drift + c.rate[split] * sensitivity * n / 2.0
+        else:
+            n = n if batch is None else np.minimum(n, batch)
+            drift = drift + sensitivity * n / unit.clips(n)
     noise = c.scale * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
     total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))

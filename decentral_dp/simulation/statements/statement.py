@@ -164,6 +164,7 @@ class PrivacyStatement:
         noise: "off", "secret", or that it can be reproduced. numerical_slack: what float64 adds, within every ε.
         privacy_unit: what the mechanism says that its price is for, as "one group of 5 records"; "" is one record of
             one agent, and not written.
+        protected: what two data sets that ε compares differ in, in words; "" is one replaced record, and not written.
         signal: channel → how large what records contribute can be beside the noise.
         authors_word: what was not checked, but taken from whoever wrote it, as it goes on after `AUTHORS_WORD`.
         notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
@@ -195,6 +196,7 @@ class PrivacyStatement:
     noise: Text
     numerical_slack: Annotated[Mapping[str, Known] | None, BeforeValidator(lambda v: None if v is None else _table(v))]
     privacy_unit: Text = ""
+    protected: Text = ""
     signal: Annotated[Mapping[str, Annotated[Signal, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
     authors_word: Texts = ()
     notes: Texts
@@ -258,8 +260,9 @@ class PrivacyStatement:
         """The table "privacy" of result.json, infinities as floats."""
         unsaid = () if self.is_trusted else ("constants", "prices")
         written = {name: value for name, value in _written(self).items() if name not in unsaid}
-        if not self.privacy_unit:
-            del written["privacy_unit"]
+        for name in ("privacy_unit", "protected"):
+            if not written[name]:
+                del written[name]
         return {**written, "mechanism": self.mechanism}
 
     @classmethod

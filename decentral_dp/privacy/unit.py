@@ -1,0 +1,92 @@
+"""What two data sets that ε compares differ in: a record, a group of records, or all that an agent holds.
+
+Each of these records is replaced by any other ("replace"), or contributes nothing instead ("zero_out"); its place
+stays, and so do all public counts. A mean over N contributions clipped to C moves by at most min(k, N)·2Cκ/N, or by
+min(k, N)·C(2κ − 1)/N, κ the summation slack (docs/proofs/36).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array, summation_slack
+
+
+class Unit(NamedTuple):
+    """The records that neighbouring data sets differ in, of one agent and of one kind.
+
+    Args:
+        records: k, how many at most; None for all that the agent holds.
+        zeroed: whether they contribute nothing in one of the data sets; else others stand in their places.
+
+    Example:
+        >>> bounds = [Unit(k, zeroed).sensitivity(1.0, 100, 10) for k in (1, 5, None) for zeroed in (False, True)]
+        >>> [round(float(bound), 6) for bound in bounds]
+        [0.02, 0.01, 0.1, 0.05, 2.0, 1.0]
+    """
+
+    records: int | None = 1
+    zeroed: bool = False
+
+    def clips(self, averaged: Array | NDArray[np.int64] | int) -> Array:
+        """Count by how many clips C a sum over so many records moves: 2·min(k, N), or half of that.
+
+        Args:
+            averaged: N, any shape.
+        """
+        n = np.asarray(averaged, dtype=np.float64)
+        members = n if self.records is None else np.minimum(float(self.records), n)
+        return members if self.zeroed else 2.0 * members
+
+    def sensitivity(self, clip: float | Array, averaged: Array | NDArray[np.int64] | int, width: int) -> Array:
+        """Bound how far the unit moves a mean of clipped contributions, float64 included.
+
+        Args:
+            clip: C, times the public factor of the mean; broadcasts with N.
+            averaged: N.
+            width: coordinates of the mean.
+        """
+        slack = summation_slack(averaged, width)
+        if self.zeroed:
+            # Both sums are rounded, and only one of them has the record.
+            slack = 2.0 * slack - 1.0
+        return np.asarray(self.clips(averaged) * clip / averaged * slack)
+
+    def rate(self, rate: Array) -> Array:
+        """Bound the probability that a batch of fixed size holds any of the records.
+
+        Args:
+            rate: share of the pool that is drawn afresh, 1 without sampling.
+        """
+        if self.records is None or self.zeroed:
+            return np.ones_like(rate)
+        return rate if self.records == 1 else np.minimum(1.0, self.records * rate)
+
+    @property
+    def noun(self) -> str:
+        """The unit alone, in words."""
+        many = "an agent" if self.records is None else "one record" if self.records == 1 else f"{self.records} records"
+        return f"{many} zeroed out" if self.zeroed and self.records == 1 else many
+
+    @property
+    def words(self) -> str:
+        """What is protected, in words."""
+        if self.records is None:
+            what = "which contributes nothing" if self.zeroed else "which is replaced by any other records"
+            return f"everything that one agent holds, {what}"
+        if self.records > 1:
+            what = "which contribute nothing" if self.zeroed else "which are replaced by any others"
+            return f"any {self.records} records of one agent together, {what}"
+        return f"one record of one agent, which {'contributes nothing' if self.zeroed else 'is replaced by any other'}"
+
+
+RECORD = Unit()
+
+
+def unit_of(unit: Any, neighbours: str) -> Unit:
+    """The unit of the keys privacy.unit and privacy.neighbours of a scenario."""
+    records = 1 if unit == "record" else None if unit == "agent" else int(unit.records)
+    return Unit(records, neighbours == "zero_out")

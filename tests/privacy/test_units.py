@@ -1,0 +1,362 @@
+"""Units and neighbours: bounds by hand, every batch of small pools, neighbours searched for, plan and record, words."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import decentral_dp
+from decentral_dp.bounded import Array, Bounded, Norm
+from decentral_dp.data.streams import Stream
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, Reply
+from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.unit import RECORD, Unit
+from decentral_dp.reporting.facts import facts
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import GossipJob
+from tests.support.replay import conversation
+
+KEYS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"neighbours": "zero_out"},
+    {"unit": {"records": 3}},
+    {"unit": {"records": 3}, "neighbours": "zero_out"},
+    {"unit": "agent"},
+    {"unit": "agent", "neighbours": "zero_out"},
+)
+UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
+ALGORITHMS = ("dp_dsgd", "ldp_single_level")
+STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 4})
+CLIP = 0.5
+
+
+def content(
+    privacy: Mapping[str, Any], algorithm: str = "dp_dsgd", stream: Any = "all", **tables: Any
+) -> dict[str, Any]:
+    """A small job of one level; keyword tables change it."""
+    out: dict[str, Any] = {
+        "seed": 3,
+        "problem": {
+            "kind": "classification",
+            "data": "synthetic_classification",
+            "synthetic": {"dimension": 3, "records": 12, "test_records": 8},
+            "stream": stream,
+        },
+        "topology": {"kind": "ring", "agents": 4},
+        "algorithm": {"kind": algorithm, "rounds": 4, "y": {"scale": 0.7, "decay": 0.1}},
+        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5}, "delta": 1e-6, **privacy},
+    }
+    for table, values in tables.items():
+        out[table] = out.get(table, {}) | values
+    return out
+
+
+def refused(unit: Mapping[str, Any], stream: Any) -> bool:
+    """Records and groups that contribute nothing, in batches of fixed size."""
+    fixed = isinstance(stream, dict) and stream.get("kind") == "minibatch"
+    return fixed and unit.get("neighbours") == "zero_out" and unit.get("unit") != "agent"
+
+
+def built(keys: Mapping[str, Any], *rest: Any, **tables: Any) -> GossipJob:
+    job = build(content(keys, *rest, **tables))
+    assert isinstance(job, GossipJob)
+    return job
+
+
+# Bounds -------------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_by_hand() -> None:
+    """C = 0.5 and N = 10: by how much of 2C/N each unit moves a mean."""
+    by_hand = {
+        Unit(1): 0.1, Unit(1, True): 0.05, Unit(3): 0.3, Unit(3, True): 0.15, Unit(None): 1.0, Unit(None, True): 0.5,
+        Unit(10): 1.0, Unit(40): 1.0, Unit(40, True): 0.5,
+    }  # fmt: skip
+    for unit, bound in by_hand.items():
+        assert float(unit.sensitivity(CLIP, 10, 4)) == pytest.approx(bound, rel=1e-12)
+        assert float(unit.sensitivity(CLIP, 10, 4)) > bound
+
+
+def test_rounding_of_one_record_less_has_room() -> None:
+    """Sums of N and of N − 1 clipped vectors are both rounded, by up to (κ − 1)·C each (docs/proofs/01)."""
+    n, d = 10**6, 10
+    slack = 1.01 * n * (n + d + 8) * 2.0**-53
+    assert float(Unit(1, True).sensitivity(1.0, n, d)) * n >= 1.0 + 2.0 * slack * (1 - 1e-9)
+    assert float(Unit(1).sensitivity(1.0, n, d)) * n >= 2.0 + 2.0 * slack * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("n", "batch", "k"), [(6, 2, 2), (6, 3, 2), (5, 1, 3), (6, 4, 1), (5, 4, 2)])
+def test_a_group_in_drawn_batches_by_all_of_them(n: int, batch: int, k: int) -> None:
+    """Every ordered batch, by enumeration: how often it holds the group, and the coupling of proof 36."""
+    group = set(range(k))
+    batches = list(itertools.permutations(range(n), batch))
+    holding = [b for b in batches if group & set(b)]
+    share = len(holding) / len(batches)
+    rate = float(Unit(k).rate(np.array([batch / n]))[0])
+    assert share <= rate <= 1.0
+    if n - k < batch:
+        assert rate == 1.0
+        return
+    # Members' places are filled by others that were left out: all batches without members come equally often.
+    weight: dict[tuple[int, ...], float] = {}
+    for b in holding:
+        places = [p for p, record in enumerate(b) if record in group]
+        assert len(places) <= min(k, batch)
+        fillings = list(itertools.permutations(set(range(k, n)) - set(b), len(places)))
+        for filling in fillings:
+            other = list(b)
+            for p, record in zip(places, filling, strict=True):
+                other[p] = record
+            weight[tuple(other)] = weight.get(tuple(other), 0.0) + 1.0 / len(fillings)
+    assert set(weight) == {b for b in batches if not group & set(b)}
+    assert max(weight.values()) == pytest.approx(min(weight.values()))
+
+
+def test_fixed_batches_need_a_replacement() -> None:
+    """One of two records ±1 is drawn, and the first contributes nothing: C/B at the rate 1/2 would be too cheap.
+
+    The law is ½N(v) + ½N(−1) against ½N(0) + ½N(−1): with v = 1 the hockey-stick divergence at ε from Balle, Barthe &
+    Gaboardi with a base of μ = C/σ is passed, since the coupled pair N(1), N(−1) is 2C apart.
+    """
+    sigma, e = 1.0, 1.0
+    z = np.linspace(-12.0, 12.0, 480_001)
+    step = z[1] - z[0]
+
+    def law(at: float) -> Array:
+        return np.asarray(np.exp(-0.5 * ((z - at) / sigma) ** 2) / (sigma * math.sqrt(2 * math.pi)))
+
+    def phi(v: float) -> float:
+        return 0.5 * math.erfc(-v / math.sqrt(2.0))
+
+    def amplified(mu: float) -> tuple[float, float]:
+        """(ε', δ) of a base with this μ at the rate ½."""
+        delta = phi(mu / 2 - e / mu) - math.exp(e) * phi(-mu / 2 - e / mu)
+        return math.log1p(0.5 * math.expm1(e)), 0.5 * delta
+
+    with_it, without = 0.5 * law(1.0) + 0.5 * law(-1.0), 0.5 * law(0.0) + 0.5 * law(-1.0)
+    shown = []
+    for mu in (1.0 / sigma, 2.0 / sigma):
+        at, delta = amplified(mu)
+        shown.append(np.maximum(with_it - math.exp(at) * without, 0.0).sum() * step <= delta)
+    assert shown == [False, True]
+    with pytest.raises(InputError, match="zero_out"):
+        built({"neighbours": "zero_out"}, stream={"kind": "minibatch", "batch": 4})
+
+
+# Neighbours ---------------------------------------------------------------------------------------------------------
+
+
+def dataset(problem: Any, records: Any, unit: Unit, norm: Norm, seed: int, stream: Stream) -> LocalDataset:
+    of_kinds = {"train": [records], "validation": [type(records)(*(column[:0] for column in records))]}
+    streams = Streams(bytes([seed]) * 32, "batch", np.arange(1))
+    lone = Network(sp.csr_array((1, 1)))
+    return LocalDataset(
+        np.arange(1), problem, of_kinds, np.zeros(1), stream, Clip(norm, y=CLIP), streams, network=lone, unit=unit
+    )  # type: ignore[arg-type]
+
+
+def worlds(records: Any, unit: Unit, draw: np.random.Generator, extreme: bool) -> Iterator[Any]:
+    """Two data sets that differ in the unit: its features are opposite and long if `extreme`, or of any size.
+
+    The model does not lean to either side of the first feature, so that neither gradient is cut off.
+    """
+    n = len(records.label)
+    members = np.arange(n) if unit.records is None else draw.choice(n, min(unit.records, n), replace=False)
+    for side in (1.0, -1.0):
+        features = records.features.copy()
+        row = np.zeros(features.shape[1])
+        row[0] = 1e6 * side
+        drawn = draw.normal(size=(members.size, row.size)) * 10.0 ** draw.integers(-2, 5, size=(members.size, 1))
+        features[members] = row if extreme else drawn
+        label = records.label.copy()
+        label[members] = 1.0
+        if unit.zeroed and side < 0.0:
+            # What is not finite contributes nothing, and is what this kind of neighbour has in its place.
+            features[members] = np.nan
+        yield type(records)(features, label)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_no_neighbours_exceed_the_bound_of_their_unit_and_some_come_near(unit: Unit, norm: Norm) -> None:
+    job = built({})
+    problem, records = job.problem, job.records["train"][0]
+    largest = 0.0
+    for stream in (Stream("all"), Stream("accumulate", batch=2, warm_start=3)):
+        for seed in range(30):
+            draw = np.random.default_rng([9, seed])
+            at, t = draw.normal(size=(1, problem.q)), int(draw.integers(4))
+            at[0, 0] = 0.0
+            pair = list(worlds(records, unit, draw, extreme=seed % 3 == 0))
+            means = [
+                dataset(problem, r, unit, norm, seed, stream).batch(t).lower_grad_y(np.zeros((1, 0)), at) for r in pair
+            ]
+            assert all(isinstance(mean, Bounded) for mean in means)
+            allowed = float(means[0].sensitivities["train"].sensitivity[0])
+            moved = means[0].private - means[1].private
+            size = float(np.abs(moved).sum() if norm == "l1" else np.linalg.norm(moved))
+            assert size <= allowed * (1.0 + 1e-12)
+            largest = max(largest, size / allowed)
+    assert largest > 0.9
+
+
+def test_what_is_not_finite_contributes_nothing() -> None:
+    """The record that stands for nothing above does: without it the sum is the same, and N stays."""
+    job = built({})
+    problem, records = job.problem, job.records["train"][0]
+    at, n = np.full((1, problem.q), 0.3), len(records.label)
+    gone = type(records)(np.where(np.arange(n)[:, None] < 2, np.nan, records.features), records.label)
+    fewer = type(records)(records.features[2:], records.label[2:])
+    whole, rest = (
+        dataset(problem, r, RECORD, "l2", 0, Stream("all")).batch(0).lower_grad_y(np.zeros((1, 0)), at)
+        for r in (gone, fewer)
+    )
+    np.testing.assert_allclose(whole.private * n, rest.private * (n - 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_messages_of_neighbours_stay_within_what_is_planned(algorithm: str, keys: Mapping[str, Any]) -> None:
+    """On one transcript: two worlds are no farther apart than the ledger says, and all others say the same."""
+    job = built(keys, algorithm)
+    largest = 0.0
+    for seed in range(8):
+        draw = np.random.default_rng([4, seed])
+        pair = list(worlds(job.records["train"][1], job.unit, draw, extreme=seed % 2 == 0))
+        told = [replayed(with_train(job, 1, records)) for records in pair]
+        c = job.ledger.charged[0]
+        for index in range(1, job.rounds + 1):
+            moved = told[0][index - 1] - told[1][index - 1]
+            assert np.abs(moved[[0, 2, 3]]).max() == 0.0
+            share = float(np.linalg.norm(moved[1])) / float(c.sensitivity["train"][index - 1, c.group[1]])
+            assert share <= 1.0 + 1e-9
+            largest = max(largest, share)
+    assert largest > 0.9
+
+
+def with_train(job: Any, agent: int, records: Any) -> Any:
+    changed = tuple(records if k == agent else r for k, r in enumerate(job.records["train"]))
+    return replace(job, records={**job.records, "train": changed})
+
+
+def replayed(job: Any) -> list[Array]:
+    """What each agent wants to say in each round, (m, q), where all always release the same made-up values."""
+    said = []
+    nodes, public = job.nodes([job.n_agents]), np.random.default_rng(0).normal(size=(job.rounds + 1, job.n_agents, 1))
+    node = nodes[0]
+    state = node.program.init(node.dataset)
+    for t in range(job.rounds):
+        step = node.program.step(t, node.dataset, state)
+        exchange = next(step)
+        released = np.broadcast_to(public[t], exchange.values["y"].shape).copy()
+        released[:, 0] = 0.0
+        if t:
+            said.append(exchange.values["y"].private)
+        try:
+            step.send(Reply(Bundle({"y": released}), Bundle({"y": node.mixing @ released})))
+        except StopIteration as done:
+            state = done.value
+    said.append(state.y.private)
+    return said
+
+
+# Plan and record ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=("all", "accumulate", "minibatch"))
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_planned_is_recorded_for_every_unit(algorithm: str, keys: Mapping[str, Any], stream: Any) -> None:
+    if refused(keys, stream):
+        with pytest.raises(InputError, match=r"privacy\.neighbours: in a batch of fixed size"):
+            built(keys, algorithm, stream)
+        return
+    run = decentral_dp.run(content(keys, algorithm, stream))
+    job = run.simulation()
+    assert run.result.status == "ok"
+    assert run.records.same_releases(job.ledger)
+    assert not run.records.same_releases(built({"unit": {"records": 2}}, algorithm, stream).ledger)
+    c = job.ledger.charged[0]
+    n = {"all": 12.0, "accumulate": 3.0, "minibatch": 4.0}[job.stream.kind]
+    k = {"record": 1.0, "agent": 12.0}.get(str(keys.get("unit", "record")), 3.0)
+    clips = min(k, n) * (1.0 if job.unit.zeroed else 2.0)
+    assert c.sensitivity["train"][0, 0] == pytest.approx(0.7 * clips * CLIP / n, rel=1e-9)
+    fixed = job.stream.kind == "minibatch"
+    assert c.rate["train"][0, 0] == pytest.approx(min(1.0, k * 4 / 12) if fixed else 1.0)
+
+
+def test_noise_follows_the_unit_at_one_target() -> None:
+    """Deviation over clip and step is in proportion to the bound, at equal ε."""
+    scales = {str(keys): built({**keys, "epsilon": 2.0, "y": {}}).ledger.charged[0].scale[0, 0] for keys in KEYS}
+    first = scales[str(KEYS[0])]
+    assert [round(s / first, 3) for s in scales.values()] == [1.0, 0.5, 3.0, 1.5, 12.0, 6.0]
+
+
+def test_hosting_changes_no_bit() -> None:
+    keys = {"unit": "agent", "neighbours": "zero_out"}
+    runs = [decentral_dp.run(content(keys, run={"blocks": blocks})) for blocks in (1, 3)]
+    assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
+    assert runs[0].records.same_releases(runs[1].records)
+
+
+def test_a_unit_changes_prices_and_no_message() -> None:
+    said = [conversation(built(keys)) for keys in KEYS]
+    for other in said[1:]:
+        assert all(np.array_equal(one["y"], another["y"]) for one, another in zip(said[0], other, strict=True))
+
+
+# Refusals and words -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "privacy", "words"),
+    [
+        ("ma_dsbo", {"unit": "agent"}, "privacy.unit: how far an agent moves what ma_dsbo releases is not derived"),
+        ("vrdsbo", {"neighbours": "zero_out"}, "privacy.neighbours: how far one record zeroed out moves"),
+        ("dp_sgda", {"unit": {"records": 2}}, "privacy.unit: releases of dp_sgda are priced for one replaced record"),
+        ("dp_bilevel", {"neighbours": "zero_out"}, "privacy.neighbours: releases of dp_bilevel are priced"),
+        ("figure_2_as_printed", {"unit": "agent"}, 'privacy.unit: "as_printed" prices the protocol of the paper'),
+        ("dp_dsgd", {"unit": {"records": 0}}, "privacy.unit"),
+        ("dp_dsgd", {"neighbours": "remove"}, "privacy.neighbours"),
+    ],
+)
+def test_what_is_not_derived_is_refused(scenario: str, privacy: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as error:
+        decentral_dp.build(scenario, set={f"privacy.{key}": value for key, value in privacy.items()})
+    assert words in str(error.value)
+
+
+def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
+    run = decentral_dp.run(content({"unit": "agent"}), out=tmp_path / "run")
+    for tool in (decentral_dp.audit, decentral_dp.attack):
+        with pytest.raises(InputError, match="this ε is for an agent"):
+            tool(tmp_path / "run")
+    with pytest.raises(InputError, match="is not derived"):
+        decentral_dp.network_view("network_view", set={"privacy.neighbours": "zero_out"})
+    assert run.result.status == "ok"
+
+
+def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:
+    for name, keys in zip("abc", (KEYS[0], KEYS[0], KEYS[1]), strict=True):
+        decentral_dp.run(content(keys), out=tmp_path / name)
+    alike, unlike = (decentral_dp.compare(tmp_path / "a", tmp_path / other) for other in "bc")
+    assert not any("protect different things" in remark for remark in alike.remarks)
+    assert any("protect different things" in remark for remark in unlike.remarks)
+
+
+def test_facts_say_what_is_protected() -> None:
+    for keys, unit in zip(KEYS, UNITS, strict=True):
+        run = decentral_dp.run(content(keys))
+        said = [fact.text for fact in facts(run.result) if fact.name == "Protected"]
+        assert said == ([] if unit == RECORD else [f"{unit.words}."])
+        assert ("protected" in run.result["privacy"]) == (unit != RECORD)
