@@ -31,7 +31,7 @@ from decentral_dp.config.outside import (
     problem_type,
     table_options,
 )
-from decentral_dp.config.problem_schema import Column, Partition, ProblemTable
+from decentral_dp.config.problem_schema import Partition, ProblemTable, declared_columns
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
@@ -436,16 +436,13 @@ def _topology(s: Scenario, files: Files) -> Topology:
 
 def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:
     """The records of a file, a collection or a family."""
-    table, partition, validation = s.problem, s.problem.partition, s.problem.validation
+    table = s.problem
     synthetic = table.synthetic.model_dump(exclude_none=True)
     return load_data(
         str(files.get(("problem", "data"), table.data)),
         n_agents=agents,
         seed=s.records_seed,
-        label=table.label,
         classes=table.classes,
-        agent=partition.name if isinstance(partition, Partition) else None,
-        split=validation.column if isinstance(validation, Column) else None,
         root=s.folder,
         certified=certified,
         files=s.image_files(),
@@ -453,8 +450,7 @@ def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: boo
         features=table.features,
         d=synthetic.pop("dimension", None),
         drawn=drawn,
-        rules=table.columns,
-        agents=partition.agents if isinstance(partition, Partition) else None,
+        **declared_columns(table)._asdict(),
         **synthetic,
     )
 

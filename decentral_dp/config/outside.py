@@ -29,12 +29,13 @@ import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
 from decentral_dp.config.loading import explain
-from decentral_dp.config.problem_schema import SHARED_KEYS, Column, Partition, ProblemTable
+from decentral_dp.config.problem_schema import SHARED_KEYS, ProblemTable, declared_columns
 from decentral_dp.config.schema import TopologyTable
 from decentral_dp.data import Dataset
-from decentral_dp.data.columns import cells_of, features_of, with_rules
-from decentral_dp.data.dataset import as_agents, as_split, encode_labels, nearest, require_two_classes
+from decentral_dp.data.columns import ColumnRules, cells_of, features_of, with_rules
+from decentral_dp.data.dataset import as_agents, as_split, encode_labels, require_two_classes
 from decentral_dp.data.partition import NamedPartition
+from decentral_dp.data.tables import chosen_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
 from decentral_dp.files.tables import Table
@@ -372,34 +373,21 @@ def _is_frame(found: Any) -> bool:
 
 def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
     """The columns of a DataFrame: as in a CSV file, features are those that are neither label, owner nor split."""
-    known = [str(column) for column in frame.columns]
-    if table.label is None:
-        raise InputError(
-            f"problem.label: missing. Name the label column of {name}, {nearest('target', known)}; or give (features, "
-            "labels)."
-        )
-    agent = table.partition.name if isinstance(table.partition, Partition) else None
-    split = table.validation.column if isinstance(table.validation, Column) else None
-    agent = agent or ("agent" if "agent" in known else None)
-    split = split or ("split" if "split" in known else None)
-    for key, wanted in (("label", table.label), ("partition", agent), ("validation", split)):
-        if wanted is not None and wanted not in known:
-            raise InputError(f"problem.{key}: {name} has no column {quoted(wanted)}; {nearest(wanted, known)}.")
+    known, where = [str(column) for column in frame.columns], f"problem.data: {name!r}"
     if len(set(known)) < len(known):
-        raise InputError(f"problem.data: {name} has two columns of one name. Give every column its own.")
-    renamed = frame.set_axis(known, axis=1)
-    own, where = {table.label, agent, split}, f"problem.data: {name!r}"
-    columns = {"labels": renamed[table.label], "agent": agent and renamed[agent], "split": split and renamed[split]}
-    if agent and isinstance(table.partition, Partition) and table.partition.agents is not None:
-        columns["agent"] = as_agents(cells_of(renamed, [agent])[agent], where, table.partition.agents)
-    raw = [c for c in known if c not in own]
-    features: dict[str, Any] = {"features": renamed[raw]}
-    if table.columns is not None:
-        table.columns.require_columns(known, [c for c in own if c], repr(name))
-        names = table.columns.names(raw)
-        cells = cells_of(renamed, table.columns.raw(names))
-        features = {"feature_names": names, "features": features_of(cells, names, table.columns, where)}
-    return {**features, **{k: v for k, v in columns.items() if v is not None}}
+        raise InputError(f"{where} has two columns of one name. Give every column its own.")
+    declared = declared_columns(table)
+    raw, roles = chosen_columns(name, known, declared)
+    renamed, rules = frame.set_axis(known, axis=1), declared.rules or ColumnRules()
+    names = rules.names(raw)
+    features = features_of(cells_of(renamed, rules.raw(names)), names, rules, where)
+    columns = {"features": features, "feature_names": names, "labels": renamed[roles.label]}
+    if roles.agent is not None:
+        cells = cells_of(renamed, [roles.agent])[roles.agent]
+        columns["agent"] = as_agents(cells, where, declared.agents)
+    if roles.split is not None:
+        columns["split"] = renamed[roles.split]
+    return columns
 
 
 def _numbers(features: Any, where: str) -> tuple[Any, list[str] | None]:

@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from decentral_dp.config.declared_tables import case_of, merged_fields
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
+from decentral_dp.data.tables import Declared
 from decentral_dp.errors import quoted
 from decentral_dp.files.tables import (
     Count,
@@ -334,3 +335,11 @@ else:
 SHARED_KEYS = (*CommonProblemTable.model_fields, "model", "losses")
 # Keys that registered problems declare.
 DECLARED_KEYS = tuple(key for key in ProblemTable.model_fields if key not in CommonProblemTable.model_fields)
+
+
+def declared_columns(table: CommonProblemTable) -> Declared:
+    """What a scenario says of the columns of a table of records."""
+    owner = table.partition if isinstance(table.partition, Partition) else None
+    split = table.validation.column if isinstance(table.validation, Column) else None
+    name, agents = (None, None) if owner is None else (owner.name, owner.agents)
+    return Declared(table.label, name, split, table.columns, agents)

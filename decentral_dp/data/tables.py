@@ -111,7 +111,7 @@ def read_csv(path: Path, declared: Declared) -> Table:
     where = f"problem.data: {str(path)!r}"
     rules = declared.rules or ColumnRules()
     header = read_header(regular(path, "problem.data"), where)
-    raw, roles = chosen_columns(path, header, declared)
+    raw, roles = chosen_columns(str(path), header, declared)
 
     import pandas as pd
 
@@ -148,11 +148,11 @@ def read_csv(path: Path, declared: Declared) -> Table:
     return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
-def chosen_columns(path: Path, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
+def chosen_columns(source: str, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
     """The columns that features are made of, and the label, owner and split columns; reads names alone.
 
     Args:
-        path: of the file, for messages.
+        source: what messages call the table.
         header: names of its columns.
         declared: what the scenario says of them.
 
@@ -161,25 +161,23 @@ def chosen_columns(path: Path, header: Sequence[str], declared: Declared) -> tup
     """
     label, agent, split, rules, _ = declared
     if label is None:
-        raise InputError(
-            f"problem.label: {str(path)!r} needs the name of its label column, {nearest('target', header)}."
-        )
+        raise InputError(f"problem.label: {source!r} needs the name of its label column, {nearest('target', header)}.")
     agent = agent or ("agent" if "agent" in header else None)
     split = split or ("split" if "split" in header else None)
     for key, name in (("label", label), ("partition", agent), ("validation", split)):
         if name is not None and name not in header:
             hint = " (columns are separated by commas)" if len(header) == 1 else ""
-            raise InputError(f"problem.{key}: {str(path)!r} has no column {name!r}; {nearest(name, header)}{hint}.")
+            raise InputError(f"problem.{key}: {source!r} has no column {name!r}; {nearest(name, header)}{hint}.")
     roles = Roles(label, agent, split)
     if len(set(roles.words)) < len(roles.words):
         raise InputError(
-            f"problem.data: label, agent and split of {str(path)!r} must be different columns, got {roles.words}."
+            f"problem.data: label, agent and split of {source!r} must be different columns, got {roles.words}."
         )
     rules = rules or ColumnRules()
-    rules.require_columns(header, roles.words, repr(str(path)))
+    rules.require_columns(header, roles.words, repr(source))
     columns = tuple(c for c in header if c not in roles.words and c not in rules.drop)
     if not columns:
-        raise InputError(f"problem.data: {str(path)!r} has no feature columns beside {[*roles.words, *rules.drop]}.")
+        raise InputError(f"problem.data: {source!r} has no feature columns beside {[*roles.words, *rules.drop]}.")
     return columns, roles
 
 
@@ -517,7 +515,7 @@ def read_parquet(path: Path, declared: Declared) -> Table:
             header, rows = list(kept.schema_arrow.names), int(kept.metadata.num_rows)
             if len(set(header)) < len(header):
                 raise InputError(f"{where} has two columns of one name; give every column its own.")
-            raw, roles = chosen_columns(path, header, declared)
+            raw, roles = chosen_columns(str(path), header, declared)
             names = rules.names(raw)
             # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
             refuse_above(_BYTES_OF_NUMBER * rows * len(names), f"{where} unpacks to")
