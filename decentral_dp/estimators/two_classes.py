@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ _SEEDS = 2**31 - 1
 _LARGEST, _SPREAD = 5.0, 20.0
 
 # scikit-learn's contract wants values that are not finite refused, so that no such record can be replaced instead.
-_NOT_COVERED = (
+NOT_COVERED = (
     "Not covered is what fit says by refusing a value that is not finite or a label that is not one of the classes, "
     "and by warning of columns that are not scaled: it reads the records."
 )
@@ -93,9 +93,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             PrivacyWarning: classes were read off y.
             ScaleWarning: columns are not of comparable sizes.
         """
-        for name in others:
-            why = ": ε is computed for records that count alike" if name == "sample_weight" else ""
-            raise TypeError(f"{type(self).__name__}.fit takes no {name}{why}. Leave it out.")
+        refuse_others(type(self).__name__, others)
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
         self.classes_ = self._two_classes(labels)
@@ -106,7 +104,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
         self.ledger_, self.epsilon_, self.delta_ = fitted.ledger, fitted.epsilon, fitted.delta
         found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
-        self.statement_ = f"{found}{fitted.statement} {_NOT_COVERED}"
+        self.statement_ = f"{found}{fitted.statement} {NOT_COVERED}"
         return self
 
     def _warn_of_sizes(self, features: Array) -> None:
@@ -170,6 +168,13 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.poor_score = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def refuse_others(estimator: str, others: Iterable[str]) -> None:
+    """Raises TypeError for arguments of `fit` that no private estimator takes."""
+    for name in others:
+        why = ": ε is computed for records that count alike" if name == "sample_weight" else ""
+        raise TypeError(f"{estimator}.fit takes no {name}{why}. Leave it out.")
 
 
 def seed_of(random_state: Any) -> int | None:

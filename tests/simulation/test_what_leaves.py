@@ -18,7 +18,7 @@ import tomli_w
 
 import decentral_dp
 from decentral_dp.config.loading import load
-from decentral_dp.estimators import PrivateAUCClassifier, PrivateLogisticRegressionCV
+from decentral_dp.estimators import DecentralisedClassifier, PrivateAUCClassifier, PrivateLogisticRegressionCV
 from decentral_dp.privacy.randomness import SecretRoot, key_of
 from decentral_dp.privacy.secret import Secret
 
@@ -168,7 +168,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
         assert {"pickle", "pickle of __dict__", "copy", "deepcopy", "vars", "asdict"} <= set(found), held
 
 
-@pytest.mark.parametrize("kind", [PrivateAUCClassifier, PrivateLogisticRegressionCV])
+@pytest.mark.parametrize("kind", [PrivateAUCClassifier, PrivateLogisticRegressionCV, DecentralisedClassifier])
 def test_no_record_leaves_with_an_estimator(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[bytes] = []
 

@@ -1,0 +1,455 @@
+"""A classifier and a regressor that agents train together, each noising what it sends: problems of one level."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load_with_records
+from decentral_dp.errors import InputError
+from decentral_dp.estimators.two_classes import NOT_COVERED, PrivacyWarning, ScaleWarning, refuse_others, seed_of
+from decentral_dp.formatting import epsilon_text
+from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.model import Model
+from decentral_dp.simulation.runner import run_job
+
+# Agents where nothing says how many, and the least that a ring has.
+_AGENTS, _RING = 5, 3
+# The share of a column's values outside data_range from which on it is said.
+_MOST_CUT = 0.5
+Number = float | Sequence[float] | NDArray[np.float64]
+
+
+class Trained(NamedTuple):
+    """What agents have trained, without their records.
+
+    Args:
+        model: of what they published.
+        ledger: the releases that were made.
+        epsilon, delta: what they cost the agent that spent most.
+        statement: that in words.
+    """
+
+    model: Model
+    ledger: Ledger
+    epsilon: float
+    delta: float
+    statement: str
+
+
+class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """A classifier that agents train together on a graph, none of whom trusts another.
+
+    Every agent takes clipped steps on its own records, noises each before it is sent, and averages with its neighbours:
+    decentralised DP-SGD, `problem.kind = "classification"`. What an agent sends in all is (ε, δ)-differentially private
+    for replacing one of its records. Rounds, step and clip of a linear model follow from public numbers.
+
+    Args:
+        agents: among how many the rows are dealt, evenly and at random from a public seed; 5 where neither this nor the
+            graph says. Owners of one's own are given to `fit`.
+        topology: the kind of graph, as in a scenario ("ring", "torus", "complete", …), its table as a dict, or a
+            `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
+        epsilon, delta: of every agent, for all that it sends; default (1, 1e-6), as of all estimators here.
+        model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}, whose step and clip are to be given.
+        algorithm: its kind, or its table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
+        rounds: "auto", or a number.
+        clip: "auto", or the bound on the norm of a record's gradient.
+        l2: strength of l2/2 ‖weights‖²; default 0.
+        data_range: public (low, high) of the features, each a number or one for each feature: they are scaled to
+            [−1, 1], and cut outside. Default (−1, 1).
+        classes: the labels that there may be; None reads them off y, with a `PrivacyWarning`.
+        random_state: None for secret noise; a whole number is the seed of noise and deal, and makes the result a
+            simulation.
+
+    Attributes:
+        classes_, n_features_in_: as of scikit-learn.
+        coef_, intercept_: of a linear model, for features as they are given: log-odds of the second of two classes, or
+            one row for each of more, inside data_range.
+        model_: the `decentral_dp.Model`, the mean over agents of what each published; `model_.of(k)` is that of one.
+        ledger_: the releases that were made.
+        epsilon_, delta_: what they cost, at most the targets.
+        statement_: the guarantee in words.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.estimators import DecentralisedClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(0, 100, size=(3000, 4))
+        >>> y = np.where(X @ [1, 1, -1, 0] > 50, "yes", "no")
+        >>> model = DecentralisedClassifier(
+        ...     agents=5, epsilon=8.0, data_range=(0, 100), classes=("no", "yes"), rounds=200, random_state=1
+        ... ).fit(X, y)
+        >>> bool(model.score(X, y) > 0.9), bool(model.epsilon_ <= 8.0)
+        (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: int | None = None,
+        topology: Any = "ring",
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        model: str | Mapping[str, Any] = "linear",
+        algorithm: str | Mapping[str, Any] = "dp_dsgd",
+        rounds: int | Literal["auto"] = "auto",
+        clip: float | Literal["auto"] = "auto",
+        l2: float = 0.0,
+        data_range: tuple[Number, Number] = (-1.0, 1.0),
+        classes: Sequence[Any] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.agents = agents
+        self.topology = topology
+        self.epsilon = epsilon
+        self.delta = delta
+        self.model = model
+        self.algorithm = algorithm
+        self.rounds = rounds
+        self.clip = clip
+        self.l2 = l2
+        self.data_range = data_range
+        self.classes = classes
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
+        """Train the classifier, privately.
+
+        Args:
+            X: (n, d) features, a row for each record.
+            y: (n,) labels.
+            agents: (n,) who owns each record, numbers or names; None to deal them. Who owns what is taken as public.
+
+        Returns:
+            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+
+        Raises:
+            InputError: parameters that cannot be used, or labels that are no classes.
+            TypeError: other arguments, such as sample_weight.
+
+        Warns:
+            PrivacyWarning: classes were read off y.
+            ScaleWarning: a column lies outside data_range for the most part.
+        """
+        refuse_others(type(self).__name__, others)
+        features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
+        check_classification_targets(labels)
+        self.classes_ = _classes(self.classes, labels)
+        codes = np.searchsorted(self.classes_, labels) if self.classes is None else _codes(self.classes_, labels)
+        problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
+        trained = _train(self, problem, features, codes.astype(np.int64), agents)
+        trained = trained._replace(model=replace(trained.model, classes=tuple(self.classes_.tolist())))
+        found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
+        _keep(self, trained, found)
+        if self.model == "linear":
+            self.coef_, self.intercept_ = _linear(trained.model, self.data_range)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of the classes, (n, c), in the order of classes_."""
+        check_is_fitted(self)
+        model: Model = self.model_
+        return model.predict_proba(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The likeliest class of every record, (n,)."""
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[likeliest])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Of few records noise leaves little.
+        tags.classifier_tags.poor_score = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """A regression that agents train together on a graph, none of whom trusts another.
+
+    As `DecentralisedClassifier`, with `problem.kind = "regression"`.
+
+    Args:
+        label_range: public (low, high) of the label, which is cut outside; None reads them off y, with a
+            `PrivacyWarning`.
+        loss: "squared", or "huber", which is linear beyond a tenth of half the label range.
+        agents, topology, epsilon, delta, model, algorithm, rounds, clip, l2, data_range, random_state: as of
+            `DecentralisedClassifier`.
+
+    Attributes:
+        coef_, intercept_: of a linear model, (d,) and a number, for features and labels as they are given, inside
+            data_range.
+        n_features_in_, model_, ledger_, epsilon_, delta_, statement_: as of `DecentralisedClassifier`.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.estimators import DecentralisedRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(0, 100, size=(3000, 3))
+        >>> y = X @ [1.0, 0.5, 0.0] + rng.normal(size=3000)
+        >>> model = DecentralisedRegressor(
+        ...     epsilon=8.0, data_range=(0, 100), label_range=(0, 150), rounds=200, random_state=1
+        ... ).fit(X, y)
+        >>> bool(model.score(X, y) > 0.9), bool(model.epsilon_ <= 8.0)
+        (True, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: int | None = None,
+        topology: Any = "ring",
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        model: str | Mapping[str, Any] = "linear",
+        algorithm: str | Mapping[str, Any] = "dp_dsgd",
+        rounds: int | Literal["auto"] = "auto",
+        clip: float | Literal["auto"] = "auto",
+        l2: float = 0.0,
+        data_range: tuple[Number, Number] = (-1.0, 1.0),
+        label_range: tuple[float, float] | None = None,
+        loss: Literal["squared", "huber"] = "squared",
+        random_state: Any = None,
+    ) -> None:
+        self.agents = agents
+        self.topology = topology
+        self.epsilon = epsilon
+        self.delta = delta
+        self.model = model
+        self.algorithm = algorithm
+        self.rounds = rounds
+        self.clip = clip
+        self.l2 = l2
+        self.data_range = data_range
+        self.label_range = label_range
+        self.loss = loss
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
+        """Train the regression, privately.
+
+        Args:
+            X: (n, d) features, a row for each record.
+            y: (n,) numbers.
+            agents: (n,) who owns each record, numbers or names; None to deal them. Who owns what is taken as public.
+
+        Returns:
+            Itself. ledger_, epsilon_, delta_ and statement_ say what it cost.
+
+        Raises:
+            InputError: parameters that cannot be used.
+            TypeError: other arguments, such as sample_weight.
+
+        Warns:
+            PrivacyWarning: the range of the labels was read off y.
+            ScaleWarning: a column lies outside data_range for the most part.
+        """
+        refuse_others(type(self).__name__, others)
+        features, labels = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
+        labels = np.asarray(labels, dtype=np.float64)
+        limits, found = self.label_range, ""
+        if limits is None:
+            low, high = float(labels.min()), float(labels.max())
+            limits = (low, high) if high > low else (low - 1.0, low + 1.0)
+            found = "Apart from the range of the labels, which was read off y: "
+            warnings.warn(
+                "The range of the labels was read off y, and no ε covers that. Declare it, as label_range=(0, 350).",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        problem = {"kind": "regression", "classes": [], "label_range": _two("label_range", limits), "loss": self.loss}
+        trained = _train(self, problem, features, labels, agents)
+        _keep(self, trained, found)
+        if self.model == "linear":
+            unit, middle = 0.5 * (limits[1] - limits[0]), 0.5 * (limits[1] + limits[0])
+            coef, intercept = _linear(trained.model, self.data_range)
+            self.coef_, self.intercept_ = unit * coef[0], float(unit * intercept[0] + middle)
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The number of every record, (n,), in the unit of the labels."""
+        check_is_fitted(self)
+        model: Model = self.model_
+        return np.asarray(model.predict(validate_data(self, X, dtype=np.float64, order="C", reset=False)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Of few records noise leaves little.
+        tags.regressor_tags.poor_score = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+Estimator = DecentralisedClassifier | DecentralisedRegressor
+
+
+def _train(
+    self: Estimator, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None
+) -> Trained:
+    """Run the agents. Raises InputError."""
+    n, d = features.shape
+    owner, agents = _owners(owners, n, self.agents)
+    names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
+    low, high = _range(self.data_range, d)
+    _warn_of_cuts(self, features, low, high)
+    seed = seed_of(self.random_state)
+    graph, drawn = _graph(self.topology, agents)
+    wanted = (graph or {}).get("agents")
+    if isinstance(wanted, int) and n < wanted:
+        raise InputError(
+            f"X has n_samples = {n}, and {wanted} agents want at least one record each. Take fewer agents."
+        )
+    algorithm: dict[str, Any] = {"kind": self.algorithm} if isinstance(self.algorithm, str) else dict(self.algorithm)
+    if self.rounds != "auto":
+        algorithm["rounds"] = self.rounds
+    scenario: dict[str, Any] = {
+        "title": type(self).__name__,
+        **({} if seed is None else {"seed": seed}),
+        "problem": {
+            **problem,
+            "data": "X and y",
+            "test": 0.0,
+            "l2": self.l2,
+            "scale": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
+            **({} if self.model == "linear" else {"model": self.model}),
+            **({"partition": "iid"} if owner is None else {}),
+        },
+        **({} if graph is None else {"topology": graph}),
+        "algorithm": algorithm,
+        "privacy": {
+            "mechanism": "gaussian",
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            **({} if self.clip == "auto" else {"clip": {"y": self.clip}}),
+        },
+        # Scores read the records, and nobody asks for them here.
+        "run": {"evaluate_every": 1_000_000},
+    }
+    data = {"features": features, "labels": labels, "feature_names": names}
+    data |= {} if owner is None else {"agent": owner}
+    objects: dict[str, Any] = {"data": data, **({} if drawn is None else {"topology": drawn})}
+    planned = build(load_with_records(scenario, (), data, drawn), **objects)
+    done = run_job(planned)
+    budget, m = planned.budget, planned.n_agents
+    model = done.model
+    epsilon = float(budget.epsilon.max())
+    statement = (
+        f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
+        f"differentially private for replacing one of its records; how many of the {n} records an agent has is public."
+    )
+    if seed is not None:
+        statement += " The seed makes the noise reproducible, so this is a simulation."
+    return Trained(model, done.records, epsilon, budget.delta, statement)
+
+
+def _keep(self: Estimator, trained: Trained, found: str) -> None:
+    self.model_, self.ledger_ = trained.model, trained.ledger
+    self.epsilon_, self.delta_ = trained.epsilon, trained.delta
+    self.statement_ = f"{found}{trained.statement} {NOT_COVERED}"
+
+
+def _linear(model: Model, data_range: tuple[Number, Number]) -> tuple[Array, Array]:
+    """Weights (e, d) and intercepts (e,) of features as they are given."""
+    weights = model.weights
+    low, high = _range(data_range, weights["weight"].shape[1])
+    coef = weights["weight"] * 2.0 / (high - low)
+    return coef, weights["bias"] - coef @ (0.5 * (low + high))
+
+
+def _classes(declared: Sequence[Any] | None, labels: NDArray[Any]) -> NDArray[Any]:
+    """(c,) the classes. Raises InputError."""
+    if declared is not None:
+        classes = np.asarray(declared)
+        if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
+            raise InputError(f"classes: got {list(declared)}, but two or more different labels are wanted.")
+        return classes
+    found = np.unique(labels)
+    if len(found) < 2:
+        raise InputError(f"y has one class, {found[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
+    warnings.warn(
+        "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
+        PrivacyWarning,
+        stacklevel=3,
+    )
+    return found
+
+
+def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
+    """(n,) positions of labels among the classes. Raises InputError."""
+    match = labels[:, None] == classes[None]
+    if not match.any(axis=1).all():
+        raise InputError("y has a label that is not one of `classes`. Declare all of them, or mend the record.")
+    return np.asarray(match.argmax(axis=1))
+
+
+def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, int | None]:
+    """(n,) numbers of the owners, and how many there are; None where nothing says. Raises InputError."""
+    if owners is None:
+        return None, agents
+    column = np.asarray(owners)
+    if column.shape != (n,):
+        raise InputError(f"fit: agents has the shape {column.shape}; wanted ({n},), the owner of each record.")
+    known, numbers = np.unique(column, return_inverse=True)
+    if agents is not None and agents != len(known):
+        raise InputError(f"agents: got {agents}, and the column of owners names {len(known)}. Leave the parameter out.")
+    return numbers.astype(np.int64), len(known)
+
+
+def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, Any]:
+    """The table [topology] and None, or None and the graph that was handed over."""
+    if not isinstance(topology, str | Mapping):
+        return None, topology
+    table: dict[str, Any] = {"kind": topology} if isinstance(topology, str) else dict(topology)
+    if agents is not None or not {"agents", "file"} & table.keys():
+        table["agents"] = _AGENTS if agents is None else agents
+    if table.get("kind") == "ring" and isinstance(table.get("agents"), int) and table["agents"] < _RING:
+        table["kind"] = "complete"
+    return table, None
+
+
+def _range(data_range: Any, d: int) -> tuple[Array, Array]:
+    """(d,) the low and the high end of every feature. Raises InputError."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in data_range)
+    except (TypeError, ValueError):
+        low = high = np.zeros(d)
+    if not (np.isfinite(high - low) & (high > low)).all():
+        raise InputError(
+            f"data_range: wanted public (low, high), each a number or one for each of {d} features, and low < high."
+        )
+    return low, high
+
+
+def _two(name: str, limits: Any) -> list[float]:
+    """Raises InputError for what is no (low, high)."""
+    try:
+        low, high = (float(end) for end in limits)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: got {limits!r}; wanted public (low, high).") from None
+    return [low, high]
+
+
+def _warn_of_cuts(self: Estimator, features: Array, low: Array, high: Array) -> None:
+    """Which share is cut is not printed: it tells of the records."""
+    cut = ((features < low) | (features > high)).mean(axis=0)
+    worst = int(np.argmax(cut))
+    if cut[worst] <= _MOST_CUT:
+        return
+    names = getattr(self, "feature_names_in_", None)
+    named = f"Column {worst}" if names is None else repr(str(names[worst]))
+    warnings.warn(
+        f"{named} of X lies outside data_range for the most part, and is cut there. Give data_range=(low, high) from "
+        "the meaning of the columns, each a number or one for each column.",
+        ScaleWarning,
+        stacklevel=4,
+    )
