@@ -459,13 +459,13 @@ def _asked_of_records(options: Options, ask: Any) -> Options:
     ranges, categories = dict(options.ranges), dict(options.columns.get("categories", {}))
     for name in features if len(features) <= _MOST_ASKED else []:
         given = ask(
-            f"Public range of {name} as LOW:HIGH, or all its words as a,b,c; from its meaning, not from the records "
+            f"Public range of {name} as LOW:HIGH, or the words that count as a,b,c; by its meaning, not by the records "
             "(empty: later)"
         )
-        if ":" in given:
-            ranges[name] = parsed_ends(given, name)
+        if "," in given:
+            categories[name] = parsed_classes(given.rstrip(", "), name)
         elif given:
-            categories[name] = parsed_classes(given, name)
+            ranges[name] = parsed_ends(given, name)
     return replace(options, ranges=ranges, columns={**options.columns, "categories": categories})
 
 

@@ -394,6 +394,14 @@ def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
     assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("dp_dsgd", "star", 7, 2.5)
     terminal += ["pulse", "40:120", *[""] * 4, "", "", "7", "2.5"]
     assert asked(Options(csv=RECORDS)).label_range == (40, 120)
+    # A column of words.
+    terminal += ["outcome", "no, yes", "18:98", "", "low, high", "yes,", "", "", "7", "2.5"]
+    words = asked(Options(csv=RECORDS))
+    assert words.ranges == {"age": (18, 98)}
+    assert words.columns["categories"] == {"pressure": ["low", "high"], "pulse": ["yes"]}
+    terminal += ["outcome", "no, yes", "18-98"]
+    with pytest.raises(InputError, match="wanted LOW:HIGH"):
+        asked(Options(csv=RECORDS))
     # What is given is not asked again.
     terminal += ["ma_dsbo", ""]
     again = asked(Options(data="wine", agents=3, epsilon=1.0))

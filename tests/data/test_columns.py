@@ -288,3 +288,11 @@ def test_files_that_are_written_for_agents_hold_features_and_their_ranges(tmp_pa
         np.testing.assert_allclose(
             elsewhere.read(agent).features, whole.features[whole.train[agent]], rtol=0, atol=1e-12
         )
+
+
+@pytest.mark.parametrize("data", ["breast_cancer", "synthetic_normal", "mine.npz", "mine.libsvm"])
+def test_rules_are_for_tables_with_columns(data: str) -> None:
+    with pytest.raises(
+        InputError, match=r"problem\.columns is for the columns of CSV files, Parquet files and DataFrames"
+    ):
+        load(data, n_agents=2, seed=0, rules=ColumnRules(drop=["a"]))
