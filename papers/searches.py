@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.constants.counterexamples import TARGETS, SearchSpace, search
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
@@ -28,6 +27,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
 )
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.statistics import exactly
+from papers.counterexamples import TARGETS, SearchSpace, search
 from papers.findings import Check, Row
 
 RELEASES = ", ".join(f"{at} {target}" for at, target in enumerate(TARGETS))

@@ -1,1 +1,1 @@
-"""Constants of problems, from which sensitivities at hidden points follow, and searches for counterexamples."""
+"""Constants of problems, from which sensitivities at hidden points follow."""

@@ -12,7 +12,6 @@ import pytest
 from scipy.optimize import minimize
 
 from decentral_dp.bounded import SPLITS
-from decentral_dp.constants.counterexamples import TARGETS, NeighbourPair, Pair, SearchSpace, minimiser, search
 from decentral_dp.constants.families import Family, family_of
 from decentral_dp.constants.printed_bounds import printed_lipschitz
 from decentral_dp.constants.problem_constants import ProblemConstants
@@ -29,6 +28,7 @@ from decentral_dp.problems.bilevel.regularised_losses import (
     ridge_regularisation,
 )
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from papers.counterexamples import TARGETS, NeighbourPair, Pair, SearchSpace, minimiser, search
 from tests.support.constant_search import search_all, search_constants
 
 TWO, THREE = (-1.0, 1.0), (0.0, 1.0, 2.0)

@@ -1,4 +1,4 @@
-"""Searches over everything that constants and sensitivities bound, by the adversary of `constants.counterexamples`."""
+"""Searches over everything that constants and sensitivities bound, by the adversary of `papers.counterexamples`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.constants.counterexamples import (
+from papers.counterexamples import (
     TARGETS,
     NeighbourPair,
     Pair,
