@@ -101,7 +101,7 @@ class Entry(NamedTuple):
     def keys(self) -> tuple[Option, ...]:
         """Every key that it takes, required ones first where the dataclass has them first."""
         domain = DOMAIN._replace(required=self.needs_domain)
-        return (*options_of(self.algorithm), *((domain,) if self.setting == "coordinator_bilevel" else ()))
+        return (*options_of(self.algorithm), *((domain,) if self.trusted and self.solves == "bilevel" else ()))
 
     @property
     def options(self) -> tuple[str, ...]:

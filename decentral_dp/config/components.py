@@ -115,6 +115,7 @@ class Components:
         scenario: its text.
         files: (table, …, key) → absolute path, of every value that names a file that is there.
         algorithm: its entry, with the object itself where one was handed over.
+        rules: of its setting.
         keys: what the scenario says of the algorithm's own keys.
         mechanism: the law of noise.
         drawn: whether made-up records are drawn; a plan needs none of them where counts say everything.
@@ -123,6 +124,7 @@ class Components:
     scenario: Scenario
     files: Files
     algorithm: Entry
+    rules: Rules
     keys: Mapping[str, Any] = field(repr=False)
     mechanism: Mechanism
     problem: Component
@@ -130,15 +132,6 @@ class Components:
     data: Component
     partition: Component
     drawn: bool = True
-
-    @property
-    def setting(self) -> Setting:
-        """Who trusts whom, and what is solved."""
-        return self.algorithm.setting
-
-    @property
-    def rules(self) -> Rules:
-        return RULES[self.setting]
 
     @property
     def one_level(self) -> bool:
@@ -258,10 +251,11 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = s.files(), algorithm_entry(s)
+    rules = RULES[entry.setting]
     problem, topology, data, partition = (_complete(_component(s, what, files), s, files) for what in KEYS)
-    _check_solved(s, problem, entry)
-    keys, mechanism = _own_keys(s, entry), _mechanism(s, entry)
-    return Components(s, files, entry, keys, mechanism, problem, topology, data, partition)
+    _check_solved(s, problem, rules)
+    keys, mechanism = _own_keys(s, entry), _mechanism(s, rules)
+    return Components(s, files, entry, rules, keys, mechanism, problem, topology, data, partition)
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
@@ -362,7 +356,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     return keys
 
 
-def _mechanism(s: Scenario, entry: Entry) -> Mechanism:
+def _mechanism(s: Scenario, rules: Rules) -> Mechanism:
     """The law of noise. Raises InputError where it is not installed here."""
     table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
     given: Mechanism | None = _object(s, "mechanism")
@@ -370,7 +364,7 @@ def _mechanism(s: Scenario, entry: Entry) -> Mechanism:
         return given
     if kind in MECHANISMS:
         return mechanism_of(kind)
-    if RULES[entry.setting].own_mechanism:
+    if rules.own_mechanism:
         # It is refused by name, with what the algorithm uses, and not looked for.
         return GAUSSIAN
     found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")
@@ -469,9 +463,9 @@ def _name_of_object(what: str, value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def _check_solved(s: Scenario, problem: Component, entry: Entry) -> None:
+def _check_solved(s: Scenario, problem: Component, rules: Rules) -> None:
     """Refuse a problem that nobody knows, and one that the algorithm is not for. Raises InputError."""
-    rules, kind = RULES[entry.setting], s.problem.kind
+    kind = s.problem.kind
     if problem.is_outside:
         solved = problem_type(problem.value, problem.name) == rules.solves
     elif kind not in _REGISTERED["problem"]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.config.components import Components
-from decentral_dp.config.outside import Component, instance, table_options
+from decentral_dp.config.outside import Component
 from decentral_dp.config.problem_schema import DECLARED_KEYS, ProblemTable
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
@@ -35,7 +35,7 @@ def problem_options(c: Components) -> dict[str, Any]:
     """
     table = c.scenario.problem
     if c.problem.is_outside:
-        return dict(vars(instance(c.problem, table_options(table)))) if isinstance(c.problem.value, type) else {}
+        return dict(vars(c.problem.make())) if isinstance(c.problem.value, type) else {}
     entry = PROBLEMS[table.kind]
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
@@ -113,9 +113,8 @@ def minimax_of(c: Components, shards: Shards) -> Minimax:
 def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
     """The minimax problem of an author's class or object: an objective on a model's outputs, or the whole."""
     table, name = c.scenario.problem, c.problem.name
-    author = instance(c.problem, table_options(table))
     facts = _facts(c, shards)
-    author = _for_data(author, facts, name)
+    author = _for_data(c.problem.make(), facts, name)
     if hasattr(author, "sums"):
         _check_whole(c.problem, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
         whole: Minimax = author
@@ -228,7 +227,7 @@ def _problem_of(c: Components, shards: Shards) -> Problem:
         return registered
     facts = _facts(c, shards)
     name = c.problem.name
-    author = _for_data(instance(c.problem, table_options(c.scenario.problem)), facts, name)
+    author = _for_data(c.problem.make(), facts, name)
     if hasattr(author, "terms"):
         _check_whole(c.problem, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
         whole: Problem = author

@@ -242,7 +242,7 @@ def _check_sampler(table: AlgorithmTable, entry: Entry) -> None:
     """Refuse samples that are no Poisson samples, and a sampler where nothing is sampled. Raises InputError."""
     if table.sampler is None:
         return
-    if entry.setting != "coordinator_minimax" or "rate" not in (*entry.options, *entry.optional):
+    if entry.solves != "minimax" or "rate" not in (*entry.options, *entry.optional):
         raise InputError(f"algorithm.sampler: {table.kind} takes none. Leave it out.")
     if table.sampler != "poisson":
         raise InputError(

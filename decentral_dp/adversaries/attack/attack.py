@@ -148,7 +148,7 @@ def require_attackable(job: Job) -> None:
             f"attack: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
             "compared. Attack a run of a minimax problem, or of a bilevel one that classifies."
         )
-    if job.setting == "gossip" and not _dealt_at_random(job):
+    if not job.plans_ahead and not _dealt_at_random(job):
         raise InputError(
             "attack: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
             'so a train and a test record could not have changed places. Set problem.partition = "iid".'

@@ -116,8 +116,7 @@ def _real(rows: Array, labels: Array) -> Iterator[tuple[Array, float]]:
 
 def _invented(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterator[tuple[Array, float]]:
     size = float(np.linalg.norm(rows, axis=1).max()) or 1.0
-    # Constants hold for records of the data's norms; clips hold for all.
-    sizes = [size] if job.setting == "coordinator_bilevel" else [4.0 * size, size]
+    sizes = [size] if job.needs_norms else [4.0 * size, size]
     d = rows.shape[1]
     # Where a model that fits the data looks: a record against it has a large gradient.
     sides = np.where(labels == ends[-1], 1.0, -1.0)

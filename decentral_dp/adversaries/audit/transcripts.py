@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
-from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.jobs.job import GossipJob
 
 
 @dataclass(frozen=True)
@@ -271,12 +272,16 @@ class _ScriptedCoordinator(_Scripted):
         return Released(super().release(index, values), scales)
 
 
-def observe(job: Job, victim: int) -> Transcript:
+@singledispatch
+def observe(job: Any, victim: int) -> Transcript:
     """Run a job as it is, with its own noise. victim: the agent whose releases are kept one by one."""
-    return _observe_agents(job, victim) if isinstance(job, GossipJob) else _observe_coordinator(job)
+    node = job.coordinator_node()
+    releaser = _Listening(node.make_releaser(), _coordinator_noise)
+    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last
+    return _transcript(job, releaser, [releaser], (), [last.published])
 
 
-def replay(job: Job, victim: int, transcript: Transcript, membership: Membership | None = None) -> Mapping[Key, Made]:
+def replay(job: Any, victim: int, transcript: Transcript, membership: Membership | None = None) -> Mapping[Key, Made]:
     """Compute what the releasing participant of this job would have released, had all said what the transcript says.
 
     Args:
@@ -288,10 +293,7 @@ def replay(job: Job, victim: int, transcript: Transcript, membership: Membership
     Returns:
         (index, channel) → the value before noise, or the law of a random choice.
     """
-    again: Any = job.keyed(transcript.root)
-    if isinstance(again, GossipJob):
-        return _replay_agent(again, victim, transcript, membership)
-    return _replay_coordinator(again, victim, transcript, membership)
+    return _replay(job.keyed(transcript.root), victim, transcript, membership)
 
 
 def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
@@ -300,7 +302,8 @@ def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
     return job.nodes([size for size in (before, 1, after) if size]), int(before > 0)
 
 
-def _observe_agents(job: GossipJob, victim: int) -> Transcript:
+@observe.register
+def _(job: GossipJob, victim: int) -> Transcript:
     nodes, own = _cut(job, victim)
     listening: list[_Listening] = []
 
@@ -317,9 +320,18 @@ def _observe_agents(job: GossipJob, victim: int) -> Transcript:
     return _transcript(job, listening[own], listening, messages, views)
 
 
-def _replay_agent(
-    job: GossipJob, victim: int, transcript: Transcript, membership: Membership | None
-) -> Mapping[Key, Made]:
+@singledispatch
+def _replay(job: Any, victim: int, transcript: Transcript, membership: Membership | None) -> Mapping[Key, Made]:
+    releaser = _ScriptedCoordinator(transcript)
+    node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
+    if membership is not None:
+        node = prescribed_coordinator(node, victim, membership)
+    LocalEngine().coordinate(node, job.rounds)
+    return releaser.queries
+
+
+@_replay.register
+def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membership | None) -> Mapping[Key, Made]:
     nodes, own = _cut(job, victim)
     node, script = nodes[own], _Scripted(transcript)
     if membership is not None:
@@ -329,13 +341,6 @@ def _replay_agent(
     for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
     return script.queries
-
-
-def _observe_coordinator(job: Any) -> Transcript:
-    node = job.coordinator_node()
-    releaser = _Listening(node.make_releaser(), _coordinator_noise)
-    last = LocalEngine().coordinate(node._replace(make_releaser=lambda: releaser), job.rounds).last
-    return _transcript(job, releaser, [releaser], (), [last.published])
 
 
 def _transcript(
@@ -349,17 +354,6 @@ def _transcript(
     published = np.concatenate([view[c].ravel() for c in sorted(views[0]) for view in views])
     noises = _by_name([one for block in all_of_them for one in block.residuals])
     return Transcript(own.said, own.noise, tuple(messages), published, own.queries, noises, own.choices, job.root)
-
-
-def _replay_coordinator(
-    job: Any, victim: int, transcript: Transcript, membership: Membership | None
-) -> Mapping[Key, Made]:
-    releaser = _ScriptedCoordinator(transcript)
-    node = job.coordinator_node()._replace(make_releaser=lambda: releaser)
-    if membership is not None:
-        node = prescribed_coordinator(node, victim, membership)
-    LocalEngine().coordinate(node, job.rounds)
-    return releaser.queries
 
 
 def _query(value: Any) -> Query | None:

@@ -184,7 +184,7 @@ def assemble(c: Components) -> Job:
         check_sizes(c)
         _check_measures(c)
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            return _BUILDERS[c.setting](c)
+            return _BUILDERS[c.algorithm.setting](c)
     except InputError as error:
         raise all_at_once(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
 

@@ -43,9 +43,8 @@ def check_coordinated(c: Components) -> Coordinated:
     """
     s, entry = c.scenario, c.algorithm
     privacy, table, kind = s.privacy, s.algorithm, s.algorithm.kind
-    if c.setting == "coordinator_minimax":
-        problem_options(c)
-        check_share(s.problem.positive_share, privacy.guarantee)
+    problem_options(c)
+    check_share(s.problem.positive_share, privacy.guarantee)
     if s.problem.stream != "all":
         samples = "rate" in entry.optional
         mend = "for samples give algorithm.rate." if samples else "it knows no samples."

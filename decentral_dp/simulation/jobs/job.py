@@ -72,6 +72,9 @@ class Job(Protocol):
     plans_ahead: ClassVar[bool] = True
     # Whether agents send clipped steps, as their algorithm's step sizes say.
     sends_steps: ClassVar[bool] = False
+    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
+    # Whether sensitivities follow from constants, which hold for records of the data's norms; clips hold for all.
+    needs_norms: ClassVar[bool] = False
 
     components: Components
     problem: Any
@@ -104,10 +107,6 @@ class Job(Protocol):
     @property
     def scenario(self) -> Scenario:
         return self.components.scenario
-
-    @property
-    def solves(self) -> Literal["bilevel", "minimax"]:
-        return "minimax" if self.setting == "coordinator_minimax" else "bilevel"
 
     @property
     def tunes_x(self) -> bool:
@@ -358,6 +357,7 @@ class CoordinatorBilevelJob(_Coordinated):
     """A job of a trusted coordinator on a bilevel problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_bilevel"
+    needs_norms: ClassVar[bool] = True
 
     problem: Problem
     context: CoordinatorContext
@@ -388,6 +388,7 @@ class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_minimax"
+    solves: ClassVar[Literal["bilevel", "minimax"]] = "minimax"
 
     problem: Minimax
     context: MinimaxContext
