@@ -21,8 +21,7 @@ from scipy.special import ndtri
 
 from decentral_dp.adversaries.audit.bounds import counted
 from decentral_dp.bounded import SPLITS, Array, Split
-from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
+from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.statistics import exactly, over_seeds, rate_at_least
 from papers.draws import generator, mu_of, noised

@@ -21,8 +21,10 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.families import Family
-from decentral_dp.constants.problem_constants import Clips, ProblemConstants, box_width
-from decentral_dp.constants.record_sensitivity import (
+from decentral_dp.constants.problem_constants import (
+    Clips,
+    ProblemConstants,
+    box_width,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,

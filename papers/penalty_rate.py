@@ -14,14 +14,14 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.bilevel_rates import (
+from decentral_dp.constants.problem_constants import (
     default_penalty,
     descent_steps,
     estimator_bias,
+    minimiser_sensitivity,
     penalty_bias,
     smoothness,
 )
-from decentral_dp.constants.record_sensitivity import minimiser_sensitivity
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check
 from papers.instance import Instance, repeated

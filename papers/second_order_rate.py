@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from decentral_dp.bounded import Array
-from decentral_dp.constants.bilevel_rates import smoothness
-from decentral_dp.constants.problem_constants import Clips
-from decentral_dp.constants.record_sensitivity import (
+from decentral_dp.constants.problem_constants import (
+    Clips,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
+    smoothness,
 )
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check

@@ -21,8 +21,7 @@ from decentral_dp.algorithms.coordinator_bilevel.regularisation_tuner import pen
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.constants.families import family_of
 from decentral_dp.constants.loss_bounds import logistic_loss
-from decentral_dp.constants.problem_constants import Clips
-from decentral_dp.constants.record_sensitivity import hypergradient_sensitivity, implicit_sensitivity
+from decentral_dp.constants.problem_constants import Clips, hypergradient_sensitivity, implicit_sensitivity
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import Pooled

@@ -28,9 +28,9 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
 from decentral_dp.config.algorithm_schema import AlgorithmTable
-from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
+from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.outside import shown
 from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.schema import Scenario

@@ -33,8 +33,7 @@ from decentral_dp.cli.new_template import (
     with_settings_that_learn,
 )
 from decentral_dp.config.loading import explain, find, load, nearest_of, read_toml, scenario_names
-from decentral_dp.config.missing_keys import missing_keys
-from decentral_dp.config.planned import with_planned
+from decentral_dp.config.missing_keys import missing_keys, with_planned
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules

@@ -18,8 +18,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from decentral_dp.config.missing_keys import missing_keys, missing_sentence
-from decentral_dp.config.planned import with_planned
+from decentral_dp.config.missing_keys import missing_keys, missing_sentence, with_planned
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import is_file, is_there, regular, stems_beside

@@ -1,14 +1,25 @@
-"""All keys that a scenario lacks, at once, each with an example of its value."""
+"""All keys that a scenario lacks, at once, each with an example of its value.
+
+What training at one level leaves to be planned: keys that may be left out of a scenario, or be "auto".
+
+Rounds, heavy ball and the length of the averaged tail are the same for every training, and are filled in when a
+scenario is read. The step and the clip follow from public numbers of the records (`simulation.jobs.settings`), and are
+filled in when its job is built. A run folder has all of them as numbers.
+
+The tables of a scenario that an algorithm starts from: every key that it needs, with an example of its value.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from decentral_dp.algorithms import ALGORITHMS, Entry
+from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.entry import example_of
-from decentral_dp.config import planned
-from decentral_dp.config.algorithm_tables import channel_terms
+from decentral_dp.algorithms.options import Option
+from decentral_dp.algorithms.protocol import Algorithm, StepSize
+from decentral_dp.data import DATASETS, ENVIRONMENTS
 from decentral_dp.errors import InputError
 from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
@@ -17,8 +28,19 @@ from decentral_dp.user_code import USER_ERRORS
 
 # Tables whose component may be handed over as a Python object, which then needs no keys.
 _TABLES = ("problem", "topology", "algorithm", "privacy")
+AUTO = "auto"
+# (table, key) that may be "auto".
+PLANNED = (
+    ("algorithm", "kind"),
+    ("algorithm", "rounds"),
+    ("algorithm", "y"),
+    ("algorithm", "heavy_ball"),
+    ("privacy", "clip"),
+    ("run", "average"),
+)
+ROUNDS, HEAVY_BALL = 1000, 0.9
 # Of training at one level, what is planned where it is left out.
-_PLANNED = {f"{table}.{key}" for table, key in planned.KEYS} | {"privacy.clip.y"}
+_PLANNED = {f"{table}.{key}" for table, key in PLANNED} | {"privacy.clip.y"}
 _USUAL = {
     "problem.kind": '"logistic_hyperparameter"',
     "problem.data": '"breast_cancer"',
@@ -165,3 +187,96 @@ def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
     except USER_ERRORS:
         return set()
     return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}
+
+
+def with_planned(content: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what training leaves out and what no record decides; what else is "auto" is left out.
+
+    Args:
+        content: of a scenario, as it is written.
+
+    Returns:
+        The same where the problem is none of one level.
+
+    Raises:
+        InputError: "auto" where nothing is planned.
+
+    Example:
+        >>> with_planned({"problem": {"kind": "classification"}})["algorithm"]
+        {'kind': 'dp_dsgd', 'rounds': 1000, 'heavy_ball': 0.9}
+        >>> with_planned({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
+        {'kind': 'bsa'}
+    """
+    tables = {name: content.get(name) for name in ("problem", "algorithm", "privacy", "run")}
+    if not all(value is None or isinstance(value, Mapping) for value in tables.values()):
+        return content
+    kind = (tables["problem"] or {}).get("kind")
+    entry = PROBLEMS.get(kind) if isinstance(kind, str) else None
+    auto = [(table, key) for table, key in PLANNED if (tables[table] or {}).get(key) == AUTO]
+    if entry is None or not entry.one_level:
+        if auto:
+            raise InputError(
+                f'{".".join(auto[0])}: "auto" is for problem.kind = "classification" or "regression". Give a value.'
+            )
+        return content
+    given = {name: dict(value or {}) for name, value in tables.items()}
+    for table, key in auto:
+        del given[table][key]
+    algorithm = given["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | given["algorithm"]
+    # The papers' form has none.
+    if algorithm["kind"] == "dp_dsgd" and given["privacy"].get("guarantee") != "as_printed":
+        algorithm.setdefault("heavy_ball", HEAVY_BALL)
+    if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
+        given["problem"].setdefault("classes", [])
+    if isinstance(algorithm["rounds"], int):
+        given["run"].setdefault("average", max(1, algorithm["rounds"] // 2))
+    return {**content, **given}
+
+
+def algorithm_tables(entry: Entry) -> str:
+    """The tables [algorithm] and [privacy] of a certified run, with every key that the algorithm needs."""
+    if entry.trusted:
+        return _trusted_tables(entry)
+    needed = [option for option in entry.keys if option.required]
+    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *map(example_of, needed)]
+    read = {CLIP_OF_TERM[term] for term in channel_terms(entry)}
+    # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
+    notes = {"x": "  # read only by problems whose losses have records and x in one term"}
+    clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
+    privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
+    return "\n".join([*lines, "", *privacy])
+
+
+def _trusted_tables(entry: Entry) -> str:
+    def shown(option: Option) -> str:
+        return f"{option.key} = {entry.example[option.key]}" if option.key in entry.example else example_of(option)
+
+    problem = entry.example.get("problem", '"logistic_regularisation"')
+    data = entry.example.get("data", '"breast_cancer"')
+    lines = ["[problem]", f"kind = {problem}", f"data = {data}"]
+    played = data.strip('"') in ENVIRONMENTS
+    lines += [] if played else ['scale = "public_ranges"', 'normalise = "l2"']
+    lines += _several(entry, "problem_keys")
+    # The graph plays no part; it says how many agents there are.
+    lines += ["", "[topology]", 'kind = "star"', "agents = 10", ""]
+    lines += ["[algorithm]", f'kind = "{entry.kind}"', f"rounds = {entry.example.get('rounds', '20')}"]
+    lines += [shown(option) for option in entry.keys if option.required]
+    # What is left out is settled from constants, which hold on a bounded domain; not what the example itself gives.
+    given = ("domain", *entry.example)
+    lines += [f"{'' if o.key in given else '# '}{shown(o)}" for o in entry.keys if not o.required]
+    privacy = [f"guarantee = {entry.example['guarantee']}"] if "guarantee" in entry.example else []
+    return "\n".join([*lines, "", "[privacy]", *privacy, "epsilon = 1.0", "delta = 1e-6", *_several(entry, "clip")])
+
+
+def _several(entry: Entry, key: str) -> list[str]:
+    """Lines of an example, where it has some."""
+    return entry.example[key].splitlines() if key in entry.example else []
+
+
+def channel_terms(entry: Entry) -> set[str]:
+    """The terms that the releases of a gossip algorithm are made of."""
+    needed = [option for option in entry.keys if option.required]
+    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
+    values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
+    built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
+    return {term for channel in built.releases(1, 1).values() for term in channel.terms}

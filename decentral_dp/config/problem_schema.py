@@ -19,7 +19,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from decentral_dp.config.declared_tables import case_of, merged_fields
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
 from decentral_dp.data.tables import Declared
@@ -32,6 +31,8 @@ from decentral_dp.files.tables import (
     Seed,
     Share,
     Table,
+    case_of,
+    merged_fields,
     optional,
     require_keys,
 )

@@ -29,8 +29,8 @@ from decentral_dp.constants.problem_constants import (
     box_weights,
     box_width,
     rounded,
+    solution_spread,
 )
-from decentral_dp.constants.record_sensitivity import solution_spread
 from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter

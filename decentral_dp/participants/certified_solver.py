@@ -51,8 +51,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
-from decentral_dp.constants.problem_constants import ProblemConstants, up
-from decentral_dp.constants.record_sensitivity import penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Value
 from decentral_dp.privacy.clipping import Clip

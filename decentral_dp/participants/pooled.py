@@ -33,13 +33,16 @@ import numpy as np
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
 from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Separate, Shared, Weighed, worst
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
-from decentral_dp.constants.problem_constants import UP, Clips, ProblemConstants, up
-from decentral_dp.constants.record_sensitivity import (
+from decentral_dp.constants.problem_constants import (
+    UP,
+    Clips,
+    ProblemConstants,
     estimate_slack,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
     score_oscillation,
+    up,
 )
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import feature_norms

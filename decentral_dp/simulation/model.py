@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load
-from decentral_dp.config.problem_components import predictor_of
+from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label

@@ -24,9 +24,9 @@ import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.describe import key_entries, key_names, registries
-from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
+from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.simulation.folder import layout
 from decentral_dp.simulation.folder.layout import resolved_toml

@@ -12,24 +12,23 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
-from decentral_dp.constants.bilevel_rates import (
+from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
+from decentral_dp.constants.problem_constants import (
+    Clips,
+    ProblemConstants,
     default_penalty,
     descent_steps,
-    estimator_bias,
-    noise_quantile,
-    penalty_bias,
-    penalty_smoothness,
-    smoothness,
-)
-from decentral_dp.constants.printed_bounds import printed_k, printed_lipschitz, printed_score
-from decentral_dp.constants.problem_constants import Clips, ProblemConstants
-from decentral_dp.constants.record_sensitivity import (
     estimate_slack,
+    estimator_bias,
     hypergradient_lipschitz,
     hypergradient_sensitivity,
     implicit_sensitivity,
     minimiser_sensitivity,
+    noise_quantile,
+    penalty_bias,
+    penalty_smoothness,
     score_oscillation,
+    smoothness,
     solution_spread,
 )
 from decentral_dp.errors import InputError

@@ -16,8 +16,8 @@ from decentral_dp.engines import protocol
 from decentral_dp.engines import ray as ray_engine
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal
-from decentral_dp.simulation.folder.agent_states import STATES
 from decentral_dp.simulation.folder.shards import write_shards
+from decentral_dp.simulation.folder.states import STATES
 from decentral_dp.simulation.result import is_complete
 from tests.support.ray_processes import parent, ray_actors
 

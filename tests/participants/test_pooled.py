@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from decentral_dp.bounded import MIXED, Bounded, Sensitivity, summation_slack
 from decentral_dp.constants.families import Declared, family_of
-from decentral_dp.constants.problem_constants import Clips
-from decentral_dp.constants.record_sensitivity import implicit_sensitivity
+from decentral_dp.constants.problem_constants import Clips, implicit_sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.participants import pooled
 from decentral_dp.participants import pooled as pooled_bounds

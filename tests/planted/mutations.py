@@ -547,7 +547,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an exact minimiser that is not",
-        "constants/record_sensitivity.py",
+        "constants/problem_constants.py",
         "2.0 * c.radius) + 2.0 * accuracy)",
         "2.0 * c.radius))",
         (f"{_GRANULAR}::test_minimisers",),
@@ -815,14 +815,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a digest that tells whether a guess of the state is right",
-        "simulation/folder/agent_states.py",
+        "simulation/folder/states.py",
         "os.urandom(_SALT).hex()",
         '""',
         ("tests/simulation/test_agent_states.py::test_a_digest_does_not_tell_whether_a_guess_is_right",),
     ),
     Mutation(
         "states of agents that everybody may read",
-        "simulation/folder/agent_states.py",
+        "simulation/folder/states.py",
         "write_synced(self._path(t), content, mode=0o600)",
         "write_synced(self._path(t), content, mode=0o644)",
         ("tests/simulation/test_agent_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),

@@ -23,9 +23,8 @@ from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress
-from decentral_dp.simulation.folder.agent_states import STATES, AgentStates
 from decentral_dp.simulation.folder.shards import write_shards
-from decentral_dp.simulation.folder.states import Home, to_bytes
+from decentral_dp.simulation.folder.states import STATES, AgentStates, Home, to_bytes
 from decentral_dp.simulation.run import Run
 
 ROUNDS = 12

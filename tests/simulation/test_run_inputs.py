@@ -15,8 +15,8 @@ import decentral_dp
 from decentral_dp.errors import Stopped
 from decentral_dp.files.durable import portable_path
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.folder import inputs as run_inputs
 from decentral_dp.simulation.folder import journal
+from decentral_dp.simulation.folder import layout as run_inputs
 from decentral_dp.simulation.run import Run
 
 ALGORITHM = '''

@@ -40,8 +40,7 @@ from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.probing.mechanism import complaint
-from decentral_dp.simulation.probing.pairs import Pair, Replacement, made_up_shards
-from decentral_dp.simulation.probing.partition import TRIES, deal_trial
+from decentral_dp.simulation.probing.pairs import TRIES, Pair, Replacement, deal_trial, made_up_shards
 from decentral_dp.simulation.probing.probe import ROUNDS, Comparison, check_rows, compare, comparisons, require_planned
 from decentral_dp.simulation.probing.transcript import Transcript, on_records, went_wrong
 from decentral_dp.simulation.result import plain

@@ -12,9 +12,9 @@ from typing import Any
 
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.config import outside as outside
-from decentral_dp.config.algorithm_tables import algorithm_tables
 from decentral_dp.config.components import Components, outside_entry, resolve, with_objects
 from decentral_dp.config.loading import load, scenario_names
+from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.scenario_components import deal
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import DATASETS, PARTITIONS, nearest

@@ -47,9 +47,8 @@ import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
-from decentral_dp.constants.bilevel_rates import default_penalty, penalty_smoothness
 from decentral_dp.constants.families import Family, worst
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.problem_constants import ProblemConstants, default_penalty, penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CHANGE, Changed
 

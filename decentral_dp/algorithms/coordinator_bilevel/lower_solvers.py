@@ -44,9 +44,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.constants.bilevel_rates import noise_quantile
-from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.constants.record_sensitivity import penalised_modulus
+from decentral_dp.constants.problem_constants import ProblemConstants, noise_quantile, penalised_modulus
 
 
 class LowerObjective(NamedTuple):

@@ -12,7 +12,7 @@ journal.jsonl   one JSON object a line, appended and synced. {"leased": L}: from
 noise_root.json the root of all noise, its generator and what it was drawn for, readable by its owner only; gone when
                 the run is done.
 saved-K.npz     states (`saved_values`); the last two are kept. metrics-K.parquet: what was measured up to there. Where
-                records are with their agents, so are the states (`agent_states`), and here are receipts.
+                records are with their agents, so are the states (`AgentStates`), and here are receipts.
 releases-A-B.parquet: released values, where they are kept (`kept_releases`).
 scenario.toml   as the run was begun, where it has more rounds since. lock: held while the run is.
 
@@ -52,8 +52,7 @@ from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.events import TENSORBOARD
-from decentral_dp.simulation.folder.inputs import copy_inputs, remove_inputs, write_graph
-from decentral_dp.simulation.folder.layout import resolved_toml
+from decentral_dp.simulation.folder.layout import copy_inputs, remove_inputs, resolved_toml, write_graph
 from decentral_dp.simulation.folder.releases import Digests, KeptReleases, whole_until
 from decentral_dp.simulation.folder.states import UnreadableError, from_bytes, home_of, to_bytes
 from decentral_dp.simulation.jobs.build import noise_root

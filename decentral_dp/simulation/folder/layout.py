@@ -1,9 +1,21 @@
-"""Run folders: where a run goes, and what is written of a finished one."""
+"""Run folders: where a run goes, and what is written of a finished one.
+
+What a run folder holds beside its numbers so that it can be run elsewhere: code, public files, and the graph.
+
+    code/…              Python files that the scenario names
+    inputs/…            public ranges, and the graph's file
+    topology.graphml    the graph, where it was a Python object
+
+`scenario.toml` names them from the folder. Records stay where they are, and so does code that reads what is beside it:
+these are named from the folder as well, or by a path. The noise of a seeded run does not change: it is keyed by what
+files hold, and of a graph by what it was drawn for (`run_graph` of the scenario).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import tempfile
@@ -11,22 +23,31 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tomli_w
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
+from decentral_dp.config.scenario_components import place_of_shards
+from decentral_dp.config.schema import put
+from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError
-from decentral_dp.files.durable import OWNERS
+from decentral_dp.files.durable import OWNERS, portable_path
 from decentral_dp.files.package import versions
+from decentral_dp.files.regular import regular
 from decentral_dp.formatting import agent_names
+from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported_beside
 from decentral_dp.simulation.folder import releases
-from decentral_dp.simulation.folder.inputs import name_graph, name_inputs
+from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.simulation.plan import title_here
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
 from decentral_dp.topology import Topology
+from decentral_dp.topology.graph_files import write_graphml
+from decentral_dp.topology.graphs import Graph
+from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
 # An array is compressed where so many of its numbers shrink to less than this part.
 _SAMPLED, _WORTH = 8192, 0.9
@@ -143,3 +164,152 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
         content["title"] = title_here(scenario, topology, not c.rules.neighbours)
         name_graph(content, c, topology, folder)
     return tomli_w.dumps(content)
+
+
+CODE, INPUTS, GRAPH = "code", "inputs", "topology.graphml"
+# Rules by which a graph's links alone say its weights.
+_BY_LINKS = ("metropolis", "lazy_metropolis", "max_degree", "constant")
+
+
+def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> None:
+    """Name every file of a scenario as its run folder does.
+
+    Args:
+        content: of the scenario, changed in place.
+        c: what it names.
+        folder: of the run; without one by whole paths.
+    """
+    scenario, copies = c.scenario, {} if folder is None else _copies(c, folder)
+
+    def name(path: Path) -> str:
+        return str(path) if folder is None else portable_path(path, folder)
+
+    for place, path in c.files.items():
+        put(content, place, copies.get(path) or name(path))
+    if scenario.problem.manifest is not None:
+        content["problem"]["data"] = name(Path(place_of_shards(scenario)))
+    if (files := scenario.image_files()) is not None:
+        paths = {k: Path(place) for k, place in files.items() if k not in ("sha256", "published") and not is_url(place)}
+        content["problem"]["files"] = files | {key: name(path) for key, path in paths.items()}
+
+
+def copy_inputs(c: Components, folder: Path) -> None:
+    """Copy the files that a run folder holds, each with the label that a check has left beside it."""
+    for path, name in _copies(c, folder).items():
+        target = folder / name
+        if target.exists():
+            continue
+        target.parent.mkdir(exist_ok=True)
+        for source in (path, path.with_name(f"{path.name}.checked.json")):
+            if source.is_file():
+                shutil.copyfile(source, target.with_name(target.name + source.name.removeprefix(path.name)))
+
+
+def remove_inputs(folder: Path) -> None:
+    """Remove what `copy_inputs` and `write_graph` have put into a folder."""
+    for name in (CODE, INPUTS):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / GRAPH).unlink(missing_ok=True)
+
+
+def _copies(c: Components, folder: Path) -> dict[Path, str]:
+    """File → its name in the run folder, of those that have one there."""
+    # By resolved paths: a file that code imports is named by nobody.
+    copies: dict[Path, str] = {}
+    named: dict[Path, Path] = {}
+    home = folder.resolve()
+    for place, path in c.files.items():
+        named[path] = whole = path.resolve()
+        if whole in copies:
+            continue
+        if whole.is_relative_to(home):
+            copies[whole] = whole.relative_to(home).as_posix()
+        elif path.suffix.lower() == ".py":
+            copies |= _code_copies(whole, copies)
+        elif place == ("problem", "scale") or _is_graph(place, path):
+            copies[whole] = _free(f"{INPUTS}/{path.name}", copies.values())
+    return {path: copies[whole] for path, whole in named.items() if whole in copies} | copies
+
+
+def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
+    """Names of a Python file and of those of its folder that it imports, which keep theirs; none where it stays.
+
+    It stays where one of them asks where it is, or where another file of the run folder has its name.
+    """
+    beside = {other: f"{CODE}/{other.name}" for other in imported_beside(path)}
+    taken = {name for other, name in copies.items() if other not in beside}
+    moved = any(copies.get(other, name) != name for other, name in beside.items())
+    if moved or taken & {*beside.values()} or any(_reads_beside(p) for p in (path, *beside)):
+        return {}
+    return {**beside, path: _free(f"{CODE}/{path.name}", {*taken, *beside.values()})}
+
+
+def _is_graph(place: tuple[str, ...], path: Path) -> bool:
+    """Whether it is a graph's file that holds all of it; one of TOML may name another beside it."""
+    return place == ("topology", "file") and path.suffix != ".toml"
+
+
+def _reads_beside(path: Path) -> bool:
+    """Whether code asks where it is, and so reads what is beside it."""
+    return b"__file__" in regular(path, "scenario").read_bytes()
+
+
+def _free(name: str, taken: Any) -> str:
+    """The name, with a number before its ending where another file has it."""
+    stem, dot, ending = name.rpartition(".")
+    number = next(k for k in range(1, len(taken) + 2) if (name if k == 1 else f"{stem}-{k}{dot}{ending}") not in taken)
+    return name if number == 1 else f"{stem}-{number}{dot}{ending}"
+
+
+def write_graph(c: Components, topology: Topology, folder: Path) -> None:
+    """Write the graph into the folder where no file holds it, with weights to the last bit where no rule says them."""
+    if not c.topology.is_object:
+        return
+    links: list[tuple[int, int]] = [(int(i), int(j)) for i, j in topology.edges]
+    weights = None
+    if _rule(c, topology) == "file":
+        rows, columns = topology.edges.T
+        weights = np.asarray(topology.mixing[rows, columns]).reshape(-1).tolist()
+    write_graphml(folder / GRAPH, topology.labels, links, weights, topology.positions)
+
+
+def name_graph(content: dict[str, Any], c: Components, topology: Topology, folder: Path) -> None:
+    """Name the graph's file where the graph was an object, and keep what seeded noise is drawn for in its place.
+
+    Args:
+        content: of the scenario, changed in place.
+        c: what the scenario names.
+        topology: its graph, which `write_graph` has written.
+        folder: of the run.
+    """
+    if not c.topology.is_object:
+        return
+    table = {"file": GRAPH, "weights": _rule(c, topology)}
+    content["topology"] = table
+    content["run_graph"] = {
+        "digest": table_digest({**table, "file": digest_of_file(folder / GRAPH)}),
+        "given": digest_of(c.topology.value),
+        "table": json.dumps(topology_table(c)),
+    }
+    content["objects"] = {what: kind for what, kind in content.get("objects", {}).items() if what != "topology"}
+    if not content["objects"]:
+        del content["objects"]
+
+
+def _rule(c: Components, topology: Topology) -> str | Mapping[str, Any]:
+    """The rule by which the graph's file gives the weights."""
+    stated = c.scenario.topology.weights or "metropolis"
+    return stated if _says_weights(stated, topology) else "file"
+
+
+def _says_weights(rule: str | Mapping[str, Any], topology: Topology) -> bool:
+    """Whether this rule gives the links of this graph the weights that they have, to the last bit."""
+    kind, values = (rule, {}) if isinstance(rule, str) else (str(rule.get("kind")), dict(rule))
+    if kind not in _BY_LINKS:
+        return False
+    graph = Graph(topology.n_agents, topology.edges)
+    try:
+        made = mixing_matrix(graph, WEIGHTS[kind].make(graph, values))
+    except (InputError, KeyError, TypeError, ValueError):
+        return False
+    return bool((made != topology.mixing).nnz == 0)

@@ -21,8 +21,7 @@ from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import take
-from decentral_dp.simulation.folder.agent_states import STATES, AgentStates
-from decentral_dp.simulation.folder.states import home_of
+from decentral_dp.simulation.folder.states import STATES, AgentStates, home_of
 from decentral_dp.simulation.metrics import AgentScorer
 
 

@@ -21,8 +21,16 @@ from decentral_dp.bounded import Norm, Split
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import all_at_once
-from decentral_dp.config.problem_components import check_device, minimax_of, problem_of
-from decentral_dp.config.scenario_components import algorithm_of, check_levels, check_sizes, deal, stream_of
+from decentral_dp.config.scenario_components import (
+    algorithm_of,
+    check_device,
+    check_levels,
+    check_sizes,
+    deal,
+    minimax_of,
+    problem_of,
+    stream_of,
+)
 from decentral_dp.config.schema import by_channel, put
 from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.data.agent_shards import AgentShards

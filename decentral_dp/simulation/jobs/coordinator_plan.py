@@ -17,8 +17,7 @@ from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
-from decentral_dp.config.problem_components import problem_options
-from decentral_dp.config.scenario_components import algorithm_of
+from decentral_dp.config.scenario_components import algorithm_of, problem_options
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards

@@ -34,8 +34,7 @@ from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.probing.closures import arrays_seen
-from decentral_dp.simulation.probing.probe import ROUNDS
+from decentral_dp.simulation.probing.probe import ROUNDS, arrays_seen
 from decentral_dp.simulation.statements.statement import (
     AUTHORS_WORD,
     AgentBudget,

@@ -16,9 +16,8 @@ from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel, ch
 from decentral_dp.algorithms.printed.coordinator_bilevel import PrintedDpBilevel
 from decentral_dp.algorithms.printed.protocol import gaussian_scale, within
 from decentral_dp.config.loading import load
-from decentral_dp.constants.bilevel_rates import penalty_smoothness
 from decentral_dp.constants.families import Declared
-from decentral_dp.constants.problem_constants import ProblemConstants
+from decentral_dp.constants.problem_constants import ProblemConstants, penalty_smoothness
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.loss_distributions import Releases

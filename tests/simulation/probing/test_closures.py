@@ -15,7 +15,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.models.build import ModelTable, build_model
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.probing.closures import HANDFUL, arrays_seen, components_of
+from decentral_dp.simulation.probing.probe import HANDFUL, arrays_seen, components_of
 from decentral_dp.simulation.statements.of_job import statement_of
 
 torch = pytest.importorskip("torch")

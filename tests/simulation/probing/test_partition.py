@@ -10,7 +10,7 @@ import pytest
 
 from decentral_dp.data import Shards
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.probing.partition import deal_trial
+from decentral_dp.simulation.probing.pairs import deal_trial
 
 
 @pytest.fixture(scope="module")
