@@ -28,6 +28,7 @@ from decentral_dp.files.tables import (
     NonNegative,
     Positive,
     Table,
+    case_of,
     optional,
     require_keys,
 )
@@ -193,17 +194,11 @@ class AlgorithmSchema:
         common, own = list(AlgorithmTable.model_fields), found["properties"]
         known = {"properties": {"kind": {"enum": list(ALGORITHMS)}}, "required": ["kind"]}
         merged = {k: v for k, v in found.items() if k != "additionalProperties"}
-        merged["title"], merged["allOf"] = "AlgorithmTable", [_case(entry, common) for entry in ALGORITHMS.values()]
+        merged["title"], merged["allOf"] = (
+            "AlgorithmTable",
+            [case_of(kind, common, [o.key for o in entry.keys], entry.options) for kind, entry in ALGORITHMS.items()],
+        )
         # A name that is not registered may be an installed package's, whose keys are its own.
         merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}
         merged["properties"]["kind"]["examples"] = list(ALGORITHMS)
         return merged
-
-
-def _case(entry: Entry, common: list[str]) -> dict[str, Any]:
-    """What a table of this kind needs and may have."""
-    keys = [*common, *(o.key for o in entry.keys)]
-    return {
-        "if": {"properties": {"kind": {"const": entry.kind}}, "required": ["kind"]},
-        "then": {"required": list(entry.options), "propertyNames": {"enum": keys}},
-    }

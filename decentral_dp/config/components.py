@@ -42,6 +42,7 @@ from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS
+from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import find_outside, in_file, own_name
 
@@ -118,6 +119,7 @@ class Components:
         rules: of its setting.
         keys: what the scenario says of the algorithm's own keys.
         mechanism: the law of noise.
+        registered: the entry of a problem of the package; None of one from outside.
         drawn: whether made-up records are drawn; a plan needs none of them where counts say everything.
     """
 
@@ -128,6 +130,7 @@ class Components:
     keys: Mapping[str, Any] = field(repr=False)
     mechanism: Mechanism
     problem: Component
+    registered: ProblemEntry | None
     topology: Component
     data: Component
     partition: Component
@@ -136,7 +139,7 @@ class Components:
     @property
     def one_level(self) -> bool:
         """Whether a registered problem has nothing to tune, and so no validation records."""
-        return not self.problem.is_outside and PROBLEMS[self.scenario.problem.kind].one_level
+        return self.registered is not None and self.registered.one_level
 
     @property
     def levels(self) -> int:
@@ -252,10 +255,23 @@ def resolve(s: Scenario) -> Components:
         )
     files, entry = s.files(), algorithm_entry(s)
     rules = RULES[entry.setting]
-    problem, topology, data, partition = (_complete(_component(s, what, files), s, files) for what in KEYS)
-    _check_solved(s, problem, rules)
-    keys, mechanism = _own_keys(s, entry), _mechanism(s, rules)
-    return Components(s, files, entry, rules, keys, mechanism, problem, topology, data, partition)
+    parts = [_component(s, what, files) for what in KEYS]
+    problem, topology, data, partition = (replace(part, make=_maker(part, s, files)) for part in parts)
+    registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
+    _check_solved(s, problem, registered, rules)
+    return Components(
+        scenario=s,
+        files=files,
+        algorithm=entry,
+        rules=rules,
+        keys=_own_keys(s, entry),
+        mechanism=_mechanism(s, rules),
+        problem=problem,
+        registered=registered,
+        topology=topology,
+        data=data,
+        partition=partition,
+    )
 
 
 def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
@@ -397,18 +413,24 @@ def _component(s: Scenario, what: str, files: Files) -> Component:
     return Component(what, name)
 
 
-def _complete(part: Component, s: Scenario, files: Files) -> Component:
-    """The component with what makes it, alike wherever it comes from."""
-    makers: Mapping[tuple[str, bool], Callable[..., Any]] = {
-        ("problem", True): partial(instance, part, table_options(s.problem)),
-        ("topology", True): partial(build_topology, part, s.topology, _graph_seed(s)),
-        ("topology", False): partial(_topology, s, files),
-        ("data", True): partial(build_dataset, part, s.problem, s.records_seed),
-        ("data", False): partial(_dataset, s, files),
-        ("partition", True): partial(dealer, part),
-        ("partition", False): partial(_partition, s.problem),
-    }
-    return replace(part, make=makers[part.what, part.is_outside]) if (part.what, part.is_outside) in makers else part
+def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
+    """What makes a component, alike wherever it comes from; a problem of the package is made of facts of the data."""
+    match part.what, part.is_outside:
+        case "problem", True:
+            return partial(instance, part, table_options(s.problem))
+        case "topology", True:
+            return partial(build_topology, part, s.topology, _graph_seed(s))
+        case "topology", False:
+            return partial(_topology, s, files)
+        case "data", True:
+            return partial(build_dataset, part, s.problem, s.records_seed)
+        case "data", False:
+            return partial(_dataset, s, files)
+        case "partition", True:
+            return partial(dealer, part)
+        case "partition", False:
+            return partial(_partition, s.problem)
+    return part.make
 
 
 def _graph_seed(s: Scenario) -> int:
@@ -463,16 +485,12 @@ def _name_of_object(what: str, value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def _check_solved(s: Scenario, problem: Component, rules: Rules) -> None:
+def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, rules: Rules) -> None:
     """Refuse a problem that nobody knows, and one that the algorithm is not for. Raises InputError."""
-    kind = s.problem.kind
-    if problem.is_outside:
-        solved = problem_type(problem.value, problem.name) == rules.solves
-    elif kind not in _REGISTERED["problem"]:
-        raise InputError(f"problem.kind: no problem {kind!r}; {nearest(kind, _REGISTERED['problem'])}.")
-    else:
-        solved = kind in rules.problems
-    if not solved:
+    if registered is None and not problem.is_outside:
+        raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
+    kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
+    if kind != rules.solves:
         raise InputError(
             f"problem.kind: {s.algorithm.kind} is for {rules.solves} problems, and {problem.name} is none. Take "
             f"{', '.join(sorted(rules.problems))}."

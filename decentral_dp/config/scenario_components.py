@@ -114,7 +114,7 @@ def scale_of(c: Components) -> Any:
 def _check_trajectories(c: Components, dataset: Dataset) -> None:
     """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
     played, kind = dataset.trajectory is not None, c.scenario.problem.kind
-    wanted = played if c.problem.is_outside else PROBLEMS[kind].trajectories
+    wanted = played if c.registered is None else c.registered.trajectories
     if played == wanted:
         return
     which = "whole trajectories" if played else "no trajectories"
@@ -294,10 +294,9 @@ def problem_options(c: Components) -> dict[str, Any]:
 
     Raises InputError for what the problem would leave unread, or lacks.
     """
-    table = c.scenario.problem
-    if c.problem.is_outside:
+    table, entry = c.scenario.problem, c.registered
+    if entry is None:
         return dict(vars(c.problem.make())) if isinstance(c.problem.value, type) else {}
-    entry = PROBLEMS[table.kind]
     if c.levels == 1 and table.validation is not None:
         which = "a minimax problem" if entry.solves == "minimax" else table.kind
         raise InputError(f"problem.validation: {which} takes none. Leave it out.")
@@ -320,10 +319,9 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
     return given
 
 
-def _registered(c: Components, shards: Shards) -> Any:
+def _registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
     """The registered problem that the scenario names, from its keys and public facts of the data."""
     s, options = c.scenario, problem_options(c)
-    entry = PROBLEMS[s.problem.kind]
     if entry.every_class and s.privacy.guarantee != "certified":
         _check_present(entry.kind, shards)
     if "losses" in options:
@@ -367,8 +365,10 @@ def _facts(c: Components, shards: Shards) -> Facts:
 
 def minimax_of(c: Components, shards: Shards) -> Minimax:
     """The minimax problem, from public facts of the data."""
-    problem: Minimax = _minimax_from_outside(c, shards) if c.problem.is_outside else _registered(c, shards)
-    return problem
+    if c.registered is not None:
+        problem: Minimax = _registered(c.registered, c, shards)
+        return problem
+    return _minimax_from_outside(c, shards)
 
 
 def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
@@ -417,12 +417,11 @@ def check_device(c: Components) -> None:
 
     Raises InputError.
     """
-    s, given = c.scenario, c.problem.is_object
-    device, kind = s.run.device, s.problem.kind
-    if device != "cpu" and not given and kind in BILEVEL and not BILEVEL[kind].in_torch:
-        raise InputError(_on_processor(kind))
+    s, entry, device = c.scenario, c.registered, c.scenario.run.device
+    if device != "cpu" and entry is not None and entry.solves == "bilevel" and not entry.in_torch:
+        raise InputError(_on_processor(entry.kind))
     devices.check_device(device, "run.device")
-    wanted = {device, getattr(c.problem.value, "device", "cpu") if given else "cpu"}
+    wanted = {device, getattr(c.problem.value, "device", "cpu") if c.problem.is_object else "cpu"}
     if s.run.engine == "ray" and wanted != {"cpu"}:
         raise InputError(
             'run.device: Ray starts actors without a GPU. Take run.engine = "local", or compute on the "cpu".'
@@ -483,8 +482,8 @@ def problem_of(c: Components, shards: Shards) -> Problem:
 
 
 def _problem_of(c: Components, shards: Shards) -> Problem:
-    if not c.problem.is_outside:
-        registered: Problem = _registered(c, shards)
+    if c.registered is not None:
+        registered: Problem = _registered(c.registered, c, shards)
         return registered
     facts = _facts(c, shards)
     name = c.problem.name

@@ -28,11 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
+from decentral_dp.config.schema import by_channel
+from decentral_dp.engines.protocol import Outcome
 from decentral_dp.privacy.clipping import Clip, row_norms
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem
 from decentral_dp.problems.records import take
+from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import evenly_spaced
+from decentral_dp.simulation.plan import baselines
 from decentral_dp.statistics import rate_at_least, rate_at_most
+from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +55,46 @@ _ROSE = 0.1
 _MOVED = 0.05
 _LOSSES = ("lower_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
+
+
+def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
+    """Which records a clip cuts at the last values; of agents that send clipped steps."""
+    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.elsewhere:
+        return {}
+    values, table = outcome.last.published, job.scenario.problem
+    if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
+        return {}
+    try:
+        shares = clipped_shares(job.problem, job.records, values, job.clip)
+    except USER_ERRORS:
+        # No certified run ends because of what its records are.
+        return {}
+    return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
+
+
+def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[str, float]) -> list[str]:
+    """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
+    if outcome.last.divergence is not None:
+        return []
+    if single := label_sentence(job.shards.labels, len(job.shards.classes)):
+        return [single]
+    score = score_sentence(ends, baselines(job), int(job.shards.test.size))
+    step = "algorithm.y.scale" if job.sends_steps else "the steps"
+    falling = loss_sentence(metrics, step)
+    if not (score or falling):
+        # A model that learned is no worse for an x that stayed where it was put.
+        return []
+    rising = rise_sentence(metrics, step) if score else ""
+    cause = cause_sentence(job.scenario.privacy.guarantee != "none") if score else ""
+    return [s for s in (score, falling, rising, _of_x(job, outcome), cause) if s]
+
+
+def _of_x(job: Job, outcome: Outcome) -> str:
+    """Whether x of gossip moved; "" where it started at random, or its step is not known."""
+    moved, step = outcome.last.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
+    if not job.sends_steps or moved is None or job.scenario.problem.start:
+        return ""
+    return x_sentence(moved, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))
 
 
 def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], records: int) -> str:

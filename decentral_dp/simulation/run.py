@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.schema import Scenario, by_channel
+from decentral_dp.config.schema import Scenario
 from decentral_dp.engines.protocol import Outcome
 from decentral_dp.files.package import versions
 from decentral_dp.formatting import agent_names, epsilon_text
@@ -24,23 +24,13 @@ from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
 from decentral_dp.privacy.ledger import IntArray, Ledger, released_again
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
-from decentral_dp.simulation.advice import (
-    cause_sentence,
-    clip_advice,
-    clipped_shares,
-    label_sentence,
-    loss_sentence,
-    rise_sentence,
-    score_sentence,
-    x_sentence,
-)
+from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
 from decentral_dp.simulation.plan import baselines, problem_summary, title_of, topology_summary
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
-from decentral_dp.user_code import USER_ERRORS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -230,11 +220,11 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         # Read from records, as metrics are.
         "diagnostics": {
             "baselines": {n: v for n, v in baselines(job).items() if any(name.startswith(n) for name in ends)},
-            **_clipping(job, outcome),
+            **clipping(job, outcome),
             **({"labels_cut": job.shards.labels_cut} if job.shards.labels_cut else {}),
             **({"features_cut": dict(job.shards.features_cut)} if job.shards.features_cut else {}),
             **({"unmeasured": job.unmeasured} if job.unmeasured else {}),
-            **({"learning": learning} if (learning := _learning(job, outcome, metrics, ends)) else {}),
+            **({"learning": said} if (said := learning(job, outcome, metrics, ends)) else {}),
         },
         "evaluated_on": job.evaluated_on(average),
         # Of a bilevel method it goes without saying.
@@ -247,43 +237,3 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         "versions": versions(),
     }
     return RunResult.from_content(content, statement)
-
-
-def _clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
-    """Which records a clip cuts at the last values; of agents that send clipped steps."""
-    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.elsewhere:
-        return {}
-    values, table = outcome.last.published, job.scenario.problem
-    if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):
-        return {}
-    try:
-        shares = clipped_shares(job.problem, job.records, values, job.clip)
-    except USER_ERRORS:
-        # No certified run ends because of what its records are.
-        return {}
-    return {"clipped": shares, "clip_advice": clip_advice(shares, table.scale != "none" or table.normalise != "none")}
-
-
-def _learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[str, float]) -> list[str]:
-    """What says that the run learned little, and what to change; empty where nothing does, and after divergence."""
-    if outcome.last.divergence is not None:
-        return []
-    if single := label_sentence(job.shards.labels, len(job.shards.classes)):
-        return [single]
-    score = score_sentence(ends, baselines(job), int(job.shards.test.size))
-    step = "algorithm.y.scale" if job.sends_steps else "the steps"
-    falling = loss_sentence(metrics, step)
-    if not (score or falling):
-        # A model that learned is no worse for an x that stayed where it was put.
-        return []
-    rising = rise_sentence(metrics, step) if score else ""
-    cause = cause_sentence(job.scenario.privacy.guarantee != "none") if score else ""
-    return [s for s in (score, falling, rising, _of_x(job, outcome), cause) if s]
-
-
-def _of_x(job: Job, outcome: Outcome) -> str:
-    """Whether x of gossip moved; "" where it started at random, or its step is not known."""
-    moved, step = outcome.last.published.get("x"), getattr(getattr(job, "algorithm", None), "x", None)
-    if not job.sends_steps or moved is None or job.scenario.problem.start:
-        return ""
-    return x_sentence(moved, float(by_channel(job.scenario.algorithm.init).get("x", 0.0)), getattr(step, "scale", 0.0))

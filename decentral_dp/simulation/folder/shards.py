@@ -19,7 +19,6 @@ from decentral_dp.data import Dataset, Shards, declared_ranges
 from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
 from decentral_dp.errors import InputError
 from decentral_dp.files.durable import write_synced
-from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.folder.layout import check_writable
 
 FILES = f"agent-{AGENT}.npz"
@@ -92,7 +91,7 @@ def _check(c: Components) -> None:
     if c.objects:
         raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
     # Known beforehand: making them takes long.
-    if s.problem.kind in PROBLEMS and PROBLEMS[s.problem.kind].trajectories:
+    if c.registered is not None and c.registered.trajectories:
         raise InputError(f"problem.data: the records of {s.problem.data!r} are trajectories; no agent can have a file.")
 
 
