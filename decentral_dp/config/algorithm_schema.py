@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    create_model,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry

@@ -41,16 +41,7 @@ from decentral_dp.files.source_lines import line_at_top, place_in_class, place_o
 from decentral_dp.files.tables import Table
 from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx
 from decentral_dp.topology.graphs import unknown_key
-from decentral_dp.user_code import (
-    USER_ERRORS,
-    blamed,
-    call,
-    find_outside,
-    in_file,
-    installed,
-    reason,
-    untyped_options,
-)
+from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, installed, reason, untyped_options
 
 ProblemType = Literal["bilevel", "minimax"]
 

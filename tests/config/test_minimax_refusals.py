@@ -16,7 +16,7 @@ from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.problems.minimax.auc import AucObjective
-from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.jobs import build, coordinator_plan
 from decentral_dp.simulation.statements.of_job import statement_of
 
 MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
@@ -59,7 +59,7 @@ def refusal(made: dict[str, Any]) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(build, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 # Before a record is read

@@ -13,7 +13,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import load
 from decentral_dp.constants.problem_constants import ProblemConstants
-from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.jobs import build, coordinator_plan
 from tests.support.coordinator_scenarios import content
 
 SPLITS = ("pp_ift", "second_order_dp_bilevel", "dp_bilevel")
@@ -31,7 +31,7 @@ def refusal(kind: str, **changes: Any) -> str:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record may be read."""
-    monkeypatch.setattr(build, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
 
 
 @pytest.mark.usefixtures("unread")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from unittest import mock
@@ -22,6 +22,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs import build as job_builder
+from decentral_dp.simulation.jobs import gossip_plan
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.gossip_plan import plan
 from decentral_dp.simulation.jobs.job import Job
@@ -140,8 +141,9 @@ def made(kind: str, content: dict[str, Any], *, priced: bool = False) -> Job:
 
 def built(scenario: Any, problem: Any = None, *, priced: bool = False) -> Job:
     """As `made` builds it."""
-    left_out: Any = {"price": lambda *_: None, "probe": lambda _: None}
-    with nullcontext() if priced else mock.patch.multiple(job_builder, **left_out):
+    with ExitStack() as left_out:
+        for module, name in () if priced else ((gossip_plan, "price"), (job_builder, "probe")):
+            left_out.enter_context(mock.patch.object(module, name, return_value=None))
         return build(scenario, **({} if problem is None else {"problem": problem}))
 
 

@@ -80,6 +80,15 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     }
 
 
+def records_of(
+    problem: Any, shards: Shards, elsewhere: AgentShards | None, norm: Norm
+) -> Mapping[Split, tuple[Any, ...]]:
+    """The records of a job: prepared here, or with their agents; none where none were drawn."""
+    if elsewhere is not None:
+        return RecordsElsewhere(elsewhere)
+    return records_in(problem, shards, norm) if shards.drawn else {}
+
+
 def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     """The test records as a problem reads them; None where there are none."""
     if not shards.test.size or not shards.drawn:

@@ -14,62 +14,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
-from decentral_dp.algorithms.protocol import Algorithm, Checked, Counts
-from decentral_dp.bounded import Norm, Split
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import all_at_once
-from decentral_dp.config.scenario_components import (
-    algorithm_of,
-    check_device,
-    check_levels,
-    check_sizes,
-    deal,
-    minimax_of,
-    problem_of,
-    stream_of,
-)
-from decentral_dp.config.schema import by_channel, put
+from decentral_dp.config.scenario_components import check_device, check_sizes, minimax_of, problem_of
+from decentral_dp.config.schema import put
 from decentral_dp.data import COLLECTIONS, FILED, Shards
-from decentral_dp.data.agent_shards import AgentShards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_NOISE, Mechanism
+from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
-from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.randomness import Root, secret_root, seeded_root
-from decentral_dp.problems.protocol import TERMS
 from decentral_dp.reporting.words import MEASURES
-from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, held_out, records_in
-from decentral_dp.simulation.jobs.coordinator_plan import (
-    bounded_labels,
-    check_coordinated,
-    context_of,
-    minimax_context,
-    plan_of,
-    require_answers,
-)
-from decentral_dp.simulation.jobs.gossip_plan import (
-    calibrated_schedules,
-    calibration_rounds,
-    capped,
-    charged_channels,
-    check_domain,
-    check_guarantee,
-    checked_unit,
-    clips,
-    plan,
-    require_calibrated,
-    schedules,
-)
-from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, GossipJob, Job
-from decentral_dp.simulation.jobs.settings import settings_note, with_settings
+from decentral_dp.simulation.jobs.coordinator_plan import context_of, coordinated_job, minimax_context
+from decentral_dp.simulation.jobs.gossip_plan import gossip_job
+from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob, Job
 from decentral_dp.simulation.probing.probe import probe
 from decentral_dp.simulation.statements.statement import Setting
 
@@ -192,9 +154,10 @@ def assemble(c: Components) -> Job:
         check_sizes(c)
         _check_measures(c)
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
-            return _BUILDERS[c.algorithm.setting](c)
+            job = _BUILDERS[c.algorithm.setting](c)
     except InputError as error:
         raise all_at_once(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+    return job.keyed(noise_root(job.components, job.shards, job.mechanism))
 
 
 def _check_measures(c: Components) -> None:
@@ -204,126 +167,8 @@ def _check_measures(c: Components) -> None:
             raise InputError(f"run.measures: no measure {quoted(name)}{nearest_of(name, list(MEASURES))}.")
 
 
-def _gossip(c: Components) -> GossipJob:
-    s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
-    check_guarantee(s)
-    topology = c.topology.make()
-    shards, elsewhere = deal(c, topology.n_agents)
-    problem = problem_of(c, shards)
-    # What agents average is planned as one noise; who has no neighbour has that of its own alone.
-    averaged = topology.n_agents if topology.edges.size else 1
-    c = with_settings(c, problem, shards, averaged)
-    s, privacy = c.scenario, c.scenario.privacy
-    algorithm = cast(Algorithm, algorithm_of(c))
-    if isinstance(algorithm, Checked):
-        algorithm.check(problem.p, problem.q)
-    if algorithm.central and topology.n_agents > 1 and not topology.edges.size:
-        raise InputError(
-            f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. Take '
-            'a connected kind, or an algorithm of neighbours such as "dp_dsgd".'
-        )
-    channels = algorithm.releases(problem.p, problem.q)
-    check_levels(c, [term for channel in channels.values() for term in channel.terms])
-    check_domain(s, channels, algorithm.central)
-    clip = clips(s, channels, problem, c.mechanism)
-    constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
-    stream = stream_of(s)
-    counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
-    mechanism = NO_NOISE if guarantee == "none" else c.mechanism
-
-    unit = checked_unit(c, algorithm, problem)
-    network = Network(topology.mixing, s.public_seed)
-
-    def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
-        facts = (counts, stream, topology.neighbour_weight, clip, constants)
-        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit)
-
-    rounds = s.algorithm.rounds
-    charged = charged_channels(channels, problem)
-    first = calibration_rounds(s)
-    noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
-    if privacy.epsilon is not None and mechanism != NO_NOISE:
-        target = planned(noise, first, final=False)
-        noise = calibrated_schedules(s, charged, noise, target, mechanism)
-        if first < rounds:
-            require_calibrated(planned(noise, rounds, final=False), target)
-    ledger = planned(noise, rounds)
-    if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise):
-        shards = replace(shards, notes=(*shards.notes, said))
-    status, reason = "ok", None
-    if privacy.cap is not None:
-        rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
-        ledger = planned(noise, rounds)
-    return GossipJob(
-        components=c,
-        topology=topology,
-        shards=shards,
-        records=_records(problem, shards, elsewhere, clip.norm),
-        test=held_out(problem, shards, clip.norm),
-        stream=stream,
-        clip=clip,
-        mechanism=mechanism,
-        rounds=rounds,
-        ledger=ledger,
-        budget=price(ledger, privacy.delta),
-        status=status,
-        reason=reason,
-        root=noise_root(c, shards, mechanism),
-        problem=problem,
-        algorithm=algorithm,
-        constants=constants,
-        noise=noise,
-    )
-
-
-def _records(
-    problem: Any, shards: Shards, elsewhere: AgentShards | None, norm: Norm
-) -> Mapping[Split, tuple[Any, ...]]:
-    if elsewhere is not None:
-        return RecordsElsewhere(elsewhere)
-    return records_in(problem, shards, norm) if shards.drawn else {}
-
-
-def _coordinated(
-    job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
-    problem_of: Callable[..., Any],
-    context_of: Callable[..., Any],
-    c: Components,
-) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
-    """A job of a trusted coordinator, with the problem and the context of its setting."""
-    s = c.scenario
-    check_levels(c, TERMS)
-    program = check_coordinated(c)
-    topology = c.topology.make()
-    shards, elsewhere = deal(c, topology.n_agents)
-    problem = problem_of(c, shards)
-    algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
-    if shards.elsewhere:
-        require_answers(s, algorithm)
-    ledger = plan_of(s, algorithm, context)
-    shards = replace(shards, labels=bounded_labels(s, shards.labels))
-    mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
-    return job(
-        components=c,
-        topology=topology,
-        shards=shards,
-        records=_records(problem, shards, elsewhere, context.clip.norm),
-        test=held_out(problem, shards, "l2"),
-        stream=stream_of(s),
-        clip=context.clip,
-        mechanism=mechanism,
-        rounds=s.algorithm.rounds,
-        ledger=ledger,
-        budget=price(ledger, s.privacy.delta),
-        root=noise_root(c, shards, mechanism),
-        problem=problem,
-        algorithm=algorithm,
-        context=context,
-    )
-
-
 _BUILDERS: Mapping[Setting, Callable[[Components], Job]] = {
-    "gossip": _gossip,
-    "coordinator_bilevel": partial(_coordinated, CoordinatorBilevelJob, problem_of, context_of),
-    "coordinator_minimax": partial(_coordinated, CoordinatorMinimaxJob, minimax_of, minimax_context),
+    "gossip": gossip_job,
+    "coordinator_bilevel": partial(coordinated_job, CoordinatorBilevelJob, problem_of, context_of),
+    "coordinator_minimax": partial(coordinated_job, CoordinatorMinimaxJob, minimax_of, minimax_context),
 }

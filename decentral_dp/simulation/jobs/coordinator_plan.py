@@ -17,22 +17,24 @@ from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import algorithm_of, problem_options
+from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, problem_options, stream_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import least_text
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
-from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, solve
+from decentral_dp.privacy.accounting.accountants import TIGHTNESS, epsilon_of, largest_mu, price, solve
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
-from decentral_dp.privacy.mechanisms import NO_MECHANISM, NO_NOISE, mechanism_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, NO_MECHANISM, NO_NOISE, mechanism_of
 from decentral_dp.privacy.mechanisms.releasers import FREE
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax
-from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.protocol import TERMS, Problem
+from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.gossip_plan import LARGEST_PLAN
+from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 
 
 def check_coordinated(c: Components) -> Coordinated:
@@ -396,3 +398,49 @@ def _check_mechanism(s: Scenario, charges: Mapping[str, Charge]) -> None:
         fits = next(iter(gaussian), None)
         mend = f'Set "{fits}", or leave it out.' if fits else "Leave it out."
         raise InputError(f'privacy.mechanism: {s.algorithm.kind} does not use "{privacy.mechanism_kind}" noise. {mend}')
+
+
+def coordinated_job(
+    job: type[CoordinatorBilevelJob | CoordinatorMinimaxJob],
+    problem_of: Callable[..., Any],
+    context_of: Callable[..., Any],
+    c: Components,
+) -> CoordinatorBilevelJob | CoordinatorMinimaxJob:
+    """A job of a trusted coordinator, planned and priced, whose noise has no root yet.
+
+    Args:
+        job: its class.
+        problem_of, context_of: the problem and the context of its setting.
+        c: what the scenario names.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    s = c.scenario
+    check_levels(c, TERMS)
+    program = check_coordinated(c)
+    topology = c.topology.make()
+    shards, elsewhere = deal(c, topology.n_agents)
+    problem = problem_of(c, shards)
+    algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
+    if shards.elsewhere:
+        require_answers(s, algorithm)
+    ledger = plan_of(s, algorithm, context)
+    shards = replace(shards, labels=bounded_labels(s, shards.labels))
+    mechanism = NO_NOISE if s.privacy.guarantee == "none" else GAUSSIAN
+    return job(
+        components=c,
+        topology=topology,
+        shards=shards,
+        records=records_of(problem, shards, elsewhere, context.clip.norm),
+        test=held_out(problem, shards, "l2"),
+        stream=stream_of(s),
+        clip=context.clip,
+        mechanism=mechanism,
+        rounds=s.algorithm.rounds,
+        ledger=ledger,
+        budget=price(ledger, s.privacy.delta),
+        problem=problem,
+        algorithm=algorithm,
+        context=context,
+    )

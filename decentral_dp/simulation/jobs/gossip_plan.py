@@ -8,29 +8,32 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.protocol import Algorithm, Channel, Counts, Planned, Public
+from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import stream_of
+from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, problem_of, stream_of
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Senders, senders_of
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
-from decentral_dp.privacy.accounting.accountants import calibrate, rounds_within
+from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, Mechanism, noise_of
+from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
+from decentral_dp.simulation.jobs.agent_records import held_out, records_of
+from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.simulation.jobs.settings import settings_note, with_settings
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
@@ -493,3 +496,75 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
         raise InputError(f"privacy.cap: the first round alone costs more than {cap}. Raise the cap, or add noise.")
     reason = f"stopped after round {allowed} of {rounds}: round {allowed + 1} would pass the declared cap ε = {cap}"
     return allowed, "budget_reached", reason
+
+
+def gossip_job(c: Components) -> GossipJob:
+    """A job of agents that trust nobody, planned and priced, whose noise has no root yet. Raises InputError."""
+    s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
+    check_guarantee(s)
+    topology = c.topology.make()
+    shards, elsewhere = deal(c, topology.n_agents)
+    problem = problem_of(c, shards)
+    # What agents average is planned as one noise; who has no neighbour has that of its own alone.
+    averaged = topology.n_agents if topology.edges.size else 1
+    c = with_settings(c, problem, shards, averaged)
+    s, privacy = c.scenario, c.scenario.privacy
+    algorithm = cast(Algorithm, algorithm_of(c))
+    if isinstance(algorithm, Checked):
+        algorithm.check(problem.p, problem.q)
+    if algorithm.central and topology.n_agents > 1 and not topology.edges.size:
+        raise InputError(
+            f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. Take '
+            'a connected kind, or an algorithm of neighbours such as "dp_dsgd".'
+        )
+    channels = algorithm.releases(problem.p, problem.q)
+    check_levels(c, [term for channel in channels.values() for term in channel.terms])
+    check_domain(s, channels, algorithm.central)
+    clip = clips(s, channels, problem, c.mechanism)
+    constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
+    stream = stream_of(s)
+    counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
+    mechanism = NO_NOISE if guarantee == "none" else c.mechanism
+
+    unit = checked_unit(c, algorithm, problem)
+    network = Network(topology.mixing, s.public_seed)
+
+    def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
+        facts = (counts, stream, topology.neighbour_weight, clip, constants)
+        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit)
+
+    rounds = s.algorithm.rounds
+    charged = charged_channels(channels, problem)
+    first = calibration_rounds(s)
+    noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
+    if privacy.epsilon is not None and mechanism != NO_NOISE:
+        target = planned(noise, first, final=False)
+        noise = calibrated_schedules(s, charged, noise, target, mechanism)
+        if first < rounds:
+            require_calibrated(planned(noise, rounds, final=False), target)
+    ledger = planned(noise, rounds)
+    if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise):
+        shards = replace(shards, notes=(*shards.notes, said))
+    status, reason = "ok", None
+    if privacy.cap is not None:
+        rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
+        ledger = planned(noise, rounds)
+    return GossipJob(
+        components=c,
+        topology=topology,
+        shards=shards,
+        records=records_of(problem, shards, elsewhere, clip.norm),
+        test=held_out(problem, shards, clip.norm),
+        stream=stream,
+        clip=clip,
+        mechanism=mechanism,
+        rounds=rounds,
+        ledger=ledger,
+        budget=price(ledger, privacy.delta),
+        status=status,
+        reason=reason,
+        problem=problem,
+        algorithm=algorithm,
+        constants=constants,
+        noise=noise,
+    )

@@ -18,7 +18,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite, Labelled
-from decentral_dp.simulation.jobs import build
+from decentral_dp.simulation.jobs import build, coordinator_plan
 from decentral_dp.simulation.jobs.job import Job
 from tests.support.coordinator_replay import Listening, Scripted, keyed, scripted, with_noise
 from tests.support.minimax_loop import Loop, agree, content, made
@@ -145,7 +145,7 @@ def test_programs_are_wrapped_only_where_the_share_is_released() -> None:
 
 
 def test_a_counted_share_is_refused_before_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "deal", lambda *a: pytest.fail("records were read before it was refused"))
+    monkeypatch.setattr(coordinator_plan, "deal", lambda *a: pytest.fail("records were read before it was refused"))
     with pytest.raises(InputError, match=r"^problem\.positive_share: a counted share") as caught:
         build.build(load(content(PROGRAMS["sgda"], problem=COUNTED)))
     assert "\n" not in str(caught.value)
