@@ -82,6 +82,17 @@ class InputError(ValueError):
         self.command = readable(command, lines=False) if command else str(self)
 
 
+def option_error(option: str, rest: str) -> InputError:
+    """The refusal of an argument that is an option of the command line, too: named as each of them writes it.
+
+    Example:
+        >>> refused = option_error("out", ": runs/one exists already. Give another folder.")
+        >>> str(refused)[:13], refused.command[:15]
+        ('out: runs/one', '--out: runs/one')
+    """
+    return InputError(f"{option}{rest}", command=f"--{option.replace('_', '-')}{rest}")
+
+
 class Stopped(Exception):  # noqa: N818 # an interrupt is no error
     """A study that was interrupted; the message says what is kept."""
 
@@ -154,19 +165,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def by_keyword(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Take arguments behind the first by position, too, for this release, and warn of it. names: of these, in order."""
+def by_keyword(*names: str, first: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Take arguments by position, too, for this release, and warn of it.
+
+    Args:
+        names: of these, in order.
+        first: how many before them are by position; default 1.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def called(*given: P.args, **options: P.kwargs) -> R:
-            placed = dict(zip(names, given[1:], strict=False))
-            if len(given) < 2 or len(given) - 1 > len(names) or placed.keys() & options.keys():
+            placed = dict(zip(names, given[first:], strict=False))
+            if not placed or len(given) - first > len(names) or placed.keys() & options.keys():
                 return function(*given, **options)
             written = ", ".join(f"{name}=" for name in placed)
             deprecated(f"{function.__name__} with arguments by position", f"their names, {written}")
             whole: Any = function
-            made: R = whole(given[0], **options, **placed)
+            made: R = whole(*given[:first], **options, **placed)
             return made
 
         return called

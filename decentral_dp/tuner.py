@@ -21,7 +21,7 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, by_keyword
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import PooledBounds
@@ -75,7 +75,8 @@ class Tuned:
     Example:
         >>> import numpy as np, decentral_dp
         >>> a, b = np.eye(4)[np.arange(400) % 4], np.where(np.arange(400) % 4 < 2, 1.0, -1.0)
-        >>> tuned = decentral_dp.tune((a, b), (a, b), epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=3, seed=1)
+        >>> asked = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.1, 1.0), "steps": 3, "seed": 1}
+        >>> tuned = decentral_dp.tune(train=(a, b), validation=(a, b), **asked)
         >>> isinstance(tuned, decentral_dp.Tuned), tuned.model.shape, tuned.path.shape
         (True, (4,), (4,))
         >>> bool(tuned.budget.epsilon[0] <= 1.0), float(tuned.budget.delta)
@@ -90,10 +91,11 @@ class Tuned:
     statement: str
 
 
+@by_keyword("train", "validation", first=0)
 def tune(
+    *,
     train: Any,
     validation: Any,
-    *,
     epsilon: float,
     delta: float,
     weight_range: tuple[float, float],
@@ -142,9 +144,9 @@ def tune(
         >>> rng = np.random.default_rng(0)
         >>> a = rng.normal(size=(4000, 5)) / 5
         >>> b = np.sign(a @ np.ones(5) + 0.1 * rng.normal(size=4000))
-        >>> found = decentral_dp.tune(
-        ...     (a[:2000], b[:2000]), (a[2000:], b[2000:]), epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), seed=1
-        ... )
+        >>> train, validation = (a[:2000], b[:2000]), (a[2000:], b[2000:])
+        >>> asked = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), "seed": 1}
+        >>> found = decentral_dp.tune(train=train, validation=validation, **asked)
         >>> 0.01 <= found.weight <= 1.0 and found.model.shape == (5,) and bool(found.budget.epsilon[0] <= 1.0)
         True
     """

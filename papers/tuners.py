@@ -174,8 +174,8 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
         losses = pool.scores_along(np.log(weights[::-1])[:, None])[::-1]
         for repeat in range(3 if quick else 10):
             found = tune(
-                train, validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method], steps=_ROUNDS,
-                method=method, seed=seed + 1000 * repeat,  # type: ignore[arg-type] # one of the three
+                train=train, validation=validation, epsilon=EPSILON, delta=DELTA, weight_range=ranges[method],
+                steps=_ROUNDS, method=method, seed=seed + 1000 * repeat,  # type: ignore[arg-type] # one of the three
             )  # fmt: skip
             excess = float(np.interp(math.log(found.weight), np.log(weights), losses) - losses.min())
             share = excess / float(losses.mean() - losses.min())

@@ -100,8 +100,8 @@ class PrivateLogisticRegressionCV(TwoClasses):
         labels = np.where(positive, 1.0, -1.0)
         train, validation = order[aside:], order[:aside]
         found = tune(
-            (rows[train], labels[train]),
-            (rows[validation], labels[validation]),
+            train=(rows[train], labels[train]),
+            validation=(rows[validation], labels[validation]),
             epsilon=self.epsilon,
             delta=self.delta,
             weight_range=self.weight_range,

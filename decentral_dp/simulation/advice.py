@@ -217,7 +217,7 @@ def cause_sentence(noisy: bool) -> str:
     if not noisy:
         return "No noise was added, so that it is not the cause: look at ranges, steps, start and rounds."
     return (
-        "Whether noise is the cause is not known from this run: --set privacy.guarantee=none shows it, without any "
+        'Whether noise is the cause is not known from this run: privacy.guarantee = "none" shows it, without any '
         "privacy, so on public or made-up records."
     )
 

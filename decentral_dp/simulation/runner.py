@@ -274,33 +274,37 @@ def lengthened(job: Job, found: Found, folder: Path, rounds: int | None, build: 
         return current
     asked = current.scenario.algorithm.rounds
     if not asked < rounds <= _MOST:
-        raise InputError(
-            f"resume: --rounds {rounds} is not more than the {asked} rounds that are planned, or more than {_MOST}. "
-            "Leave it out to go on as planned."
-        )
+        raise _no_longer(rounds, f" is not more than the {asked} rounds that are planned, or more than {_MOST}.")
     if current.plans_ahead:
-        raise InputError(
-            f"resume: --rounds {rounds}: {job.scenario.algorithm.kind} plans its whole budget beforehand, and more "
-            "rounds would have needed more noise in the first. Leave it out to go on as planned."
+        raise _no_longer(
+            rounds,
+            f": {job.scenario.algorithm.kind} plans its whole budget beforehand, and more rounds would have needed "
+            "more noise in the first.",
         )
     if found.leased >= current.rounds:
-        raise InputError(
-            f"resume: --rounds {rounds}: the last of the {current.rounds} rounds of {folder} may have been released, "
-            "and what leaves at the end of a run is not what leaves between two rounds. Leave it out to go on as "
-            "planned."
+        raise _no_longer(
+            rounds,
+            f": the last of the {current.rounds} rounds of {folder} may have been released, and what leaves at the "
+            "end of a run is not what leaves between two rounds.",
         )
     longer = build(_longer(job.scenario, rounds))
     if longer.rounds < rounds:
-        raise InputError(
-            f"resume: --rounds {rounds} would pass the declared cap ε = {job.scenario.privacy.cap:g}; {longer.rounds} "
-            "rounds are within it. Give at most as many, or leave it out to go on as planned."
+        raise _no_longer(
+            rounds,
+            f" would pass the declared cap ε = {job.scenario.privacy.cap:g}; {longer.rounds} rounds are within it. "
+            "Give at most as many.",
         )
     if not _is_same_so_far(current, longer, found.leased):
-        raise InputError(
-            f"resume: --rounds {rounds}: in a run of so many rounds the first {found.leased} would have been released "
-            "otherwise. Leave it out to go on as planned."
+        raise _no_longer(
+            rounds, f": in a run of so many rounds the first {found.leased} would have been released otherwise."
         )
     return longer
+
+
+def _no_longer(rounds: int, why: str) -> InputError:
+    """The refusal of so many rounds."""
+    said = f"{rounds}{why} Leave it out to go on as planned."
+    return InputError(f"resume: rounds = {said}", command=f"resume: --rounds {said}")
 
 
 def _longer(scenario: Scenario, rounds: int) -> Scenario:
@@ -395,11 +399,12 @@ def _check(before: Job, after: Job, new: Window, folder: Path, agreed: bool) -> 
             f"ε = {privacy.cap:g}. Run the scenario again in another folder; both runs are to be paid for."
         )
     if not agreed:
-        raise InputError(
+        why = (
             f"{_lost(folder)} Rounds {rounds} may be out, and would be released once more with other noise, which is a "
-            f"second release: the run would cost {cost}. Agree with --charge-again (in Python charge_again=True), or "
-            "run the scenario again in another folder; both runs are to be paid for then."
+            f"second release: the run would cost {cost}. Agree with"
         )
+        mend = "or run the scenario again in another folder; both runs are to be paid for then."
+        raise InputError(f"{why} charge_again=True, {mend}", command=f"{why} --charge-again, {mend}")
 
 
 def _lost(folder: Path) -> str:

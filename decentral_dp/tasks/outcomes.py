@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from decentral_dp.config.components import inputs_digest
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, Stopped
+from decentral_dp.errors import InputError, Stopped, option_error
 from decentral_dp.files.durable import OWNERS, digest, new_salt, write_whole
 from decentral_dp.files.package import package_digest
 from decentral_dp.files.regular import regular
@@ -168,7 +168,7 @@ def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Out
     """Find what a file holds of what is asked; nothing of a new one. Raises InputError as `kept`."""
     if out is None or not out.exists():
         if out is not None and not out.parent.is_dir():
-            raise InputError(f"--out: there is no folder {out.parent}; make it, or give a file in another.")
+            raise option_error("out", f": there is no folder {out.parent}; make it, or give a file in another.")
         salt = new_salt()
         return Outcomes(out, asked, asked.mark(salt), salt)
     content = read_json(out, "--out")
@@ -180,7 +180,7 @@ def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Out
     except (ValueError, KeyError, TypeError, AttributeError):
         known = False
     if not known:
-        raise InputError(f"--out: {out} exists already, and nothing is written over; give another file.")
+        raise option_error("out", f": {out} exists already, and nothing is written over; give another file.")
     if marked != asked.mark(salt):
         raise InputError(
             f"{out} holds an interrupted {asked.what} {asked.others}, or by another state of this package; put back "

@@ -127,7 +127,9 @@ def test_the_regression_is_that_of_tune() -> None:
     order, signs = public_generator(4, "validation").permutation(300), np.where(labels == "yes", 1.0, -1.0)
     shortened = model._score_rows(features)
     train, validation = ((shortened[part], signs[part]) for part in (order[75:], order[:75]))
-    found = decentral_dp.tune(train, validation, epsilon=2.0, delta=1e-6, weight_range=(0.1, 2.0), seed=4)
+    found = decentral_dp.tune(
+        train=train, validation=validation, epsilon=2.0, delta=1e-6, weight_range=(0.1, 2.0), seed=4
+    )
     assert np.array_equal(model.coef_[0], found.model)
     assert (model.weight_, model.intercept_[0]) == (found.weight, 0.0)
     assert model.statement_.startswith(found.statement)

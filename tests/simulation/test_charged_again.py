@@ -128,8 +128,9 @@ def test_every_release_of_every_process_is_in_the_ledger(
 def test_nobody_pays_without_agreeing_and_the_refusal_has_the_price(scenario: Make, tmp_path: Path) -> None:
     given, folder = _given(scenario), tmp_path / "run"
     _cut_off(given, folder)
-    with pytest.raises(InputError, match=r"was not kept.* ε = 4\.\d+ instead of 4\.0.*--charge-again") as refused:
+    with pytest.raises(InputError, match=r"was not kept.* ε = 4\.\d+ instead of 4\.0.*charge_again=True") as refused:
         decentral_dp.resume(folder)
+    assert "Agree with --charge-again, or" in refused.value.command
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert isinstance(CliRunner().invoke(app, ["resume", str(folder)]).exception, InputError)
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before

@@ -127,7 +127,13 @@ def test_two_data_sets_are_tuned_with_other_noise() -> None:
     other[5] = -other[5]
     tuned = [
         decentral_dp.tune(
-            (f, labels), (features, labels), epsilon=4.0, delta=1e-6, weight_range=(0.01, 1.0), seed=3, steps=3
+            train=(f, labels),
+            validation=(features, labels),
+            epsilon=4.0,
+            delta=1e-6,
+            weight_range=(0.01, 1.0),
+            seed=3,
+            steps=3,
         )
         for f in (features, features, other)
     ]

@@ -17,7 +17,9 @@ STUDY = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid":
 
 def _tune(**options: Any) -> None:
     a, b = np.eye(4)[np.arange(400) % 4], np.where(np.arange(400) % 4 < 2, 1.0, -1.0)
-    decentral_dp.tune((a, b), (a, b), epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=3, seed=1, **options)
+    decentral_dp.tune(
+        train=(a, b), validation=(a, b), epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=3, seed=1, **options
+    )
 
 
 LONG: dict[str, tuple[Callable[..., Any], int]] = {

@@ -87,7 +87,12 @@ def test_the_tuner_without_a_seed_draws_from_keystreams_alone(monkeypatch: pytes
     rng, asked = np.random.default_rng(0), _Asked(monkeypatch)
     x, y = rng.normal(size=(200, 2)), np.where(rng.random(200) < 0.5, -1.0, 1.0)
     decentral_dp.tune(
-        (x[:120], y[:120]), (x[120:], y[120:]), epsilon=1.0, delta=1e-5, weight_range=(1e-2, 1.0), steps=3
+        train=(x[:120], y[:120]),
+        validation=(x[120:], y[120:]),
+        epsilon=1.0,
+        delta=1e-5,
+        weight_range=(1e-2, 1.0),
+        steps=3,
     )
     assert (asked.keystream > 0, asked.philox) == (True, 0)
     assert asked.roots == {SecretRoot}

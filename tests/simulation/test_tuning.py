@@ -90,7 +90,7 @@ def published(channel: str, value: np.ndarray, scale: float) -> Released:
 
 def call(n: int = 200, d: int = 3, **changes: Any) -> Tuned:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), "seed": 5, **changes}
-    return tune(draw(n, d, 1), draw(n + 50, d, 2), **arguments)
+    return tune(train=draw(n, d, 1), validation=draw(n + 50, d, 2), **arguments)
 
 
 # Budget -------------------------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def test_enough_records_find_the_optimum_and_the_printed_sign_flees_it(
 
     def run() -> Tuned:
         return tune(
-            train,
-            validation,
+            train=train,
+            validation=validation,
             epsilon=2.0,
             delta=1e-6,
             weight_range=(0.1, 10.0),
@@ -345,7 +345,7 @@ class Untouchable:
 def test_refused_before_the_data_are_touched(changes: dict[str, Any], words: str) -> None:
     arguments: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.01, 1.0), **changes}
     with pytest.raises(InputError, match=words) as caught:
-        tune((Untouchable(), Untouchable()), (Untouchable(), Untouchable()), **arguments)
+        tune(train=(Untouchable(), Untouchable()), validation=(Untouchable(), Untouchable()), **arguments)
     assert "\n" not in str(caught.value)
 
 
@@ -365,7 +365,23 @@ def test_refused_before_the_data_are_touched(changes: dict[str, Any], words: str
 def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> None:
     good = np.ones((4, 3)), np.ones(4)
     with pytest.raises(InputError, match=words):
-        tune(train if train is not None else good, validation or good, epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0))
+        tune(
+            train=train if train is not None else good,
+            validation=validation or good,
+            epsilon=1.0,
+            delta=1e-6,
+            weight_range=(0.1, 1.0),
+        )
+
+
+def test_train_and_validation_by_position_are_taken_with_a_warning() -> None:
+    pair, asked = draw(8, 2, 1), {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.1, 1.0), "seed": 3, "steps": 1}
+    by_position: Any = tune
+    with pytest.warns(DeprecationWarning, match="their names, train=, validation="):
+        found = by_position(pair, pair, **asked)
+    assert found.weight == by_position(train=pair, validation=pair, **asked).weight
+    with pytest.raises(TypeError):
+        by_position(pair, pair, 1.0, **asked)
 
 
 def test_public_numbers_that_float64_cannot_serve() -> None:
@@ -384,8 +400,8 @@ def test_no_value_stops_a_run(method: str, loss: str, value: float) -> None:
     a, b = (x.copy() for x in draw(5, 2, 1))
     a[0], b[1], a[2, 1] = value, value, value
     found = tune(
-        (a, b),
-        (np.full((1, 2), value), np.array([value])),
+        train=(a, b),
+        validation=(np.full((1, 2), value), np.array([value])),
         epsilon=0.5,
         delta=1e-6,
         weight_range=(1e-4, 10.0),
@@ -429,8 +445,8 @@ def test_other_records_have_other_noise(monkeypatch: pytest.MonkeyPatch) -> None
         (train, (validation[0], relabelled)),
         (validation, train),
     ]
-    for world in worlds:
-        tune(*world, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
+    for one, other in worlds:
+        tune(train=one, validation=other, epsilon=1.0, delta=1e-6, weight_range=(0.01, 1.0), method="em", seed=5)
     assert len(set(roots)) == 4
     # One root, two streams: the noise itself.
     draws = [Streams(root, "noise", [0]).at(0, 2, tag("model")).standard_normal(3) for root in roots[:2]]
@@ -505,8 +521,8 @@ def test_tuning_on_569_records_beats_the_worst_end(epsilon: float, method: str) 
     found = []
     for seed in range(8):
         tuned = tune(
-            (a[first], b[first]),
-            (a[second], b[second]),
+            train=(a[first], b[first]),
+            validation=(a[second], b[second]),
             epsilon=epsilon,
             delta=1e-5,
             weight_range=(0.03, 3.0),

@@ -189,7 +189,7 @@ def test_no_record_leaves_with_an_estimator(kind: Any, monkeypatch: pytest.Monke
 def test_no_record_leaves_with_tuned_weights() -> None:
     features, labels = records()
     pair = features, np.where(labels > 0, 1.0, -1.0)
-    tuned = decentral_dp.tune(pair, pair, epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=2)
+    tuned = decentral_dp.tune(train=pair, validation=pair, epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0), steps=2)
     assert Private(features, features / np.linalg.norm(features, axis=1)[:, None]).found_in(tuned) == []
 
 

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from decentral_dp.engines.protocol import Saved, Snapshot
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import permitted, regular
@@ -535,7 +535,7 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
     try:
         place.mkdir(OWNERS_FOLDER)
     except FileExistsError:
-        raise InputError(f"--out: another run writes {folder} already. Give another folder.") from None
+        raise option_error("out", f": another run writes {folder} already. Give another folder.") from None
     lock = locked(folder)
     try:
         _begin(folder, job, keep_secret)

@@ -33,7 +33,7 @@ from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import put
 from decentral_dp.data.fetch import is_url
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import regular
@@ -85,13 +85,13 @@ def check_writable(folder: Path) -> None:
     """Refuse before the run what could not be written after it; leaves nothing behind."""
     try:
         if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(
-                f"--out: {folder} exists already, and nothing is written over. Give a new or an empty folder."
+            raise option_error(
+                "out", f": {folder} exists already, and nothing is written over. Give a new or an empty folder."
             )
         above = next(p for p in folder.absolute().parents if p.exists())
         Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
     except OSError as error:
-        raise InputError(f"--out: {folder} cannot be written ({error.strerror}). Give another folder.") from None
+        raise option_error("out", f": {folder} cannot be written ({error.strerror}). Give another folder.") from None
 
 
 def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
