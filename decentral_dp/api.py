@@ -28,7 +28,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import plan as plans
-from decentral_dp.simulation import runner
+from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs

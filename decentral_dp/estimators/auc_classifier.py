@@ -15,7 +15,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.estimators.two_classes import Fitted, TwoClasses
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.runner import run_job
+from decentral_dp.simulation.run import run_job
 
 # Scores of the two classes on the scale of probabilities, so that their middle has a logit.
 _LEAST = 0.01

@@ -21,7 +21,7 @@ from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.model import Model
-from decentral_dp.simulation.runner import run_job
+from decentral_dp.simulation.run import run_job
 
 # Agents where nothing says how many, and the least that a ring has.
 _AGENTS, _RING = 5, 3

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError, by_keyword
-from decentral_dp.simulation import runner
+from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
 

@@ -16,7 +16,7 @@ from decentral_dp.exchange import Senders
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
 from decentral_dp.privacy.mechanisms.releasers import ReleaseRefusedError
 from decentral_dp.simulation.folder import journal as run_in_progress
-from decentral_dp.simulation.runner import Stopped
+from decentral_dp.simulation.run import Stopped
 
 TEXT = """
 from dataclasses import dataclass

@@ -260,7 +260,7 @@ def test_the_package_does_without_the_papers_and_they_run_no_scenario() -> None:
     """Experiments on published claims are in no wheel, and measure estimators and laws, not whole runs."""
     named = {path: name for path in SOURCES for name in imports(path) if name.split(".")[0] == "papers"}
     assert not named
-    barred = ["decentral_dp.simulation.runner", "decentral_dp.config.loading", "decentral_dp.studies"]
+    barred = ["decentral_dp.simulation.run", "decentral_dp.config.loading", "decentral_dp.studies"]
     experiments = sorted((PACKAGE.parent / "papers").glob("*.py"))
     assert len(experiments) > 20
     for path in experiments:

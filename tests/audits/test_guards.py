@@ -20,7 +20,7 @@ from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.runner import lengthened
+from decentral_dp.simulation.run import lengthened
 from decentral_dp.tuner import project
 
 ROOT = bytes(range(32))

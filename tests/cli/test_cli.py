@@ -28,7 +28,6 @@ from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.formatting import delta_text, epsilon_text
-from decentral_dp.simulation.folder import layout
 from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
@@ -332,9 +331,7 @@ def test_usage_errors_are_the_usual_ones(command: Command, arguments: list[str])
 def test_plan_runs_nothing_and_writes_nothing(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decentral_dp.simulation import runner
-
-    monkeypatch.setattr(runner, "_perform", lambda *a: pytest.fail("plan ran the scenario"))
+    monkeypatch.setattr("decentral_dp.simulation.run._perform", lambda *a: pytest.fail("plan ran the scenario"))
     said = command("plan", MAIN)
     assert said.code == 0
     assert "ε = 4.00 at δ = 1e-5" in said.out
@@ -606,7 +603,7 @@ def test_after_a_full_disk_the_run_goes_on(command: Command, tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(layout, "_write_arrays", full)
+        patch.setattr("decentral_dp.simulation.run._write_arrays", full)
         said = command("run", MAIN, "--out", "deep/a", *SMALL)
     assert said.code == 1
     assert said.err.count("\n") == 1

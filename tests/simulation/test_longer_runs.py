@@ -20,7 +20,7 @@ from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
-from decentral_dp.simulation import runner
+from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal, layout
 from decentral_dp.simulation.jobs.build import build

@@ -27,7 +27,7 @@ from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.privacy.randomness import SecretRoot
 from decentral_dp.reporting import page
 from decentral_dp.reporting.page import write_report
-from decentral_dp.simulation import runner
+from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.folder import journal as interrupted_run
 from decentral_dp.simulation.folder import journal as run_in_progress

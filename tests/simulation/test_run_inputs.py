@@ -236,7 +236,7 @@ def test_nothing_stays_of_a_run_that_released_nothing(home: Path, monkeypatch: p
     def fails(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("decentral_dp.simulation.runner._perform", fails)
+    monkeypatch.setattr("decentral_dp.simulation.run._perform", fails)
     with pytest.raises(KeyboardInterrupt):
         decentral_dp.run(_scenario(home / "project"), topology=nx.path_graph(6), out=folder)
     assert not folder.exists()

@@ -13,7 +13,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.privacy import randomness
 from decentral_dp.privacy.randomness import Keystreams, Philox, SecretRoot, Streams
-from decentral_dp.simulation import runner
+from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.jobs.build import build
 
 Make = Callable[..., dict[str, Any]]

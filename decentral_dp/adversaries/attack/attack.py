@@ -48,7 +48,7 @@ from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pooled
 from decentral_dp.simulation.result import as_written, require_run_folder
-from decentral_dp.simulation.runner import run_job
+from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
 from decentral_dp.tasks.outcomes import Asked, fingerprint, kept, number, write_json

@@ -19,8 +19,6 @@ import json
 import os
 import shutil
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,29 +26,21 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from decentral_dp.bounded import Array
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
 from decentral_dp.config.schema import put
 from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError, option_error
-from decentral_dp.files.durable import OWNERS, portable_path
+from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import regular
-from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.fingerprint import digest_of, digest_of_file, imported_beside
-from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.jobs.build import table_digest, topology_table
 from decentral_dp.simulation.plan import title_here
-from decentral_dp.simulation.result import IN_PROGRESS
-from decentral_dp.simulation.run import Run
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graph_files import write_graphml
 from decentral_dp.topology.graphs import Graph
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
-
-# An array is compressed where so many of its numbers shrink to less than this part.
-_SAMPLED, _WORTH = 8192, 0.9
 
 
 @contextlib.contextmanager
@@ -92,50 +82,6 @@ def check_writable(folder: Path) -> None:
         Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=above)).rmdir()
     except OSError as error:
         raise option_error("out", f": {folder} cannot be written ({error.strerror}). Give another folder.") from None
-
-
-def write_contents(done: Run, folder: Path, parts: releases.Digests) -> None:
-    """Write the files of a finished run: all of them beside their places first, result.json last, which says so.
-
-    What is small and dear comes first, so that a full disk takes what can be computed again. parts: of what it
-    released, where that is kept.
-    """
-    # Where it is removed with the rest if the run is killed here.
-    partial = Path(tempfile.mkdtemp(prefix="finished-", dir=folder / IN_PROGRESS))
-    try:
-        (partial / "result.json").write_text(done.result.to_json(), encoding="utf-8")
-        text = resolved_toml(done.simulation().components, done.simulation().topology, folder)
-        (partial / "scenario.toml").write_text(text, encoding="utf-8")
-        arrays = {**done.state}
-        arrays |= {f"released_{c}": v for c, v in done.released.items()}
-        arrays |= {f"published_{c}": v for c, v in done.published.items()}
-        # Un-noised values are their owner's alone.
-        _write_arrays(partial / "state.npz", arrays, OWNERS if done.state else 0o666)
-        done.metrics.to_parquet(partial / "metrics.parquet", index=False)
-        done.records.to_parquet(partial / "ledger.parquet", names=agent_names(done.simulation().topology.labels))
-        names = ["scenario.toml", "state.npz", "metrics.parquet", "ledger.parquet"]
-        if done.scenario.run.keep_releases:
-            releases.join(folder / IN_PROGRESS, parts, partial / releases.NAME)
-            names.append(releases.NAME)
-        for name in [*names, "result.json"]:
-            (partial / name).replace(folder / name)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, Array], mode: int) -> None:
-    """Write an .npz, which `numpy.load` reads; each array is compressed only where that is worth its time.
-
-    The state is noise in its last bits: to make it 4 % smaller took two fifths of the run of ten thousand agents.
-    """
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(opened, "wb") as whole, zipfile.ZipFile(whole, "w", compresslevel=1) as archive:
-        for name, values in arrays.items():
-            middle = values.reshape(-1)[values.size // 2 :][:_SAMPLED].tobytes()
-            smaller = len(zlib.compress(middle, 1)) < _WORTH * len(middle)
-            archive.compression = zipfile.ZIP_DEFLATED if smaller else zipfile.ZIP_STORED
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, values, allow_pickle=False)
 
 
 def resolved_toml(c: Components, topology: Topology | None = None, folder: Path | None = None) -> str:
