@@ -131,7 +131,8 @@ def resume(
     a run released after that state is released again with the same draws: the same values, and no second release.
     Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
     """
-    from decentral_dp.resumption.resume import Kind, begun_in, refuse_for_others, resume_run
+    from decentral_dp.resumption.resume import Kind, begun_in, refuse_for_others
+    from decentral_dp.simulation.run import Run
 
     begun = begun_in(folder)
     if begun.kind is not Kind.RUN:
@@ -153,7 +154,7 @@ def resume(
     from decentral_dp.simulation.plan import print_plan
 
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = watched(lambda told: resume_run(folder, progress=told, **more), log, quiet)
+    finished = watched(lambda told: Run.resume(folder, progress=told, **more), log, quiet)
     _end(finished, quiet)
 
 

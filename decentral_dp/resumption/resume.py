@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError, by_keyword
-from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.result import IN_PROGRESS
+from decentral_dp.simulation.run import Run
 from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from decentral_dp.config.components import Objects
     from decentral_dp.simulation.events import ProgressCallback
     from decentral_dp.simulation.plan import Plan
-    from decentral_dp.simulation.run import Run
     from decentral_dp.studies.page import Findings
 
 
@@ -156,7 +155,7 @@ def resume(
     """
     kind, place = begun_in(Path(folder))
     if kind is Kind.RUN:
-        return resume_run(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
+        return Run.resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
     given = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
     refuse_for_others(kind, place, [name for name, value in given.items() if value is not None])
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
@@ -200,39 +199,6 @@ def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditRes
     # An earlier version had "each" run of an attack in its file, and said nowhere else what it was of.
     of_attack = content.get("what") == "attack" or "each" in content
     return resume_attack(out, request, progress) if of_attack else resume_audit(out, request, progress)
-
-
-def resume_run(
-    folder: Path,
-    *,
-    progress: Callable[..., None] | None = None,
-    rounds: int | None = None,
-    priced: Callable[[Plan], None] | None = None,
-    charge_again: bool = False,
-    **objects: Unpack[Objects],
-) -> Run:
-    """Go on with a run that was cut off, and draw its pictures and its page.
-
-    Args:
-        folder: of the run.
-        progress, rounds, priced, charge_again, **objects: as of `resume`.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        InputError: as of `resume`.
-        Stopped: interrupted again.
-    """
-    from decentral_dp.reporting import page
-    from decentral_dp.reporting.notebook_progress import shown
-
-    with shown(progress, "rounds") as callback:
-        done = runner.resume(
-            folder, progress=callback, rounds=rounds, priced=priced, charge_again=charge_again, **objects
-        )
-    page.draw_run(folder)
-    return done
 
 
 def refuse_for_others(kind: Kind, place: Path, given: list[str]) -> None:

@@ -1,8 +1,6 @@
-"""A finished run: what it holds, and its numbers as `result.json` has them.
+"""Running a scenario: the finished run, what it holds, and the folder that it leaves behind.
 
-Also which rounds are evaluated, and the ε that is spent by then.
-
-Running a scenario, and the folder that a run leaves behind.
+Its numbers are those of `result.json`. Which rounds are evaluated, and the ε spent by then, follow from the plan.
 
 More rounds for a run that was cut off: priced, or refused where they would not be the same run, only longer.
 
@@ -116,6 +114,38 @@ class Run:
     result: RunResult
     folder: Path | None
     baselines: Mapping[str, Run] = field(default_factory=dict)
+
+    @classmethod
+    def resume(
+        cls,
+        folder: str | Path,
+        *,
+        progress: Callable[..., None] | None = None,
+        rounds: int | None = None,
+        priced: Callable[[Plan], None] | None = None,
+        charge_again: bool = False,
+        **objects: Unpack[Objects],
+    ) -> Run:
+        """Go on with a run that was cut off, and draw its pictures and its page; as `decentral_dp.resume`.
+
+        Args:
+            folder: of the run, whose status is "running", "interrupted" or "failed".
+            progress, rounds, priced, charge_again, **objects: as of `decentral_dp.resume`.
+
+        Returns:
+            The finished run.
+
+        Raises:
+            InputError: as of `decentral_dp.resume`; or the folder is of no run.
+            Stopped: interrupted again.
+        """
+        from decentral_dp.reporting import page
+        from decentral_dp.reporting.notebook_progress import shown
+
+        with shown(progress, "rounds") as callback:
+            done = _go_on(Path(folder), callback, rounds, priced, charge_again, **objects)
+        page.draw_run(Path(folder))
+        return done
 
     @property
     def state(self) -> Mapping[str, Array]:
@@ -349,29 +379,15 @@ def run_job(
     return _recorded(job, begin(folder, job, keep_secret), progress)
 
 
-def resume(
-    folder: str | Path,
-    *,
-    progress: ProgressCallback | None = None,
-    rounds: int | None = None,
-    priced: Callable[[Plan], None] | None = None,
-    charge_again: bool = False,
+def _go_on(
+    folder: Path,
+    progress: ProgressCallback | None,
+    rounds: int | None,
+    priced: Callable[[Plan], None] | None,
+    charge_again: bool,
     **objects: Unpack[Objects],
 ) -> Run:
-    """Go on with a run that was cut off, from the last state in its folder; nothing is drawn.
-
-    Args:
-        folder: of the run, whose status is "running", "interrupted" or "failed".
-        progress, rounds, priced, charge_again, **objects: as of `resume`.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        InputError: as of `resume`.
-        Stopped: interrupted again.
-    """
-    folder = Path(folder)
+    """Go on with a run that was cut off, from the last state in its folder; nothing is drawn. As `Run.resume`."""
     found, lock = find(folder)
     try:
 

@@ -325,6 +325,20 @@ def test_what_was_not_kept_is_not_drawn_again(small: dict[str, Any], tmp_path: P
     assert decentral_dp.resume(tmp_path / "seeded").result.status == "ok"
 
 
+def test_a_run_goes_on_by_its_class_and_takes_no_folder_of_another_kind(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, drawn = decentral_dp.run(small), list[Path]()
+    monkeypatch.setattr(page, "draw_run", drawn.append)
+    _cut_off(small, tmp_path / "run", 6)
+    done = decentral_dp.Run.resume(tmp_path / "run")
+    assert drawn == [done.folder] == [tmp_path / "run"]
+    assert all(np.array_equal(done.released[c], value) for c, value in whole.released.items())
+    (tmp_path / "study" / "cells").mkdir(parents=True)
+    with pytest.raises(InputError, match="study is no run folder"):
+        decentral_dp.Run.resume(tmp_path / "study")
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
