@@ -255,8 +255,7 @@ def resolve(s: Scenario) -> Components:
         )
     files, entry = s.files(), algorithm_entry(s)
     rules = RULES[entry.setting]
-    parts = [_component(s, what, files) for what in KEYS]
-    problem, topology, data, partition = (replace(part, make=_maker(part, s, files)) for part in parts)
+    problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
     registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
     _check_solved(s, problem, registered, rules)
     return Components(
@@ -393,44 +392,39 @@ def _component(s: Scenario, what: str, files: Files) -> Component:
     """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
     value = _object(s, what)
     if value is not None:
-        return Component(what, s._given[what], "object", value)
+        return _from_outside(Component(what, s._given[what], "object", value), s)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
     name = own_name(str(written))
-    if not isinstance(written, str) or written in _REGISTERED[what]:
-        return Component(what, name)
-    inside, path = in_file(written), files.get((table, key))
-    if inside is None and what == "data" and not written.lower().endswith(".py") and Path(written).suffix:
-        return Component(what, name)  # A file of records.
-    if inside is not None and path is not None:
-        written = f"{path}:{inside.name}"
-    for group in _GROUPS.get(what, (what,)):
-        value = find_outside(group, written, s.folder, f"{table}.{key}")
-        if value is not None and inside is not None:
-            return Component(what, name, "file", value, path, inside.name)
-        if value is not None:
-            return Component(what, name, "installed", value)
-    return Component(what, name)
+    inside, path = in_file(str(written)), files.get((table, key))
+    # A file of records is one of the package's own readers.
+    records = what == "data" and inside is None and not name.lower().endswith(".py") and Path(name).suffix
+    if isinstance(written, str) and written not in _REGISTERED[what] and not records:
+        place = written if inside is None or path is None else f"{path}:{inside.name}"
+        for group in _GROUPS.get(what, (what,)):
+            value = find_outside(group, place, s.folder, f"{table}.{key}")
+            if value is not None and inside is not None:
+                return _from_outside(Component(what, name, "file", value, path, inside.name), s)
+            if value is not None:
+                return _from_outside(Component(what, name, "installed", value), s)
+    makers: Mapping[str, Callable[..., Any]] = {
+        "topology": partial(_topology, s, files),
+        "data": partial(_dataset, s, files),
+        "partition": partial(_partition, s.problem),
+    }
+    # A problem of the package is made of facts of the data.
+    return Component(what, name, make=makers[what]) if what in makers else Component(what, name)
 
 
-def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
-    """What makes a component, alike wherever it comes from; a problem of the package is made of facts of the data."""
-    match part.what, part.is_outside:
-        case "problem", True:
-            return partial(instance, part, table_options(s.problem))
-        case "topology", True:
-            return partial(build_topology, part, s.topology, _graph_seed(s))
-        case "topology", False:
-            return partial(_topology, s, files)
-        case "data", True:
-            return partial(build_dataset, part, s.problem, s.records_seed)
-        case "data", False:
-            return partial(_dataset, s, files)
-        case "partition", True:
-            return partial(dealer, part)
-        case "partition", False:
-            return partial(_partition, s.problem)
-    return part.make
+def _from_outside(part: Component, s: Scenario) -> Component:
+    """A component of the user's own, with what makes it."""
+    makers: Mapping[str, Callable[..., Any]] = {
+        "problem": partial(instance, part, table_options(s.problem)),
+        "topology": partial(build_topology, part, s.topology, _graph_seed(s)),
+        "data": partial(build_dataset, part, s.problem, s.records_seed),
+        "partition": partial(dealer, part),
+    }
+    return replace(part, make=makers[part.what])
 
 
 def _graph_seed(s: Scenario) -> int:
