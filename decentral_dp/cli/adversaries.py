@@ -23,8 +23,8 @@ from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, c
 from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
-from decentral_dp.config.checked_files import keep_label
 from decentral_dp.config.loading import assign, load, parsed
+from decentral_dp.config.outside import keep_label
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text

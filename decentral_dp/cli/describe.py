@@ -27,12 +27,11 @@ from rich.text import Text
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.options import Option, constraint
-from decentral_dp.config.algorithm_schema import AlgorithmTable
+from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
 from decentral_dp.config.outside import shown
-from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
 from decentral_dp.data import load as load_data

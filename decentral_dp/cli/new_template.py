@@ -19,10 +19,9 @@ import numpy as np
 from pydantic import BaseModel
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.algorithm_schema import AlgorithmTable
+from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import toml_key, toml_value
-from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.constants.families import family_of
 from decentral_dp.data.columns import ColumnRules

@@ -19,7 +19,15 @@ from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import Setting, entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.algorithm_schema import ALGORITHM_TABLES, AlgorithmTable, OutsideAlgorithmTable, own_fields
+from decentral_dp.config.component_tables import (
+    ALGORITHM_TABLES,
+    AlgorithmTable,
+    OutsideAlgorithmTable,
+    Partition,
+    ProblemTable,
+    declared_columns,
+    own_fields,
+)
 from decentral_dp.config.loading import Source, explain, load_with_records
 from decentral_dp.config.outside import (
     KEYS,
@@ -31,7 +39,6 @@ from decentral_dp.config.outside import (
     problem_type,
     table_options,
 )
-from decentral_dp.config.problem_schema import Partition, ProblemTable, declared_columns
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data

@@ -16,10 +16,9 @@ import numpy as np
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
-from decentral_dp.config.algorithm_schema import AlgorithmTable, DomainTable, Step
+from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
 from decentral_dp.config.outside import Component
-from decentral_dp.config.problem_schema import DECLARED_KEYS, Column, ProblemTable
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
-from decentral_dp.config.algorithm_schema import (
+from decentral_dp.config.component_tables import (
     AlgorithmSchema,
     OutsideAlgorithmTable,
+    ProblemTable,
     RegisteredAlgorithmTable,
     which_table,
 )
-from decentral_dp.config.problem_schema import ProblemTable
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
 from decentral_dp.files.tables import (

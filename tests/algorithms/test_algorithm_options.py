@@ -14,7 +14,7 @@ from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.options import Bounds, constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
-from decentral_dp.config.algorithm_schema import AlgorithmTable, RegisteredAlgorithmTable
+from decentral_dp.config.component_tables import AlgorithmTable, RegisteredAlgorithmTable
 from decentral_dp.config.loading import scenario_folder
 from decentral_dp.config.schema import Scenario
 

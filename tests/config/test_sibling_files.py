@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.config.checked_files import keep_label, label_of
+from decentral_dp.config.outside import keep_label, label_of
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.simulation.jobs.build import build

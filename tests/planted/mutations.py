@@ -57,7 +57,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a label of an earlier form that is quoted",
-        "config/checked_files.py",
+        "config/outside.py",
         "    sound = form == _FORM and",
         "    sound =",
         (f"{_CHECK}::test_what_a_row_did_not_try_is_in_no_label",),

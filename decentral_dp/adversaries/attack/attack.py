@@ -29,8 +29,8 @@ from scipy.special import rel_entr
 
 from decentral_dp.adversaries.attack.scores import bilevel_scores, class_only, minimax_scores
 from decentral_dp.bounded import Array
+from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load
-from decentral_dp.config.problem_schema import Partition
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, by_keyword
 from decentral_dp.files.durable import digest

@@ -30,9 +30,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from decentral_dp.adversaries.check.targets import Target, target_of
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.checked_files import code_files
 from decentral_dp.config.components import Components, resolve
-from decentral_dp.config.outside import KEYS
+from decentral_dp.config.outside import KEYS, code_files
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism

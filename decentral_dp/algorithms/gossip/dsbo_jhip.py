@@ -61,7 +61,7 @@ import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip.nested_loops import NestedLoops
-from decentral_dp.constants.bounded_matrices import transposed, unproven
+from decentral_dp.bounded import transposed, unproven
 
 
 class State(NamedTuple):

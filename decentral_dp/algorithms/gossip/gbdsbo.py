@@ -53,7 +53,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.constants.bounded_matrices import unproven
+from decentral_dp.bounded import unproven
 
 
 class State(NamedTuple):

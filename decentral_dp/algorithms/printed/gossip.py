@@ -114,7 +114,7 @@ from decentral_dp.algorithms.gossip import (
     vrdsbo,
 )
 from decentral_dp.algorithms.printed.protocol import PrintedGossip
-from decentral_dp.constants.bounded_matrices import transposed, unproven
+from decentral_dp.bounded import transposed, unproven
 from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 

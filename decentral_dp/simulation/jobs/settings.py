@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
-from decentral_dp.config.algorithm_schema import Step
+from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError

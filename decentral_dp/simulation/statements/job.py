@@ -26,7 +26,7 @@ import numpy as np
 
 from decentral_dp.algorithms.protocol import Counts
 from decentral_dp.bounded import SPLITS
-from decentral_dp.config.checked_files import labels
+from decentral_dp.config.outside import labels
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger

@@ -16,8 +16,7 @@ from decentral_dp.algorithms.gossip import dsbo_jhip
 from decentral_dp.algorithms.gossip.dsbo_jhip import DsboJhip
 from decentral_dp.algorithms.printed.gossip import PrintedDsboJhip
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
-from decentral_dp.bounded import Bounded, Sensitivity
-from decentral_dp.constants.bounded_matrices import transposed, unproven
+from decentral_dp.bounded import Bounded, Sensitivity, transposed, unproven
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import Shares, Told, halved
