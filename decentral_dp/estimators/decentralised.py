@@ -339,6 +339,11 @@ def _train(
     data |= {} if owner is None else {"agent": owner}
     objects: dict[str, Any] = {"data": data, **({} if drawn is None else {"topology": drawn})}
     planned = build(load_with_records(scenario, (), data, drawn), **objects)
+    if planned.n_agents > 1 and not len(planned.topology.edges):
+        raise InputError(
+            f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
+            "an estimator with agents=1 on the records of each."
+        )
     done = run_job(planned)
     budget, m = planned.budget, planned.n_agents
     model = done.model

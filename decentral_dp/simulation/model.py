@@ -97,6 +97,7 @@ class Model:
             were not scaled.
         agents: their names; none where they are numbered.
         agent: whose weights predict; None for the mean.
+        linked: whether agents are linked, so that they have a model in common; default yes.
 
     Example:
         >>> import decentral_dp
@@ -114,6 +115,7 @@ class Model:
     label_range: tuple[float, float] | None = None
     agents: tuple[str, ...] = ()
     agent: int | None = None
+    linked: bool = True
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -209,7 +211,8 @@ class Model:
         m, says = len(self.published), "numbers"
         if self.classes:
             says = "classes " + ", ".join(map(repr, self.classes[:5])) + ", …" * (len(self.classes) > 5)
-        whose = f"mean of {m} agents" if self.agent is None else f"agent {self.agent}"
+        shared = f"mean of {m} agents" if self.linked else f"of {m} agents without links"
+        whose = shared if self.agent is None else f"agent {self.agent}"
         return f"<Model: {self.problem.words} of {len(self.features)} features, {says}{'' if m == 1 else f', {whose}'}>"
 
     @property
@@ -217,6 +220,11 @@ class Model:
         """(1, q)"""
         if self.agent is not None:
             return self.published[self.agent : self.agent + 1]
+        if not self.linked:
+            raise InputError(
+                f"predict: the {len(self.published)} agents have no links, and so no model in common. Say whose is to "
+                "predict: predict(table, agent=0), model.of(0), or --agent 0."
+            )
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
@@ -356,6 +364,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         classes,
         None if limits is None or classes else (limits[0], limits[1]),
         tuple(agent_names(result.topology.get("labels"))),
+        linked=len(y) == 1 or result.topology.get("edges") != [],
     )
 
 

@@ -167,6 +167,7 @@ def test_networks_are_trained_with_settings_that_are_given() -> None:
         ({"rounds": 0}, "algorithm.rounds"),
         ({"agents": 0}, "topology.agents"),
         ({"topology": "no_such"}, "topology.kind"),
+        ({"topology": "isolated"}, "without links"),
         ({"algorithm": "no_such"}, "algorithm.kind"),
         ({"model": "no_such"}, "problem.model"),
         ({"l2": -1.0}, "problem.l2"),
