@@ -139,6 +139,14 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         """Whether releases are made of public values and of clipped means of their round: any unit has a price."""
         return False
 
+    def for_unit(self, unit: Unit) -> Self:
+        """Return what runs where ε is for this unit: the algorithm itself, unless its rounds depend on it.
+
+        Args:
+            unit: what two data sets differ in.
+        """
+        return self
+
     def senders(self, network: Network) -> Iterator[Any] | None:
         """Who sends in round 0, 1, …, T, one round after the other; None where everybody always does.
 

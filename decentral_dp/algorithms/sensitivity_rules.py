@@ -56,6 +56,22 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
     return Planned(sensitivity, rate, largest, index)
 
 
+def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:
+    """State the sensitivities of releases that carry a clipped block of local steps each (`LocalDataset.local_steps`).
+
+    Args:
+        public: what is known before the run.
+        index: (R,) of the releases.
+        term: that the steps follow.
+    """
+    split = _kind(public, term)
+    if split is None:
+        return free_release(public, index)
+    ones, bound = np.ones((index.size, public.neighbour_weight.size)), public.clip.bound(CLIP_OF_TERM[term])
+    moved = public.unit.block_sensitivity(bound, _width(public, term))
+    return Planned({split: moved * ones}, {split: ones}, bound * ones, index)
+
+
 def tracked(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
     """Plan a tracker: in every round it begins as one mean, and each later release moves it by another.
 

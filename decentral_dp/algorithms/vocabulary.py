@@ -56,6 +56,7 @@ from decentral_dp.algorithms.references import (
 from decentral_dp.algorithms.sensitivity_rules import (
     Use,
     before,
+    blocks,
     fading,
     free_release,
     grid,
@@ -84,6 +85,7 @@ from decentral_dp.exchange import (
 )
 from decentral_dp.participants.agents import Batch, LocalDataset
 from decentral_dp.participants.coordinator_context import CoordinatorContext, MinimaxContext
+from decentral_dp.privacy.unit import Unit
 
 S = TypeVar("S")
 # What agents, and a coordinator, do in a round or a part of it: exchanges are yielded, S is what they end with.

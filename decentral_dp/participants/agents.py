@@ -43,7 +43,7 @@ from decentral_dp.bounded import (
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.exchange import Value
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Problem, Started, Steepening, stacked
@@ -216,11 +216,51 @@ class LocalDataset:
         }
         return replace(value, sensitivities=sensitivities)
 
+    def local_steps(self, t: int, x: Value, y: Value, number: int, step: float) -> Value:
+        """Clip how far local steps without noise lead from a public point, as one vector for each agent.
+
+        y_0 = y, y_{j+1} = y_j − step·∇_y g(x, y_j) over the records seen at round t, or over a fresh minibatch each;
+        what comes is y_number − y, clipped to clip.y. No record's part is clipped by itself.
+
+        Args:
+            t: round.
+            x: (b, p), public.
+            y: (b, q), public.
+            number: of steps.
+            step: their size.
+
+        Sensitivity:
+            2Cκ to all that an agent holds, C(2κ − 1) if that contributes nothing, without amplification; infinite to a
+            record or a group (docs/proofs/36).
+
+        Limits:
+            What is not finite counts as 0.
+        """
+        if isinstance(x, Bounded) or isinstance(y, Bounded):
+            raise TypeError("local steps begin at a point that depends on records; release it first")
+        split, norm = self._reads.get("lower_grad_y"), self._clip.norm
+        at = y
+        with np.errstate(all="ignore"):
+            for k in range(number):
+                at = at - step * _opened(self._batch_of(t, k, False, Clip(norm)).lower_grad_y(x, at))
+            moved = at - y
+            if split is None:
+                return moved
+            norms = row_norms(moved, norm)
+            moved = np.where(np.isfinite(norms)[:, None], moved, 0.0)
+        moved = clip_factors(norms, self._clip.bound("y"))[:, None] * moved
+        bound = np.full(self.agents.size, self._unit.block_sensitivity(self._clip.bound("y"), self.q))
+        sensitivities = {split: Sensitivity(bound, np.ones(self.agents.size), None)}
+        return Bounded(np.zeros_like(moved), moved, sensitivities, norm)
+
     def batch(self, t: int, draw: int = 0, kept: bool = False) -> Batch:
         """What the means of one moment are over: the records seen at round t, or a fresh minibatch for each draw.
 
         kept: whether what is computed from it outlives its first release, so that sampling amplifies nothing.
         """
+        return self._batch_of(t, draw, kept, self._clip)
+
+    def _batch_of(self, t: int, draw: int, kept: bool, clip: Clip) -> Batch:
         used = self._used(t)
 
         def seen(split: Split, row: int) -> tuple[Any, float]:
@@ -228,7 +268,7 @@ class LocalDataset:
 
         drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
         groups = partial(self._groups, t, draw=draw) if self._stackable is not None else None
-        return Batch(self._problem, self._clip, seen, used, drawn, groups, self._unit)
+        return Batch(self._problem, clip, seen, used, drawn, groups, self._unit)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.

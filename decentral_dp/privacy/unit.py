@@ -55,6 +55,15 @@ class Unit(NamedTuple):
             slack = 2.0 * slack - 1.0
         return np.asarray(self.clips(averaged) * clip / averaged * slack)
 
+    def block_sensitivity(self, clip: float, width: int) -> float:
+        """Bound how far the unit moves what an agent makes of all its records, clipped as one vector; ∞ of records.
+
+        Args:
+            clip: C.
+            width: coordinates of the vector.
+        """
+        return float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf
+
     def rate(self, rate: Array) -> Array:
         """Bound the probability that a batch of fixed size holds any of the records.
 

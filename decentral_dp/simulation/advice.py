@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import SPLITS, Array, Norm, Split
 from decentral_dp.config.schema import by_channel
 from decentral_dp.engines.protocol import Outcome
@@ -60,6 +61,9 @@ _ENDINGS = ("", "_unreleased")
 def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
     if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.elsewhere:
+        return {}
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+        # What is clipped is all steps of an agent together, and no record.
         return {}
     values, table = outcome.last.published, job.scenario.problem
     if not {"x", "y"} <= values.keys() or not all(np.isfinite(v).all() for v in values.values()):

@@ -120,6 +120,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_UNITS}::test_a_group_in_drawn_batches_by_all_of_them",),
     ),
     Mutation(
+        "local steps of an agent that nothing clips",
+        "participants/agents.py",
+        'moved = clip_factors(norms, self._clip.bound("y"))[:, None] * moved',
+        "moved = 1.0 * moved",
+        (f"{_UNITS}::test_no_agent_moves_a_block_further_than_its_clip_says",),
+    ),
+    Mutation(
+        "local steps of an agent priced for one record",
+        "privacy/unit.py",
+        "float(self.sensitivity(clip, 1, width)) if self.records is None else np.inf",
+        "float(self.sensitivity(clip, 1, width))",
+        (f"{_UNITS}::test_steps_that_overflow_count_as_none_and_records_have_no_bound",),
+    ),
+    Mutation(
         "a batch of fixed size without a record, amplified",
         "simulation/jobs/gossip_plan.py",
         "if unit.zeroed and unit.records is not None and",

@@ -15,13 +15,14 @@ import scipy.sparse as sp
 import decentral_dp
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Stream
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.reporting.facts import facts
+from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob
 from tests.support.replay import conversation
@@ -40,9 +41,7 @@ STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "mini
 CLIP = 0.5
 
 
-def content(
-    privacy: Mapping[str, Any], algorithm: str = "dp_dsgd", stream: Any = "all", **tables: Any
-) -> dict[str, Any]:
+def content(privacy: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "all", **tables: Any) -> dict[str, Any]:
     """A small job of one level; keyword tables change it."""
     out: dict[str, Any] = {
         "seed": 3,
@@ -53,7 +52,7 @@ def content(
             "stream": stream,
         },
         "topology": {"kind": "ring", "agents": 4},
-        "algorithm": {"kind": algorithm, "rounds": 4, "y": {"scale": 0.7, "decay": 0.1}},
+        "algorithm": {"kind": kind, "rounds": 4, "y": {"scale": 0.7, "decay": 0.1}},
         "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5}, "delta": 1e-6, **privacy},
     }
     for table, values in tables.items():
@@ -341,8 +340,14 @@ def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
     for tool in (decentral_dp.audit, decentral_dp.attack):
         with pytest.raises(InputError, match="this ε is for an agent"):
             tool(tmp_path / "run")
-    with pytest.raises(InputError, match="is not derived"):
-        decentral_dp.network_view("network_view", set={"privacy.neighbours": "zero_out"})
+    sgd = {"algorithm.kind": "dp_dsgd"}
+    for change in (
+        {"privacy.neighbours": "zero_out"},
+        sgd | {"algorithm.heavy_ball": 0.5},
+        sgd | {"algorithm.local_steps": 2},
+    ):
+        with pytest.raises(InputError, match="is not derived"):
+            decentral_dp.network_view("network_view", set=change)
     assert run.result.status == "ok"
 
 
@@ -360,3 +365,117 @@ def test_facts_say_what_is_protected() -> None:
         said = [fact.text for fact in facts(run.result) if fact.name == "Protected"]
         assert said == ([] if unit == RECORD else [f"{unit.words}."])
         assert ("protected" in run.result["privacy"]) == (unit != RECORD)
+
+
+# Local steps --------------------------------------------------------------------------------------------------------
+
+LOCAL = {"algorithm": {"local_steps": 4}}
+AGENTS = ({"unit": "agent"}, {"unit": "agent", "neighbours": "zero_out"})
+
+
+def moved_block(records: Any, unit: Unit, norm: Norm, stream: Stream, at: Array, step: float = 2.0) -> Bounded:
+    job = built({})
+    block = dataset(job.problem, records, unit, norm, 1, stream).local_steps(1, np.zeros((1, 0)), at, 5, step)
+    assert isinstance(block, Bounded)
+    return block
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("unit", [Unit(None), Unit(None, True)], ids=str)
+def test_no_agent_moves_a_block_further_than_its_clip_says(unit: Unit, norm: Norm) -> None:
+    records, largest = built({}).records["train"][0], 0.0
+    for stream in (Stream("all"), Stream("minibatch", batch=3)):
+        for seed in range(20):
+            draw = np.random.default_rng([11, seed])
+            at = draw.normal(size=(1, 4))
+            at[0, 0] = 0.0
+            pair = worlds(records, unit, draw, extreme=seed % 2 == 0)
+            one, other = (moved_block(r, unit, norm, stream, at) for r in pair)
+            allowed = float(one.sensitivities["train"].sensitivity[0])
+            assert allowed == pytest.approx(CLIP if unit.zeroed else 2.0 * CLIP, rel=1e-12)
+            assert one.sensitivities["train"].rate[0] == 1.0
+            apart = one.private - other.private
+            size = float(np.abs(apart).sum() if norm == "l1" else np.linalg.norm(apart))
+            assert size <= allowed
+            largest = max(largest, size / allowed)
+    assert largest > 0.9
+
+
+def test_a_block_is_the_difference_of_its_steps_clipped_as_one() -> None:
+    """By finite differences of the loss, and of the ridge, which acts on the un-noised point as well."""
+    job = built({"unit": "agent"}, problem={"l2": 0.3})
+    problem, records = job.problem, job.records["train"][0]
+    at = np.array([[0.2, -0.1, 0.4, 0.3]])
+    y, n, small = at[0].copy(), len(records.label), 1e-6
+    for _ in range(5):
+        ends = np.concatenate([y + small * np.eye(4), y - small * np.eye(4)])
+        values = problem.losses(np.zeros((8, 0)), ends, records, np.full(n, 1.0 / n))[0]
+        y = y - 0.5 * ((values[:4] - values[4:]) / (2.0 * small) + 0.3 * y)
+    wanted = (y - at[0]) * min(1.0, CLIP / float(np.linalg.norm(y - at[0])))
+    local = dataset(problem, records, job.unit, "l2", 1, Stream("all"))
+    for clip, expected in ((CLIP, wanted), (1e6, y - at[0])):
+        local._clip = Clip("l2", y=clip)
+        block = local.local_steps(0, np.zeros((1, 0)), at, 5, 0.5)
+        np.testing.assert_allclose(block.private[0], expected, atol=1e-7)
+
+
+def test_steps_that_overflow_count_as_none_and_records_have_no_bound() -> None:
+    records = built({}).records["train"][0]
+    with np.errstate(all="ignore"):
+        wild = moved_block(records, Unit(None), "l2", Stream("all"), np.full((1, 4), 1.0), step=1e308)
+    assert np.isfinite(wild.private).all()
+    for unit in (RECORD, Unit(3)):
+        block = moved_block(records, unit, "l2", Stream("all"), np.full((1, 4), 1.0))
+        assert np.isinf(block.sensitivities["train"].sensitivity).all()
+    with pytest.raises(TypeError, match="release it first"):
+        moved_block(records, Unit(None), "l2", Stream("all"), block)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=("all", "accumulate", "minibatch"))
+@pytest.mark.parametrize("keys", KEYS, ids=str)
+def test_local_steps_are_recorded_as_planned(keys: Mapping[str, Any], stream: Any) -> None:
+    if refused(keys, stream):
+        return
+    run = decentral_dp.run(content(keys, "dp_dsgd", stream, **LOCAL))
+    job = run.simulation()
+    assert run.records.same_releases(job.ledger)
+    c, agent = job.ledger.charged[0], keys.get("unit") == "agent"
+    assert c.rounds.size == 4 * (1 if agent else 4)
+    if agent:
+        np.testing.assert_allclose(c.sensitivity["train"], CLIP if job.unit.zeroed else 2.0 * CLIP, rtol=1e-12)
+        assert (c.rate["train"] == 1.0).all()
+
+
+@pytest.mark.parametrize("keys", [KEYS[0], *AGENTS], ids=str)
+def test_local_steps_do_not_depend_on_hosting_nor_on_an_interruption(
+    keys: Mapping[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+    drawn = {"kind": "minibatch", "batch": 4}
+    runs = [decentral_dp.run(content(keys, "dp_dsgd", drawn, **LOCAL, run={"blocks": b})) for b in (1, 3)]
+    stopped = tmp_path / "stopped"
+
+    def stop(at: Any) -> None:
+        if at.done >= 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(
+            content(keys, "dp_dsgd", drawn, **LOCAL, run={"evaluate_every": 1}), out=stopped, progress=stop
+        )
+    resumed = decentral_dp.resume(stopped)
+    for other in (runs[1], resumed):
+        assert np.array_equal(runs[0].released["y"], other.released["y"])
+    assert runs[0].records.same_releases(runs[1].records)
+
+
+def test_more_steps_between_exchanges_learn_more_without_noise() -> None:
+    """Four local steps of an unclipped block are four steps of gradient descent where there is one agent."""
+    one = content({"guarantee": "none", "mechanism": "laplace", "clip": {}, "y": {}, "delta": 1e-5}, "dp_dsgd")
+    one["privacy"] = {"guarantee": "none", "unit": "agent"}
+    one["topology"] = {"kind": "complete", "agents": 1}
+    one["algorithm"] |= {"y": {"scale": 0.7}, "heavy_ball": 0.0}
+    local = {**one, "algorithm": one["algorithm"] | {"local_steps": 4, "rounds": 2}}
+    plain = {**one, "algorithm": one["algorithm"] | {"rounds": 8}}
+    np.testing.assert_allclose(decentral_dp.run(local).released["y"], decentral_dp.run(plain).released["y"], rtol=1e-12)

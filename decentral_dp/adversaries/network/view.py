@@ -316,6 +316,11 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     if privacy.delta == 0.0:
         raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")
+    if isinstance(job.algorithm, DpDsgd) and (job.algorithm.heavy_ball or job.algorithm.local_steps):
+        raise InputError(
+            "algorithm.heavy_ball, algorithm.local_steps: what an observer inside learns of them is not derived. "
+            "Leave both out."
+        )
     if job.unit != RECORD:
         raise InputError(
             f"privacy.unit: what an observer inside learns of {job.unit.noun} is not derived, only of one replaced "

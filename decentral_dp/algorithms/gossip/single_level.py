@@ -9,6 +9,9 @@ With ỹ what an agent released, a_i = 1 − |w_ii|, and gradients at the agent'
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
     β, `heavy_ball`, is 0 by default. Its difference is one of released values, and so it costs no privacy; in effect it
     makes steps 1/(1 − β) times as long.
+    With K `local_steps` a round goes on from ỹ by K − 1 further steps, each released to oneself at its price. Where all
+    that an agent holds is protected (privacy.unit = "agent") they are taken without noise from c to y_K, and
+    y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}) is the release of the round, as in DP-FedAvg.
 
 Noise protects one train record of agent i: given all messages only the clipped mean gradient depends on it, at a public
 point, so a release moves by λ_t·2C/N_t. No validation record is read, and x is never sent.
@@ -24,8 +27,10 @@ Algorithms?", NeurIPS 2017 (decentralised SGD).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -76,6 +81,38 @@ class DpDsgd(OneLevel):
     """Decentralised DP-SGD: a local noised step, then gossip; learns most where nothing is tuned."""
 
     heavy_ball: float = dp.option("β of the heavy ball, on released values", default=0.0, at_least=0.0, below=1.0)
+    local_steps: int | None = dp.option(
+        'K, steps between two exchanges, each noised and priced; where privacy.unit is "agent", all of them without '
+        "noise, and their difference is clipped and noised as one",
+        default=None,
+        unit="steps",
+        example="5",
+        at_least=1,
+    )
+    # Whether a round's steps are one release.
+    block: bool = dp.internal(default=False)
+
+    @property
+    def steps(self) -> int:
+        """K."""
+        return self.local_steps or 1
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1 if self.block else self.steps
+
+    def for_unit(self, unit: dp.Unit) -> DpDsgd:
+        return replace(self, block=unit.records is None and self.local_steps is not None)
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        indices = np.arange(1, public.rounds * self.releases_per_round + 1)
+        if self.block:
+            sent = dp.blocks(public, indices, "lower_grad_y")
+        else:
+            t = (indices - 1) // self.steps
+            sent = dp.released(public, indices, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)])
+        free = dp.free_release(public, indices[-1:])
+        return {channel: sent if channel == "y" else free for channel in self._sent()}
 
     def init(self, dataset: dp.LocalDataset) -> Moving:
         start = dataset.start("y", self.start)
@@ -85,7 +122,14 @@ class DpDsgd(OneLevel):
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
         ahead = combined + self.heavy_ball * (combined - s.before) if self.heavy_ball else combined
-        return Moving(s.x, ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined), combined)
+        if self.block:
+            return Moving(s.x, ahead + dataset.local_steps(t, s.x, combined, self.steps, self.y(t)), combined)
+        y = ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined)
+        for k in range(1, self.steps):
+            # A release to itself: neighbours go on from the last one of a round alone.
+            own = (yield dp.Gossip(y=y)).released.y
+            y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
+        return Moving(s.x, y, combined)
 
 
 DSGD = dp.Work(

@@ -431,10 +431,12 @@ class PrintedDpDsgd(single_level.OneLevel):
     protocol = "printed"
 
     heavy_ball: float = 0.0
+    local_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.heavy_ball:
-            raise dp.InputError("algorithm.heavy_ball: the papers' form has none. Leave it out.")
+        for key, given in (("heavy_ball", self.heavy_ball), ("local_steps", self.local_steps)):
+            if given:
+                raise dp.InputError(f"algorithm.{key}: the papers' form has none. Leave it out.")
 
     def step(self, t: int, dataset: dp.LocalDataset, s: single_level.State) -> dp.GossipSteps[single_level.State]:
         _, neighbour_sum = yield dp.Gossip(y=s.y)

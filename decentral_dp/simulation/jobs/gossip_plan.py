@@ -275,7 +275,7 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
             f'{key}: "as_printed" prices the protocol of the paper for one replaced record, and takes no other. '
             "Leave it out."
         )
-    if not algorithm.memoryless or c.algorithm.origin or algorithm.protocol != "released":
+    if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
         raise InputError(
             f"{key}: how far {unit.noun} moves what {kind} releases is not derived, only for algorithms of this "
             f"package that keep nothing un-noised ({_ANY_UNIT}). Leave it out, or take one of these."
@@ -512,6 +512,9 @@ def gossip_job(c: Components) -> GossipJob:
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
+    unit = checked_unit(c, algorithm, problem)
+    if unit != RECORD:
+        algorithm = algorithm.for_unit(unit)
     if algorithm.central and topology.n_agents > 1 and not topology.edges.size:
         raise InputError(
             f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. Take '
@@ -526,7 +529,6 @@ def gossip_job(c: Components) -> GossipJob:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
-    unit = checked_unit(c, algorithm, problem)
     network = Network(topology.mixing, s.public_seed)
 
     def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:

@@ -127,10 +127,11 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
         InputError: what is left out follows from no public number.
     """
     s = c.scenario
-    missing = [name for name, given in (("algorithm.y", "y" in c.keys), ("privacy.clip", s.privacy.clip)) if not given]
+    noisy = s.privacy.guarantee == "certified"
+    given = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
+    missing = [name for name, there in given.items() if not there]
     if not isinstance(problem, Training) or not missing or s.privacy.guarantee == "as_printed":
         return c
-    noisy = s.privacy.guarantee == "certified"
     curvature = _known_curvature(c, problem, missing[0], noisy)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy else math.inf
     unit = unit_of(s.privacy.unit, s.privacy.neighbours)
@@ -140,7 +141,7 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
             int(shards.train_counts.min()),
             averaged,
             mu,
-            s.algorithm.rounds,
+            s.algorithm.rounds * int(c.keys.get("local_steps") or 1),
             float(c.keys.get("heavy_ball", 0.0)),
             curvature,
             c.keys["y"].scale if "y" in c.keys else None,
@@ -159,6 +160,11 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
 def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) -> float:
     """L. Raises InputError where the rule knows nothing."""
     s = c.scenario
+    if s.privacy.unit == "agent" and c.keys.get("local_steps"):
+        raise InputError(
+            f"{key}: missing. It is planned for clipped records, and local steps of an agent are clipped as one. Give "
+            "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }."
+        )
     if problem.curvature is None:
         raise InputError(
             f"{key}: missing. It is planned of linear models alone, whose curvature is known. Give algorithm.y and "
@@ -183,9 +189,13 @@ def settings_note(
     """What the settings of a linear model come to, planned or given, for the notes of a plan; "" of anything else."""
     if not isinstance(problem, Training) or not isinstance(algorithm, DpDsgd) or problem.curvature is None:
         return ""
-    said = f"Settings: {rounds} rounds of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
+    local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
+    said = (
+        f"Settings: {rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
+    )
     if "y" not in noise or not math.isfinite(clip):
         return f"{said}, without a clip."
     each = float(noise["y"].scale.max()) / (1.0 - algorithm.heavy_ball)
-    moved = each * math.sqrt(rounds / averaged)
-    return f"{said}, records clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."
+    moved = each * math.sqrt(rounds * algorithm.releases_per_round / averaged)
+    what = "their differences" if algorithm.block else "records"
+    return f"{said}, {what} clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."

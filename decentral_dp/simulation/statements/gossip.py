@@ -109,6 +109,9 @@ def at_infinity(
     elif isinstance(job.mechanism, OutsideMechanism):
         # Its price need not be sensitivity/scale, of which these sums are.
         return Horizon(None, None)
+    elif isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
+        # Its releases are several a round, or no single steps.
+        return Horizon(None, None)
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD

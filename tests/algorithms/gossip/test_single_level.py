@@ -48,15 +48,19 @@ class Naive(Loop):
     def run(self) -> Told:
         y, printed = self.start("y"), self.printed
         x = self.start("x")
+        local = getattr(self.algorithm, "steps", 1)
         for t in range(self.job.rounds + 1):
-            said = self.say(t, "y", y, printed or t > 0)
+            said = self.say(t * local, "y", y, printed or t > 0)
             own = y if printed else said
             mixed = [self.toward(i, own[i], said) for i in range(self.m)]
             at = mixed if self.algorithm_name == "dp_dsgd" else own
             if t < self.job.rounds:
                 step = 0.3 / (t + 1) ** 0.2
                 y = [mixed[i] - step * self.mean("lower_grad_y", t, i, x[i], at[i], at[i]) for i in range(self.m)]
-        self.say(self.job.rounds, "x", x, False)
+                for k in range(1, local):
+                    own = self.say(t * local + k, "y", y, True)
+                    y = [own[i] - step * self.mean("lower_grad_y", t, i, x[i], own[i], own[i]) for i in range(self.m)]
+        self.say(self.job.rounds * local, "x", x, False)
         return self.told
 
 
@@ -156,6 +160,36 @@ class TestLdpSingleLevel(SingleLevel):
 class TestDpDsgd(SingleLevel):
     name, kind = "dp_dsgd", DpDsgd
     table = table(name)
+
+
+class Wasted(DpDsgd):
+    """Prices one step of a round."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        planned = super().planned_releases(public)
+        moved = planned["y"].sensitivity["train"].copy()
+        moved[1 :: self.steps] = 0.0
+        return {**planned, "y": planned["y"]._replace(sensitivity={"train": moved})}
+
+
+class TestDpDsgdLocally(SingleLevel):
+    """K steps between two exchanges, each noised."""
+
+    name, kind = "dp_dsgd", DpDsgd
+    table = table(name) | {"local_steps": 3, "rounds": 3}
+    bugs = (Wasted,)
+    refused = (("local_steps", 0, "algorithm.local_steps"),)
+    # The papers' form has none.
+    test_printed_has_its_noise_where_the_paper_has_it = None
+    test_steps_of_zero_and_short_loops_are_planned = None
+
+    def certified(self) -> Any:
+        return DpDsgd(StepSize(0.5, 0.3), local_steps=3, start={"x": 1.0})
+
+
+def test_the_papers_form_takes_no_local_steps() -> None:
+    with pytest.raises(InputError, match=r"algorithm\.local_steps: the papers' form has none"):
+        made("quadratic", base("dp_dsgd", "as_printed", algorithm={"local_steps": 2}))
 
 
 def test_the_two_differ_in_where_they_take_the_gradient() -> None:
