@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator, Mapping
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -401,10 +402,10 @@ class Senders:
     def at(self, t: int) -> NDArray[np.bool_]:
         """Return (m,) who sends in round t; rounds in their order are found one by one."""
         if self._rounds is None or t < self._next - 1:
-            self._rounds, self._next = iter(self._program.senders(self._network)), 0
+            self._rounds, self._next = self._stated(), 0
         while self._next <= t:
             try:
-                self._last = self._mask(next(self._rounds))
+                self._last = self._mask(next(self._rounds)) & self._there(self._next)
             except StopIteration:
                 raise InputError(
                     f"algorithm.kind: senders yields {self._next} rounds, and who sends in the next is asked. Let it "
@@ -412,6 +413,16 @@ class Senders:
                 ) from None
             self._next += 1
         return self._last
+
+    def _stated(self) -> Iterator[Any]:
+        stated = getattr(self._program, "senders", None)
+        rounds = None if stated is None else stated(self._network)
+        return repeat(np.ones(self._network.n_agents, dtype=bool)) if rounds is None else iter(rounds)
+
+    def _there(self, t: int) -> Any:
+        away = getattr(self._network, "online", None)
+        mask = None if away is None else away(t)
+        return True if mask is None else mask
 
     def _mask(self, yielded: Any) -> NDArray[np.bool_]:
         chosen, m = np.asarray(yielded), self._network.n_agents
@@ -430,14 +441,15 @@ class Senders:
 
 
 def senders_of(program: Any, network: Any) -> Senders | None:
-    """Return who sends in which round; None where everybody always does.
+    """Return who sends in which round; None where everybody always does. Who is away does not.
 
     Args:
         program: of the agents.
         network: what is public of all agents.
     """
-    stated = getattr(program, "senders", None)
-    return None if stated is None or stated(network) is None else Senders(program, network)
+    stated, away = getattr(program, "senders", None), getattr(network, "online", None)
+    silent = stated is not None and stated(network) is not None
+    return Senders(program, network) if silent or (away is not None and away(0) is not None) else None
 
 
 class Coordination(Protocol):

@@ -163,6 +163,55 @@ def graph_text(graph: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+# What happens in every round.
+_CHANGES = {
+    "fixed": "",
+    "matching": "a random matching of the links in every round",
+    "one_peer_exponential": "everybody sends to one other, at distances 1, 2, 4, … in turn",
+    "resample": "drawn anew",
+    "sequence": "graphs in turn",
+    "function": "as a function says",
+}
+
+
+def over_time_text(graph: Mapping[str, Any]) -> str:
+    """Print how a graph changes by round; "" where it stays.
+
+    Args:
+        graph: what `result.json` has under "topology".
+
+    Example:
+        >>> over_time_text({"over_time": {"kind": "matching", "rate": 0.7183, "period": 32, "drop": 0.1}})
+        'By round: a random matching of the links in every round, 10% of messages lost; 0.718 of the disagreement stays'
+    """
+    changes = graph.get("over_time") or {}
+    parts = [_CHANGES.get(str(changes.get("kind")), "")]
+    parts += [f"{changes['offline']:.2g} of agents away"] if changes.get("offline") else []
+    parts += [f"{changes['drop']:.0%} of messages lost"] if changes.get("drop") else []
+    parts += [f"messages {changes['delay']} rounds late"] if changes.get("delay") else []
+    said = ", ".join(part for part in parts if part)
+    rate = changes.get("rate")
+    left = "" if rate is None else f"; {rate:.3f} of the disagreement stays"
+    return f"By round: {said}{left}" if said else ""
+
+
+def communication_text(sent: Any) -> str:
+    """Print what a run sends.
+
+    Args:
+        sent: a `Communication`.
+    """
+    numbers, messages = (f"{count:,}".replace(",", " ") for count in (sent.numbers, sent.messages))
+    took = "" if sent.seconds is None else f"; {sent.seconds:.3g} s on the network of run.network"
+    return f"{messages} messages with {numbers} numbers, {_bits_text(sent.bits)}{took}."
+
+
+def _bits_text(bits: int) -> str:
+    size, names = bits / 8.0, ("bytes", "kB", "MB", "GB", "TB")
+    power = min(len(names) - 1, max(0, int(math.log10(size) // 3))) if size >= 1.0 else 0
+    return f"{size / 1000.0**power:.3g} {names[power]}"
+
+
 def _from_to(ends: Sequence[str]) -> str:
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 

@@ -39,7 +39,7 @@ from decentral_dp.config.outside import (
     problem_type,
     table_options,
 )
-from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, Scenario, TopologyTable
+from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data
 from decentral_dp.errors import InputError, printable, quoted
@@ -415,7 +415,7 @@ def _component(s: Scenario, what: str, files: Files) -> Component:
             if value is not None:
                 return _from_outside(Component(what, name, "installed", value), s)
     makers: Mapping[str, Callable[..., Any]] = {
-        "topology": partial(_topology, s, files),
+        "topology": partial(_by_round, s, partial(_topology, s, files)),
         "data": partial(_dataset, s, files),
         "partition": partial(_partition, s.problem),
     }
@@ -427,7 +427,7 @@ def _from_outside(part: Component, s: Scenario) -> Component:
     """A component of the user's own, with what makes it."""
     makers: Mapping[str, Callable[..., Any]] = {
         "problem": partial(instance, part, table_options(s.problem)),
-        "topology": partial(build_topology, part, s.topology, _graph_seed(s)),
+        "topology": partial(_by_round, s, partial(build_topology, part, s.topology, _graph_seed(s))),
         "data": partial(build_dataset, part, s.problem, s.records_seed),
         "partition": partial(dealer, part),
     }
@@ -436,6 +436,27 @@ def _from_outside(part: Component, s: Scenario) -> Component:
 
 def _graph_seed(s: Scenario) -> int:
     return s.topology.seed if s.topology.seed is not None else s.public_seed
+
+
+def _by_round(s: Scenario, make: Callable[[], Topology]) -> Topology:
+    """The topology, changing by round where the scenario says so."""
+    table, base = s.topology, make()
+    lossy = {key: getattr(table, key) or 0 for key in ("drop", "offline", "delay")}
+    if table.over_time is None and not any(lossy.values()):
+        return base
+    how = table.over_time or "fixed"
+    how = OverTimeTable(kind=how) if isinstance(how, str) else how
+    several = [topologies.from_file(s.folder / name, table.weights, base.n_agents) for name in how.files]
+    if how.kind == "sequence" and not several:
+        raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
+    draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
+    return topologies.changing(base, how.kind, _graph_seed(s), every=how.every, several=several, draw=draw, **lossy)
+
+
+def _drawn_anew(s: Scenario, seed: int) -> Topology:
+    table = s.topology
+    kind, agents = str(table.kind), int(table.agents or 0)
+    return topologies.build(kind, agents, table.model_extra or {}, table.weights or "metropolis", seed)
 
 
 def _topology(s: Scenario, files: Files) -> Topology:

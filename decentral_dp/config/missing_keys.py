@@ -225,7 +225,10 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
     algorithm = given["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | given["algorithm"]
     # The papers' form has none.
     if algorithm["kind"] == "dp_dsgd" and given["privacy"].get("guarantee") != "as_printed":
-        algorithm.setdefault("heavy_ball", HEAVY_BALL)
+        network = content.get("topology")
+        # Momentum of mixtures grows without bound where the weights change, or what is heard is late.
+        changing = isinstance(network, Mapping) and any(map(network.get, ("over_time", "drop", "offline", "delay")))
+        algorithm.setdefault("heavy_ball", 0.0 if changing else HEAVY_BALL)
     if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
         given["problem"].setdefault("classes", [])
     if isinstance(algorithm["rounds"], int):

@@ -61,6 +61,17 @@ class RecoveryTable(Table):
     longest_pause: Seconds = Field(default=5.0, description="The most that it is doubled to, in seconds. Read by ray.")
 
 
+class NetworkTable(Table):
+    """Links of a simulated network: how long what is sent would take."""
+
+    latency: Annotated[float, Field(ge=0.0)] = Field(default=0.0, description="Seconds before a message arrives.")
+    bandwidth: Positive = Field(description="Bits that an agent can send in a second.")
+    stragglers: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        default=0.0, description="Probability that an agent lags in a round, by a public coin."
+    )
+    slowdown: Annotated[float, Field(ge=1.0)] = Field(default=10.0, description="How many times longer it then takes.")
+
+
 class RunTable(Table):
     """Where it runs and what is evaluated."""
 
@@ -102,6 +113,9 @@ class RunTable(Table):
         default=False,
         description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
     )
+    network: NetworkTable | None = optional(
+        "A network whose seconds are simulated; none if left out. Read by gossip algorithms."
+    )
     agent_scores: bool = Field(
         default=False,
         description=(
@@ -134,6 +148,23 @@ def _no_objects() -> Secret[dict[str, Any]]:
     return Secret(OBJECTS, {})
 
 
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class OverTimeTable(Table):
+    """A network that changes by round, with what its kind needs."""
+
+    kind: Literal["fixed", "matching", "one_peer_exponential", "resample", "sequence"] = Field(
+        description=(
+            '"matching": a random matching of the links in every round; "one_peer_exponential": everybody sends to one '
+            'other, at distances 1, 2, 4, … in turn; "resample": a random graph drawn anew; "sequence": the graphs of '
+            "`files` in turn."
+        )
+    )
+    every: Count = Field(default=1, description="Rounds that a resampled graph stays.")
+    files: list[str] = Field(default=[], description="Graph files, or named networks, of a sequence.")
+
+
 class TopologyTable(BaseModel):
     """A registered generator with its parameters, or a file; and the rule for the weights."""
 
@@ -151,6 +182,16 @@ class TopologyTable(BaseModel):
         'Rule for the weights of gossip, by name or as a table; "metropolis" if left out. `list weights` lists them.'
     )
     seed: Seed | None = optional("Public seed of random graphs; the scenario's if left out.")
+    over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | OverTimeTable | None = optional(
+        "How the network changes by round, by name or as a table; fixed if left out. Read by gossip algorithms."
+    )
+    drop: Probability | None = optional(
+        "Probability that a message is lost, by a public coin of each; 0 if left out. It is charged all the same."
+    )
+    offline: Probability | None = optional(
+        "Probability that an agent is away for a round, and sends and hears nothing; 0 if left out."
+    )
+    delay: Annotated[int, Field(ge=0)] | None = optional("Rounds that messages are late; 0 if left out.")
 
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
@@ -83,10 +84,17 @@ class Host:
         self._releaser = node.make_releaser()
         # A data set of a test may know no network.
         self._senders = senders_of(node.program, getattr(self._dataset, "network", None))
+        # Of the round.
+        self._weights = node.mixing
         # Row of the block and number of the neighbour, for each weight.
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        delay = 0 if node.over_time is None else node.over_time.delay
+        # What was heard of the exchanges of the last rounds, the oldest first, where messages are late.
+        self._late: deque[Array] | None = deque(maxlen=delay * node.program.releases_per_round + 1) if delay else None
         # Channel → what each agent released last, where some do not always send.
         self._last: dict[str, Array] = {}
+        # The start of some programs knows the weights of the first round.
+        self._enter(0)
         self._state: Any = _within(node.domain, node.program.init(self._dataset))
         self._running: Generator[Exchange, Any, Any] | None = None
         self._open: Exchange | None = None
@@ -156,14 +164,35 @@ class Host:
         """The values of the next exchange; after the last round, those of the final release."""
         if self._round == self._rounds:
             return {c: getattr(self._state, c) for c in self._node.program.channels}
+        self._enter(self._round)
         self._running = self._node.program.step(self._round, self._dataset, self._state)
         return self._opened(next(self._running))
+
+    def _enter(self, t: int) -> None:
+        """Take the weights of a round, where they change; everybody knows them."""
+        if self._node.over_time is None:
+            return
+        rows = self._node.over_time.heard(t)[self._node.agents]
+        columns = self._node.columns
+        self._weights = rows if columns is None or columns.size == rows.shape[1] else sp.csr_array(rows[:, columns])
+        self._heard = None
+        self._dataset.neighbour_weight = np.asarray(self._weights.sum(axis=1)).reshape(-1, 1)
+
+    def _arrived(self, stacked: Array) -> Array:
+        """What arrives in this exchange: its messages, or those of as many rounds before as they are late."""
+        if self._late is None:
+            return stacked
+        self._late.append(stacked)
+        # Before anything has arrived, what was sent first: the same exchange of the first round.
+        short = len(self._late) < (self._late.maxlen or 1)
+        return self._late[(len(self._late) - 1) % self._node.program.releases_per_round if short else 0]
 
     def _reply(self, messages: tuple[Array, ...]) -> Mapping[str, Any]:
         released, running = self._own, self._running
         if released is None or running is None:
             raise RuntimeError("no exchange is open; the first call of advance takes no messages")
         stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
+        stacked = self._arrived(stacked)
         mixed = self._mix(stacked)
         neighbour_sum, start = {}, 0
         for channel, value in released.items():
@@ -191,10 +220,13 @@ class Host:
 
     def _neighbours(self, stacked: Array, released: Bundle) -> Neighbours:
         """What every neighbour sent, in the order of the sums."""
-        weights = self._node.mixing
+        weights = self._weights
         if self._heard is None:
             rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
-            self._heard = rows, self._dataset.network.heard_by(self._node.agents)
+            columns = self._node.columns
+            # Weights that stay have a column for every agent of the blocks that are read.
+            of = self._dataset.network.heard_by(self._node.agents) if columns is None else columns[weights.indices]
+            self._heard = rows, of
         rows, agents = self._heard
         ends = np.cumsum([v.shape[1] for v in released.values()])
         parts = np.split(stacked[weights.indices], ends[:-1], axis=1)
@@ -216,7 +248,7 @@ class Host:
         return np.broadcast_to(mixed, (self._node.agents.size, mixed.shape[1])) if len(mixed) == 1 else mixed
 
     def _weighted(self, stacked: Array) -> Array:
-        weights = self._node.mixing
+        weights = self._weights
         if weights.shape[0] > 1 or weights.nnz > _FEW_NEIGHBOURS:
             return np.asarray(weights @ stacked)
         mixed = np.zeros((1, stacked.shape[1]))
@@ -284,6 +316,8 @@ class Host:
         }
         if self._senders is not None:
             state["last"] = dict(self._last)
+        if self._late is not None:
+            state["late"] = list(self._late)
         return state if self._states is None else {"states": self._states.keep(self._round, state)}
 
     def held(self) -> list[int]:
@@ -311,6 +345,8 @@ class Host:
         self._recent.extend(saved["recent"])
         self._divergence = saved["divergence"]
         self._last = dict(saved.get("last", {}))
+        if self._late is not None:
+            self._late.extend(saved["late"])
         self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])
 
 

@@ -66,6 +66,18 @@ class Hosted(NamedTuple):
     states: Callable[[str, Receipts], KeptStates] | None = None
 
 
+class ChangingWeights(Protocol):
+    """Weights by round, the same wherever they are asked for.
+
+    `heard(t)`: (m, m) weights w_ij, j ≠ i, of what arrives in round t, which was sent `delay` rounds before.
+    """
+
+    @property
+    def delay(self) -> int: ...
+
+    def heard(self, t: int) -> sp.csr_array: ...
+
+
 class AgentNode(NamedTuple):
     """One block of agents, complete: what is needed to run it anywhere.
 
@@ -80,6 +92,8 @@ class AgentNode(NamedTuple):
         domain: onto which releases are projected, and states that are public; default none.
         read: reads the data where the block will live, in place of `dataset`; default None. What the agents keep to
             themselves then stays there: no state is viewed, and what is saved of one is a receipt.
+        over_time: weights that change by round, of which `mixing` has every link; default None, they stay.
+        columns: number of the agent of each column of `mixing`, where weights change.
 
     Limits:
         Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
@@ -95,6 +109,8 @@ class AgentNode(NamedTuple):
     average: int = 1
     domain: Domain = None
     read: Callable[[], Hosted] | None = None
+    over_time: ChangingWeights | None = None
+    columns: NDArray[np.int64] | None = None
 
 
 class CoordinatorReleaser(Protocol):
@@ -363,11 +379,13 @@ class Boundary(NamedTuple):
         sent: rows of the block's message that some other block reads, ascending.
         own: the place of the block's own message, which stays, among those that it reads; None where it reads none.
         mixing: weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
+        kept: which columns of that these are.
     """
 
     sent: NDArray[np.int64]
     own: int | None
     mixing: sp.csr_array
+    kept: NDArray[np.int64]
 
 
 def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
@@ -392,11 +410,11 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     sent = [np.array(sorted(rows), dtype=np.int64) for rows in read]
     found = []
     for k, node in enumerate(nodes):
-        kept = [rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)]
-        mixing = sp.csr_array(node.mixing[:, np.concatenate(kept)])
+        kept = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
+        mixing = sp.csr_array(node.mixing[:, kept])
         mixing.sort_indices()
         own = node.neighbours.index(k) if k in node.neighbours else None
-        found.append(Boundary(sent[k], own, mixing))
+        found.append(Boundary(sent[k], own, mixing, kept))
     return found
 
 

@@ -59,7 +59,9 @@ class Actor:
         self._boundary = boundary
         self._message: Array | None = None
         try:
-            self._host = Host(node._replace(mixing=boundary.mixing), rounds, saved, keeps_releases, states)
+            columns = None if node.columns is None else node.columns[boundary.kept]
+            node = node._replace(mixing=boundary.mixing, columns=columns)
+            self._host = Host(node, rounds, saved, keeps_releases, states)
         except InputError as error:
             # An actor that fails to start would be taken for a lost one, and started again.
             self._failed = error

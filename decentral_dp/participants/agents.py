@@ -48,6 +48,7 @@ from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Problem, Started, Steepening, stacked
 from decentral_dp.problems.records import regulariser_matrices, stacked_by_count, take
+from decentral_dp.topology.over_time import OverTime
 
 # Most draws of one round that have keys of their own.
 _DRAWS = 2**16
@@ -59,8 +60,9 @@ class Network(NamedTuple):
     """What everybody knows of the network: who hears whom, with which weight, and public coins.
 
     Args:
-        mixing: W, (m, m), symmetric, its rows sum to one.
+        mixing: W, (m, m), symmetric, its rows sum to one; where it changes, with every link that there may be.
         seed: of public coins: the scenario's, 0 where noise is secret.
+        over_time: of what changes by round; default None.
 
     Example:
         >>> path = sp.csr_array(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]))
@@ -75,10 +77,15 @@ class Network(NamedTuple):
 
     mixing: sp.csr_array
     seed: int = 0
+    over_time: OverTime | None = None
 
     @property
     def n_agents(self) -> int:
         return int(self.mixing.shape[0])
+
+    def online(self, t: int) -> NDArray[np.bool_] | None:
+        """Return (m,) who is there in round t; None where everybody always is."""
+        return None if self.over_time is None else self.over_time.online(t)
 
     def neighbours(self, agent: int) -> NDArray[np.int64]:
         """Return the numbers of an agent's neighbours, ascending.

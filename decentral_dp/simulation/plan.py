@@ -29,17 +29,29 @@ from decentral_dp.config.loading import Source
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.collections import STANDING_IN
 from decentral_dp.errors import printable
-from decentral_dp.formatting import agent_names, cut_name, delta_text, epsilon_text, graph_text, price_text
+from decentral_dp.formatting import (
+    agent_names,
+    communication_text,
+    cut_name,
+    delta_text,
+    epsilon_text,
+    graph_text,
+    over_time_text,
+    price_text,
+)
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.reporting.facts import privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
 from decentral_dp.reporting.words import WORDS, article, spans, topology_name, words_of
+from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.simulation.result import Communication
 from decentral_dp.simulation.statements.of_job import settings_of, statement_of, theorem_of
 from decentral_dp.simulation.statements.statement import Horizon, PrivacyStatement, ReleasePrice, Setting
 from decentral_dp.topology import GENERATORS, Topology
+from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import in_file, own_name
 
 if TYPE_CHECKING:
@@ -62,6 +74,7 @@ class Plan:
         settings: the hyper-parameters of a coordinator's program, else None.
         theorem: the conditions of a convergence theorem, where one is known.
         records: every planned release.
+        communication: what agents send; None of a trusted coordinator.
 
     Example:
         >>> import decentral_dp
@@ -83,6 +96,7 @@ class Plan:
     theorem: Mapping[str, Any] | None
     records: Ledger
     unmeasured: str = ""
+    communication: Communication | None = None
 
     @classmethod
     def of(cls, job: Job) -> Plan:
@@ -101,6 +115,7 @@ class Plan:
             theorem=theorem_of(job),
             records=job.ledger,
             unmeasured=job.unmeasured,
+            communication=communication(job),
         )
 
     @property
@@ -236,7 +251,12 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     if words_of(plan.privacy, graph).network or plan.n_agents == 1:
         return []
     told = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
-    return [("Graph", told), *(("", f"{note}.") for note in graph["notes"])]
+    changing = [("", f"{text}.")] if (text := over_time_text(graph)) else []
+    return [("Graph", told), *changing, *(("", f"{note}.") for note in graph["notes"]), *_sent(plan.communication)]
+
+
+def _sent(sent: Communication | None) -> list[tuple[str, str]]:
+    return [] if sent is None else [("Sent", communication_text(sent))]
 
 
 def _seen(privacy: PrivacyStatement) -> list[tuple[str, str]]:
@@ -520,6 +540,16 @@ def topology_summary(job: Job) -> dict[str, Any]:
         **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
         "notes": list(t.notes),
         "central": job.central,
+        **({} if t.over_time is None else {"over_time": _over_time(t.over_time)}),
+    }
+
+
+def _over_time(changes: OverTime) -> dict[str, Any]:
+    return {
+        "kind": changes.kind,
+        "rate": changes.rate,
+        "period": changes.period,
+        **{key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))},
     }
 
 

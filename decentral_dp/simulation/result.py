@@ -46,6 +46,25 @@ OptionalWhole: TypeAlias = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Communication:
+    """What agents send in a run.
+
+    Args:
+        messages: one from an agent to one other.
+        numbers: in all of these.
+        bits: 64 of each number.
+        by_agent: (m,) messages that each agent sends.
+        seconds: that the network of `run.network` takes for them; None where there is none.
+    """
+
+    messages: int
+    numbers: int
+    bits: int
+    by_agent: tuple[int, ...]
+    seconds: float | None = None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RunResult(Mapping[str, Any]):
     """The result of a run, or of a run folder that is read again.
@@ -69,6 +88,7 @@ class RunResult(Mapping[str, Any]):
         theorem: the conditions of a convergence theorem; empty where none is known.
         audit: what an audit of the run has shown; empty where there was none.
         root_was_kept: whether the root of secret noise lay in the run's folder until the run was complete.
+        communication: what was sent; None of a trusted coordinator, and of folders of before.
 
     Example:
         >>> import decentral_dp
@@ -105,6 +125,7 @@ class RunResult(Mapping[str, Any]):
     problem: Table = field(default_factory=dict)
     versions: Table = field(default_factory=dict)
     root_was_kept: Annotated[bool, BeforeValidator(bool)] = False
+    communication: Communication | None = None
 
     def __getitem__(self, key: str) -> Any:
         return self.content[key]

@@ -18,7 +18,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -42,6 +42,7 @@ from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
+from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.events import ProgressCallback, Reporter, check_installed, logged
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
@@ -301,6 +302,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         **({} if settled is None else {"algorithm": settled}),
         "privacy": statement.to_dict(),
         "theorem": theorem_of(job),
+        **({} if (sent := communication(job)) is None else {"communication": asdict(sent)}),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,12 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
+from decentral_dp.topology import over_time as changes
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
 from decentral_dp.topology.weights import of_a_rule, weigh
+
+# A resampled graph may have any link, and its union has all.
+_MOST_RESAMPLED = 5000
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,8 @@ class Topology:
         delta2: second smallest eigenvalue λ₂ of −W.
         delta_max: largest eigenvalue λ_m of −W.
         notes: what was converted or left out on the way, in sentences.
+        over_time: how it changes by round; None where it stays.
+        over_time: how it changes by round; None where it stays.
 
     Limits:
         One agent alone has delta2 = delta_max = 1: averaging is already exact.
@@ -50,6 +56,7 @@ class Topology:
     delta2: float
     delta_max: float
     notes: tuple[str, ...] = ()
+    over_time: changes.OverTime | None = None
 
     @property
     def n_agents(self) -> int:
@@ -283,6 +290,75 @@ def from_matrix(
     edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
     graph = graphs.Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
     return _topology(name, graph, weights)
+
+
+def changing(
+    base: Topology,
+    kind: str,
+    seed: int,
+    *,
+    every: int = 1,
+    several: Sequence[Topology] = (),
+    draw: Callable[[int], Topology] | None = None,
+    drop: float = 0.0,
+    offline: float = 0.0,
+    delay: int = 0,
+) -> Topology:
+    """Let a topology change by round.
+
+    Args:
+        base: the graph whose links there are, or with which a sequence begins.
+        kind: of `over_time.KINDS`.
+        seed: of public coins.
+        every: rounds that a resampled graph stays.
+        several: the graphs of a sequence.
+        draw: seed → a graph of a random family.
+        drop, offline, delay: as of `over_time.OverTime`.
+
+    Returns:
+        The base with its `over_time`.
+
+    Raises:
+        InputError: what is missing for this kind, or graphs that never connect the agents.
+
+    Example:
+        >>> changing(build("ring", 6), "matching", seed=0).over_time.kind
+        'matching'
+    """
+    links, m = changes.off_diagonal(base.mixing), base.n_agents
+    if kind == "fixed":
+        made = changes.fixed(links, seed)
+    elif kind == "matching":
+        made = changes.matching(links, seed)
+    elif kind == "one_peer_exponential":
+        if len(base.edges) != m * (m - 1) // 2:
+            raise InputError(
+                f'topology.over_time: "one_peer_exponential" links agents at distances 1, 2, 4, …, and {base.name} has '
+                f'{len(base.edges)} of {m * (m - 1) // 2} links. Set topology.kind = "complete".'
+            )
+        made = changes.one_peer_exponential(m, seed)
+    elif kind == "resample":
+        if draw is None:
+            raise InputError(
+                f'topology.over_time: "resample" draws a random graph anew, and {base.name} is none. Take '
+                "erdos_renyi, random_regular, small_world, preferential_attachment or expander."
+            )
+        if m > _MOST_RESAMPLED:
+            raise InputError(f"topology.over_time: {m} agents are resampled; at most {_MOST_RESAMPLED} can be.")
+        made = changes.resample(_Links(draw), m, every, seed)
+    elif kind == "sequence":
+        made = changes.sequence([changes.off_diagonal(one.mixing) for one in (several or [base])], seed)
+    else:
+        raise graphs.unknown("topology.over_time", kind, changes.KINDS)
+    return replace(base, over_time=replace(made, drop=drop, offline=offline, delay=delay))
+
+
+@dataclass(frozen=True)
+class _Links:
+    draw: Callable[[int], Topology]
+
+    def __call__(self, seed: int) -> Any:
+        return changes.off_diagonal(self.draw(seed).mixing)
 
 
 def _topology(name: str, graph: graphs.Graph, weights: str | Mapping[str, Any], *, connected: bool = True) -> Topology:

@@ -451,3 +451,16 @@ def test_a_view_of_an_object_with_names() -> None:
     ):
         with pytest.raises(InputError, match=sentence):
             decentral_dp.network_view("network_view", coalitions=wrong, set=few, topology=graph)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9}, "heavy_ball: dp_dsgd with momentum"),
+        ({"topology.drop": 0.1}, "priced on a network that stays"),
+        ({"topology.over_time": "matching"}, "priced on a network that stays"),
+    ],
+)
+def test_what_the_linear_system_does_not_describe_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        decentral_dp.network_view("network_view", set={"algorithm.rounds": 5, **changes})

@@ -335,7 +335,7 @@ def _received(transcript: Transcript, worlds: Worlds, agent: int) -> Array:
     job: Any = worlds.first
     near: Sequence[int] = range(job.n_agents)
     if not job.central:
-        row = job.topology.mixing.toarray()[agent] != 0.0
+        row = job.public_network.mixing.toarray()[agent] != 0.0
         row[agent] = False
         near = np.flatnonzero(row).tolist()
     return np.concatenate([np.concatenate(blocks)[list(near)].ravel() for blocks in transcript.messages])

@@ -299,6 +299,15 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             f"algorithm.kind: {kind} sends messages that are not linear in each other, so what one agent learns from "
             'its neighbours cannot be priced exactly; use "ldp_single_level" or "dp_dsgd".'
         )
+    if getattr(job.algorithm, "heavy_ball", 0.0):
+        raise InputError(
+            f"algorithm.heavy_ball: {kind} with momentum sends what two rounds lead to, and pairs of agents are priced "
+            "for one. Leave it out (heavy_ball = 0)."
+        )
+    if job.topology.over_time is not None:
+        raise InputError(
+            "topology: pairs of agents are priced on a network that stays. Leave out over_time, drop, offline, delay."
+        )
     if not isinstance(job.problem, MeanEstimation):
         raise InputError(
             f"problem.kind: gradients of {job.scenario.problem.kind} depend on the state, and so does what is clipped "

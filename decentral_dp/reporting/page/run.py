@@ -12,7 +12,7 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import delta_text, epsilon_text, graph_text
+from decentral_dp.formatting import communication_text, delta_text, epsilon_text, graph_text, over_time_text
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import worth
 from decentral_dp.reporting.facts import facts, sentence
@@ -201,6 +201,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ),
         ("Constants", _CONSTANTS.get(str(privacy.constants), "")),
         ("Messages", _messages(ran, privacy)),
+        ("Sent", "" if result.communication is None else communication_text(result.communication)),
         ("Evaluated on", result.evaluated_on),
         ("Versions", settings_text(result.versions)),
     ]
@@ -464,6 +465,7 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
         parts.append(f" {pace} ρ = {rho:.4f}, 1 less the spectral gap.")
     elif rho is not None:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
+    parts += [f" {changing}."] if (changing := over_time_text(graph)) else []
     parts += [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
     if not drawing:
         parts.append(" The graph is too large to draw.")

@@ -32,8 +32,9 @@ from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
-from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.simulation.jobs.job import GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_settings
+from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
@@ -498,6 +499,25 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
     return allowed, "budget_reached", reason
 
 
+def check_changing(s: Scenario, over_time: OverTime, central: bool) -> None:
+    """Refuse a changing network where nobody talks to neighbours, or messages that never arrive. Raises InputError."""
+    if central:
+        raise InputError(
+            f"topology: the agents of {s.algorithm.kind} answer a server, and no message goes along a link. Leave out "
+            "over_time, drop, offline and delay."
+        )
+    if s.privacy.guarantee == "as_printed":
+        raise InputError(
+            "topology: papers state their noise for a network that stays. Leave out over_time, drop, offline and "
+            'delay, or take guarantee = "certified".'
+        )
+    if over_time.delay >= s.algorithm.rounds:
+        raise InputError(
+            f"topology.delay: messages are {over_time.delay} rounds late, and there are {s.algorithm.rounds} rounds. "
+            "Use a delay below algorithm.rounds."
+        )
+
+
 def gossip_job(c: Components) -> GossipJob:
     """A job of agents that trust nobody, planned and priced, whose noise has no root yet. Raises InputError."""
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
@@ -529,13 +549,17 @@ def gossip_job(c: Components) -> GossipJob:
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
-    network = Network(topology.mixing, s.public_seed)
+    network = public_network(topology, s)
 
-    def planned(noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True) -> Ledger:
-        facts = (counts, stream, topology.neighbour_weight, clip, constants)
+    def planned(
+        noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True, weight: Array = topology.neighbour_weight
+    ) -> Ledger:
+        facts = (counts, stream, weight, clip, constants)
         return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit)
 
     rounds = s.algorithm.rounds
+    if topology.over_time is not None:
+        check_changing(s, topology.over_time, algorithm.central)
     charged = charged_channels(channels, problem)
     first = calibration_rounds(s)
     noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
@@ -544,6 +568,15 @@ def gossip_job(c: Components) -> GossipJob:
         noise = calibrated_schedules(s, charged, noise, target, mechanism)
         if first < rounds:
             require_calibrated(planned(noise, rounds, final=False), target)
+    if topology.over_time is not None and mechanism != NO_NOISE:
+        weights = (np.full(topology.n_agents, share) for share in (0.25, 0.75))
+        few, other = (planned(noise, min(rounds, 3), final=False, weight=share) for share in weights)
+        if not few.same_releases(other):
+            raise InputError(
+                f"topology: what {s.algorithm.kind} sends depends on how much weight its neighbours have, and it is "
+                "priced on a network that stays. Take an algorithm that only sends steps from released values, such as "
+                "dp_dsgd; or leave out over_time, drop, offline and delay."
+            )
     ledger = planned(noise, rounds)
     if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise):
         shards = replace(shards, notes=(*shards.notes, said))

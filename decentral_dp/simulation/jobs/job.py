@@ -212,6 +212,12 @@ class Job(Protocol):
         return {k: [] if elsewhere else [self.records[k][a] for a in agents] for k in self.records}
 
 
+def public_network(topology: Topology, s: Scenario) -> Network:
+    """Return what everybody knows of the network."""
+    over_time = topology.over_time
+    return Network(topology.mixing if over_time is None else over_time.links, s.public_seed, over_time)
+
+
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class GossipJob(Job):
@@ -249,13 +255,23 @@ class GossipJob(Job):
     @property
     def public_network(self) -> Network:
         """What everybody knows of the network."""
-        return Network(self.topology.mixing, self.scenario.public_seed)
+        return public_network(self.topology, self.scenario)
 
     def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
         sizes = self.sizes() if sizes is None else list(sizes)
-        cut = server_blocks(sizes) if self.central else blocks(self.topology.mixing, sizes)
-        return [self._agent_node(*block) for block in cut]
+        cut = server_blocks(sizes) if self.central else blocks(self.public_network.mixing, sizes)
+        nodes = [self._agent_node(*block) for block in cut]
+        over_time, starts = self.topology.over_time, np.cumsum([0, *sizes])
+        if over_time is None:
+            return nodes
+        return [
+            node._replace(
+                over_time=over_time,
+                columns=np.concatenate([np.arange(starts[b], starts[b + 1]) for b in node.neighbours]),
+            )
+            for node in nodes
+        ]
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
         nodes = self.nodes()

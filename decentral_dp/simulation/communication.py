@@ -1,0 +1,86 @@
+"""What a run sends: messages, numbers and bits, from public facts alone, before it runs.
+
+In an exchange every agent that sends makes one message to each of those that hear it in that round, with one number of
+64 bits for every coordinate of every channel of the exchange. A lost message was sent. Agents that answer a server send
+one message to it, and get one back. What is released after the last round is published, and counts as no message.
+
+With `run.network` an exchange takes
+
+    latency + max_j (bits that agent j sends)/bandwidth · s_j    seconds,
+
+s_j being `slowdown` for an agent that lags in this round, by a public coin, and 1 otherwise: all wait for the slowest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.config.schema import NetworkTable
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.exchange import senders_of
+from decentral_dp.simulation.jobs.job import GossipJob, Job
+from decentral_dp.simulation.result import Communication
+from decentral_dp.topology.over_time import off_diagonal
+
+BITS = 64
+# More rounds of a network that changes are counted as so many times the mean of these.
+_MOST_COUNTED = 10_000
+
+
+def communication(job: Job) -> Communication | None:
+    """Count what a run sends; None of a trusted coordinator, whose agents hand over records or answers.
+
+    Args:
+        job: planned.
+
+    Example:
+        >>> import decentral_dp
+        >>> ring = {"algorithm.rounds": 10, "topology.kind": "ring", "topology.agents": 8}
+        >>> plan = decentral_dp.plan("quadratic", set=ring)
+        >>> plan.communication.messages, plan.communication.numbers == 10 * 16 * 15
+        (160, True)
+    """
+    if not isinstance(job, GossipJob) or not job.rounds:
+        return None
+    each = job.ledger.releases_per_round
+    width = sum(c.dimension * np.unique(np.asarray(c.rounds) % each).size for c in job.ledger.channels)
+    counted = min(job.rounds, _MOST_COUNTED) if _changes(job) else 1
+    messages, seconds = np.zeros(job.n_agents), 0.0
+    senders = senders_of(job.algorithm, job.public_network)
+    fixed = off_diagonal(job.topology.mixing)
+    over_time, table = job.topology.over_time, job.scenario.run.network
+    for t in range(counted):
+        if job.central:
+            hearers = np.full(job.n_agents, 2.0)
+        else:
+            weights = fixed if over_time is None else over_time.sent(t)
+            hearers = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
+        if senders is not None:
+            hearers = np.where(senders.at(t), hearers, 0.0)
+        messages += hearers
+        seconds += 0.0 if table is None else _seconds(table, hearers * width * BITS / each, t, job) * each
+    share = job.rounds / counted
+    total = round(float(messages.sum()) * share) * each
+    numbers = round(float(messages.sum()) * share) * int(width)
+    return Communication(
+        messages=total,
+        numbers=numbers,
+        bits=numbers * BITS,
+        by_agent=tuple(round(float(count) * share) * each for count in messages),
+        seconds=None if table is None else seconds * share,
+    )
+
+
+def _changes(job: GossipJob) -> bool:
+    """Whether rounds differ in who sends to whom."""
+    lags = job.scenario.run.network is not None and job.scenario.run.network.stragglers > 0.0
+    return job.topology.over_time is not None or senders_of(job.algorithm, job.public_network) is not None or lags
+
+
+def _seconds(table: NetworkTable, bits: Array, t: int, job: GossipJob) -> float:
+    lag = np.ones(job.n_agents)
+    if table.stragglers:
+        coins = public_generator(job.scenario.public_seed, "stragglers", t).random(job.n_agents)
+        lag[coins < table.stragglers] = table.slowdown
+    return table.latency + float((bits / table.bandwidth * lag).max())

@@ -1,0 +1,318 @@
+"""Networks that change: whose message arrives where in which round, and with which weight. All of it is public.
+
+Of a base graph with links E and its rule of weights, round t has
+
+    matching               a random maximal matching of E; who is matched averages with its partner, weight 1/2
+    one_peer_exponential   agent i hears agent i − 2^(t mod ⌈log₂ m⌉) mod m alone, weight 1/2
+    resample               the graph of the kind drawn anew, every so many rounds
+    sequence               one of several graphs, in turn
+
+Then `offline`: each agent is away for the round with this probability, and sends and hears nothing. `drop`: each
+message is lost with this probability. The weight of what does not arrive is the receiver's own. `delay`: what is heard
+in round t was sent in round t − delay, the start before that. Coins are functions of a public seed and the round alone,
+so that every block of agents, every engine and a run that goes on has the same.
+
+A message that was lost had been sent: it is charged. One that was not sent costs nothing.
+
+References: S. Boyd et al., "Randomized gossip algorithms", 2006 (matchings); K. Ying et al., "Exponential Graph is
+Provably Efficient for Decentralized Deep Training", NeurIPS 2021 (one peer).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology.graphs import Array, IntArray
+
+KINDS = ("fixed", "matching", "one_peer_exponential", "resample", "sequence")
+# Rounds over which mixing is measured where no number of rounds repeats; agents up to which it is.
+_ROUNDS, _MOST_AGENTS = 32, 500
+
+
+@dataclass(frozen=True, eq=False)
+class OverTime:
+    """W(t), t = 0, 1, ….
+
+    Args:
+        kind: of `KINDS`, or "function".
+        links: (m, m), every link that any round may have.
+        make: t → (m, m) weights w_ij of what i hears from j ≠ i, before anything is lost.
+        period: rounds after which all repeats, or over which its mixing is measured.
+        seed: of the coins, public.
+        drop, offline: probabilities, at least 0 and below 1.
+        delay: rounds.
+
+    Example:
+        >>> ring = sp.csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
+        >>> pairs = matching(ring, seed=1)
+        >>> pairs.heard(0).toarray().sum(axis=1).tolist()
+        [0.5, 0.5, 0.0]
+        >>> pairs.heard(5).toarray().tolist() == pairs.heard(5).toarray().tolist()
+        True
+    """
+
+    kind: str
+    links: sp.csr_array
+    make: Callable[[int], sp.csr_array]
+    period: int
+    seed: int = 0
+    drop: float = 0.0
+    offline: float = 0.0
+    delay: int = 0
+    _last: dict[str, tuple[int, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def n_agents(self) -> int:
+        return int(self.links.shape[0])
+
+    def online(self, t: int) -> NDArray[np.bool_] | None:
+        """Return (m,) who is there in round t; None where everybody always is."""
+        if not self.offline:
+            return None
+        return np.asarray(_coins(self.seed, "offline", t).random(self.n_agents) >= self.offline)
+
+    def sent(self, t: int) -> sp.csr_array:
+        """Return the weights of the messages that are sent in round t, in row i those to agent i."""
+        return self._once("sent", t, self._sent)
+
+    def heard(self, t: int) -> sp.csr_array:
+        """Return the weights of the messages that arrive in round t, in row i those to agent i."""
+        return self._once("heard", t, self._heard)
+
+    def _once(self, what: str, t: int, make: Callable[[int], sp.csr_array]) -> sp.csr_array:
+        # Several blocks in one process ask for the same round.
+        at, made = self._last.get(what, (-1, None))
+        if at != t:
+            made = make(t)
+            self._last[what] = t, made
+        return made
+
+    def _sent(self, t: int) -> sp.csr_array:
+        weights, there = self.make(t), self.online(t)
+        if there is None:
+            return weights
+        rows = np.repeat(np.arange(self.n_agents), np.diff(weights.indptr))
+        return _kept(weights, there[rows] & there[weights.indices])
+
+    def _heard(self, t: int) -> sp.csr_array:
+        sent = self.sent(t)
+        return _kept(sent, _coins(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
+
+    @cached_property
+    def rate(self) -> float | None:
+        """‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P), P the period: what a round leaves of the disagreement, in the mean.
+
+        None of more than 500 agents. Delays are left out.
+        """
+        m = self.n_agents
+        if m > _MOST_AGENTS:
+            return None
+        product = np.eye(m)
+        for t in range(self.period):
+            weights = self.heard(t)
+            product = weights @ product + (1.0 - weights.sum(axis=1))[:, None] * product
+        # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
+        apart = product - product.mean(axis=0)
+        return float(np.linalg.norm(apart, 2) ** (1.0 / self.period))
+
+
+def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), t])
+
+
+def _kept(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
+    """The entries that are chosen, in their order."""
+    ends = np.concatenate([[0], np.cumsum(chosen)])
+    return sp.csr_array((weights.data[chosen], weights.indices[chosen], ends[weights.indptr]), shape=weights.shape)
+
+
+def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
+    """Return W without its diagonal and without stored zeros.
+
+    Args:
+        mixing: (m, m).
+    """
+    rows = np.repeat(np.arange(mixing.shape[0]), np.diff(mixing.indptr))
+    return _kept(mixing, (mixing.indices != rows) & (mixing.data != 0.0))
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    links: sp.csr_array
+
+    def __call__(self, t: int) -> sp.csr_array:
+        return self.links
+
+
+@dataclass(frozen=True)
+class _Matching:
+    """A random maximal matching: every link draws a number, and those that have the least at both ends are taken."""
+
+    agents: int
+    edges: IntArray
+    seed: int
+
+    def __call__(self, t: int) -> sp.csr_array:
+        left, matched = self.edges, []
+        draws = _coins(self.seed, "matching", t).random(len(left))
+        while len(left):
+            least = np.full(self.agents, np.inf)
+            np.minimum.at(least, left.ravel(), np.repeat(draws, 2))
+            taken = (draws == least[left[:, 0]]) & (draws == least[left[:, 1]])
+            matched.append(left[taken])
+            busy = np.zeros(self.agents, dtype=bool)
+            busy[left[taken].ravel()] = True
+            free = ~(busy[left[:, 0]] | busy[left[:, 1]])
+            left, draws = left[free], draws[free]
+        pairs = np.concatenate(matched) if matched else self.edges[:0]
+        return _directed(self.agents, pairs.ravel(), pairs[:, ::-1].ravel())
+
+
+@dataclass(frozen=True)
+class _OnePeer:
+    agents: int
+
+    def __call__(self, t: int) -> sp.csr_array:
+        to = np.arange(self.agents)
+        return _directed(self.agents, to, (to - 2 ** (t % _hops(self.agents))) % self.agents)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    draw: Callable[[int], sp.csr_array]
+    every: int
+    seed: int
+    _last: dict[int, sp.csr_array] = field(default_factory=dict, repr=False, compare=False)
+
+    def __call__(self, t: int) -> sp.csr_array:
+        number = t // self.every
+        if number not in self._last:
+            self._last.clear()
+            coins = _coins(self.seed, "resample", number)
+            self._last[number] = self.draw(int(coins.integers(2**31)))
+        return self._last[number]
+
+
+@dataclass(frozen=True)
+class _InTurn:
+    several: tuple[sp.csr_array, ...]
+
+    def __call__(self, t: int) -> sp.csr_array:
+        return self.several[t % len(self.several)]
+
+
+def _directed(agents: int, to: IntArray, of: IntArray) -> sp.csr_array:
+    """Weights 1/2 of one message for every pair; an agent hears nobody twice, and itself never."""
+    real = to != of
+    made = sp.coo_array((np.full(int(real.sum()), 0.5), (to[real], of[real])), shape=(agents, agents)).tocsr()
+    made.sort_indices()
+    return made
+
+
+def _hops(agents: int) -> int:
+    return max(1, math.ceil(math.log2(agents)))
+
+
+def fixed(links: sp.csr_array, seed: int = 0) -> OverTime:
+    """The same weights in every round, of which messages may be lost or late.
+
+    Args:
+        links: (m, m) weights without diagonal.
+        seed: public, of what is lost.
+    """
+    return OverTime("fixed", links, _Fixed(links), 1, seed)
+
+
+def matching(links: sp.csr_array, seed: int) -> OverTime:
+    """Pairwise gossip: a random maximal matching of the links in every round.
+
+    Args:
+        links: (m, m), symmetric, without diagonal.
+        seed: public.
+    """
+    upper = sp.triu(links).tocoo()
+    edges = np.stack([upper.row, upper.col], axis=1).astype(np.int64)
+    return OverTime("matching", links, _Matching(links.shape[0], edges, seed), _ROUNDS, seed)
+
+
+def one_peer_exponential(agents: int, seed: int) -> OverTime:
+    """Every agent sends to one other, at distances 1, 2, 4, … in turn.
+
+    Args:
+        agents: m, at least 2.
+        seed: public, of what is lost.
+
+    Example:
+        >>> one_peer_exponential(8, seed=0).rate
+        0.0
+    """
+    make = _OnePeer(agents)
+    union = sum((make(t) for t in range(1, _hops(agents))), make(0))
+    return OverTime("one_peer_exponential", sp.csr_array(union), make, _hops(agents), seed)
+
+
+def resample(draw: Callable[[int], sp.csr_array], agents: int, every: int, seed: int) -> OverTime:
+    """A random graph drawn anew every so many rounds.
+
+    Args:
+        draw: seed → (m, m) weights without diagonal.
+        agents: m.
+        every: rounds that a graph stays.
+        seed: public.
+    """
+    everybody = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
+    return OverTime("resample", everybody, _Drawn(draw, every, seed), every * _ROUNDS, seed)
+
+
+def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
+    """Graphs in turn.
+
+    Args:
+        several: (m, m) weights without diagonal.
+        seed: public, of what is lost.
+
+    Raises:
+        InputError: graphs of other agents, or none that connect them over a period.
+    """
+    sizes = sorted({one.shape[0] for one in several})
+    if len(sizes) != 1:
+        raise InputError(f"topology.over_time: the graphs of a sequence have {sizes} agents. Give graphs of the same.")
+    union = sp.csr_array(sum(several[1:], several[0]))
+    parts, _ = sp.csgraph.connected_components(union, connection="strong")
+    if parts > 1:
+        raise InputError(
+            f"topology.over_time: {len(several)} graphs in turn leave {parts} groups of agents that never hear of one "
+            "another. Give graphs whose links together connect all."
+        )
+    return OverTime("sequence", union, _InTurn(tuple(several)), len(several), seed)
+
+
+def function(weights: Callable[[int], sp.csr_array], agents: int, seed: int) -> OverTime:
+    """A function of one's own, t → (m, m) weights without diagonal.
+
+    Args:
+        weights: of round t.
+        agents: m.
+        seed: public, of what is lost.
+    """
+    everybody = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
+    return OverTime("function", everybody, weights, _ROUNDS, seed)
+
+
+def neighbour_weight(weights: sp.csr_array) -> Array:
+    """Return (m,) the total weight of what each agent hears.
+
+    Args:
+        weights: (m, m) without diagonal.
+    """
+    return np.asarray(weights.sum(axis=1)).reshape(-1)

@@ -1,0 +1,194 @@
+"""Runs on networks that change, lose messages, or are late: by a loop, in blocks, on Ray, cut off, priced, counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from decentral_dp.simulation.runner import Stopped
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.simulation.folder import journal
+
+KINDS: dict[str, dict[str, Any]] = {
+    "matching": {"over_time": "matching"},
+    "one_peer": {"kind": "complete", "over_time": "one_peer_exponential"},
+    "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": {"kind": "resample", "every": 2}},
+    "drop": {"drop": 0.4},
+    "offline": {"offline": 0.3},
+    "delay": {"delay": 2},
+    "all": {"over_time": "matching", "drop": 0.2, "offline": 0.2, "delay": 1},
+}
+ROUNDS = 12
+
+
+def scenario(table: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "seed": 5,
+        "problem": {
+            "kind": "classification",
+            "data": "breast_cancer",
+            "scale": "public_ranges",
+            "test": 0.2,
+        },
+        "topology": {"kind": "ring", "agents": 6, **table},
+        "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+        "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
+    """Oracle: messages sent one by one, kept for as many rounds as they are late; gradients by their formula."""
+    content = scenario(KINDS[kind]) | {"privacy": {"guarantee": "none"}}
+    run = decentral_dp.run(content)
+    job = run.simulation()
+    over_time, m = job.topology.over_time, 6
+    data = [(np.asarray(r.features), np.asarray(r.label)) for r in job.records["train"]]
+    d = data[0][0].shape[1]
+
+    def gradient(i: int, y: np.ndarray) -> np.ndarray:
+        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.1)])
+        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
+
+    last_sent = np.zeros((m, d + 1))
+    values, mail = np.zeros((m, d + 1)), []
+    for t in range(ROUNDS):
+        online = over_time.online(t)
+        there = np.ones(m, dtype=bool) if online is None else online
+        last_sent = np.where(there[:, None], values, last_sent)
+        mail.append(np.where(there[:, None], values, 0.0))
+        arriving = mail[max(0, t - over_time.delay)]
+        weights = over_time.heard(t).toarray()
+        combined = np.empty_like(values)
+        for i in range(m):
+            combined[i] = (1.0 - weights[i].sum()) * last_sent[i] + sum(weights[i, j] * arriving[j] for j in range(m))
+        values = np.stack([combined[i] - 0.5 * gradient(i, combined[i]) for i in range(m)])
+    online = over_time.online(ROUNDS)
+    sends = np.ones(m, dtype=bool) if online is None else online
+    np.testing.assert_allclose(run.released["y"], np.where(sends[:, None], values, last_sent), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_do_not_move_a_bit_and_the_price_is_that_of_a_network_that_stays(kind: str) -> None:
+    whole = decentral_dp.run(scenario(KINDS[kind]))
+    cut = decentral_dp.run(scenario(KINDS[kind], blocks=4))
+    np.testing.assert_array_equal(whole.released["y"], cut.released["y"])
+    assert whole.result.privacy.epsilon_max == pytest.approx(4.0, rel=1e-3)
+    assert whole.records.same_releases(whole.simulation().ledger)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("kind", ["matching", "all"])
+def test_actors_send_what_one_process_does(kind: str) -> None:
+    there = decentral_dp.run(scenario(KINDS[kind], engine="ray", agents_per_actor=2))
+    np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
+
+
+@pytest.mark.parametrize("kind", ["all", "delay"])
+def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+
+    def cut(at: Any) -> None:
+        if at.done >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", progress=cut)
+    done = decentral_dp.resume(tmp_path / "run")
+    np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
+
+
+def test_who_is_away_releases_nothing_and_pays_nothing() -> None:
+    noise = {"privacy": {"mechanism": "gaussian", "delta": 1e-5, "clip": {"y": 0.1}, "y": {"scale": 0.05}}}
+    run = decentral_dp.run(scenario(KINDS["offline"]) | noise)
+    over_time = run.simulation().topology.over_time
+    lines = run.ledger[run.ledger["channel"] == "y"]
+    charged = lines[lines["sensitivity_train"] > 0.0] if "sensitivity_train" in lines else lines
+    per_agent = charged.groupby("agent")["round"].count()
+    there = np.stack([over_time.online(t) for t in range(1, ROUNDS + 1)])
+    assert per_agent.tolist() == there.sum(axis=0).tolist()
+    always = decentral_dp.plan(scenario({}) | noise)
+    assert max(e.epsilon for e in run.result.privacy.agents) <= max(always.epsilon)
+    assert min(e.epsilon for e in run.result.privacy.agents) < min(always.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "words"),
+    [
+        ("classification", {"topology.drop": 1.0}, "topology.drop: got 1.0, wanted a number below 1"),
+        ("classification", {"topology.delay": 1000}, "messages are 1000 rounds late, and there are 1000 rounds"),
+        ("bsa", {"topology.drop": 0.1}, "answer a server"),
+        ("dp_bilevel_breast_cancer", {"topology.drop": 0.1}, "answer a server"),
+        ("figure_1_as_printed", {"topology.drop": 0.1}, "for a network that stays"),
+    ],
+)
+def test_what_cannot_change_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.plan(base, set=changes)
+
+
+def test_a_price_that_depends_on_the_weights_is_refused() -> None:
+    with pytest.raises(InputError, match="depends on how much weight its neighbours have"):
+        decentral_dp.plan("ldp_dsbo", set={"topology.drop": 0.1, "algorithm.protocol": "private"})
+    assert decentral_dp.plan("ldp_dsbo", set={"topology.drop": 0.1}).epsilon == decentral_dp.plan("ldp_dsbo").epsilon
+
+
+def test_momentum_is_left_out_where_the_network_changes() -> None:
+    assert decentral_dp.load("classification").algorithm.own_keys()["heavy_ball"] == 0.9
+    changing = decentral_dp.load("classification", set={"topology.over_time": "matching"})
+    assert changing.algorithm.own_keys()["heavy_ball"] == 0.0
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def test_messages_are_counted_as_by_hand() -> None:
+    width = 31
+    ring = decentral_dp.plan(scenario({})).communication
+    assert (ring.messages, ring.numbers, ring.bits) == (12 * 12, 144 * width, 144 * width * 64)
+    assert ring.by_agent == (24,) * 6
+    star = decentral_dp.plan(scenario({"kind": "star"})).communication
+    assert star.by_agent == (60, 12, 12, 12, 12, 12)
+    # A lost message was sent.
+    assert decentral_dp.plan(scenario(KINDS["drop"])).communication == ring
+    plan = decentral_dp.build(scenario(KINDS["offline"]))
+    over_time = plan.topology.over_time
+    assert over_time is not None
+    sent = sum(over_time.sent(t).nnz for t in range(ROUNDS))
+    assert plan.plan().communication.messages == sent < ring.messages
+    peers = decentral_dp.plan(scenario(KINDS["one_peer"])).communication
+    assert peers.messages == 6 * ROUNDS
+
+
+def test_a_server_gets_one_message_and_sends_one_back() -> None:
+    job = decentral_dp.build("bsa", set={"algorithm.rounds": 3})
+    sent = job.plan().communication
+    assert sent.messages == 2 * job.n_agents * 3 * job.ledger.releases_per_round
+    assert decentral_dp.plan("dp_bilevel_breast_cancer").communication is None
+
+
+def test_seconds_wait_for_the_slowest() -> None:
+    star = scenario({"kind": "star"}, network={"latency": 0.5, "bandwidth": 1000.0})
+    # The hub sends five messages of 31 numbers.
+    wanted = ROUNDS * (0.5 + 5 * 31 * 64 / 1000.0)
+    assert decentral_dp.plan(star).communication.seconds == pytest.approx(wanted)
+    lagging = scenario({}, network={"bandwidth": 1000.0, "stragglers": 0.999, "slowdown": 3.0})
+    assert decentral_dp.plan(lagging).communication.seconds == pytest.approx(3.0 * ROUNDS * 2 * 31 * 64 / 1000.0)
+
+
+def test_a_result_says_what_was_sent_and_its_folder_too(tmp_path: Path) -> None:
+    run = decentral_dp.run(scenario(KINDS["all"]), out=tmp_path / "run")
+    from decentral_dp.simulation.result import read_result
+
+    again = read_result(tmp_path / "run")
+    assert run.result.communication == again.communication
+    assert again.communication.messages == decentral_dp.plan(scenario(KINDS["all"])).communication.messages
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "By round: a random matching of the links in every round" in page
+    assert "messages with" in page

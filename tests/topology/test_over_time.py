@@ -1,0 +1,123 @@
+"""Weights that change by round: laws of every kind, coins that follow from the seed and the round, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from decentral_dp.errors import InputError
+from decentral_dp.topology import build, changing
+from decentral_dp.topology.over_time import OverTime, sequence
+
+
+def over_time(kind: str, graph: str = "torus", agents: int = 12, **options: Any) -> OverTime:
+    made = changing(build(graph, agents), kind, options.pop("seed", 3), **options).over_time
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("t", [0, 1, 17])
+def test_a_matching_pairs_neighbours_and_nobody_free_is_left_beside_another(t: int) -> None:
+    graph = nx.grid_2d_graph(3, 4, periodic=True)
+    weights = over_time("matching").heard(t).toarray()
+    np.testing.assert_array_equal(weights, weights.T)
+    assert set(np.unique(weights)) == {0.0, 0.5}
+    assert ((weights > 0).sum(axis=1) <= 1).all()
+    links = nx.to_numpy_array(graph, nodelist=sorted(graph)) > 0
+    assert not (weights > 0)[~links].any()
+    free = np.flatnonzero(weights.sum(axis=1) == 0.0)
+    assert not links[np.ix_(free, free)].any()
+
+
+def test_every_link_is_matched_at_last_and_rounds_differ() -> None:
+    made = over_time("matching")
+    seen = sum((made.heard(t).toarray() > 0).astype(int) for t in range(200))
+    assert ((seen > 0) == (build("torus", 12).mixing.toarray() > 0)).all()
+    assert len({made.heard(t).toarray().tobytes() for t in range(20)}) > 10
+
+
+@pytest.mark.parametrize("agents", [2, 3, 8, 11])
+def test_one_peer_averages_exactly_where_agents_are_a_power_of_two(agents: int) -> None:
+    made = over_time("one_peer_exponential", "complete", agents)
+    product = np.eye(agents)
+    for t in range(made.period):
+        weights = made.heard(t).toarray()
+        product = (weights + np.diag(1.0 - weights.sum(axis=1))) @ product
+        np.testing.assert_array_equal(weights.sum(axis=0), weights.sum(axis=1))
+    assert made.period == int(np.ceil(np.log2(agents)))
+    assert np.allclose(product, 1.0 / agents) == (agents in (2, 8))
+    assert (product > 0).all()
+
+
+def test_a_random_graph_is_drawn_anew_every_so_many_rounds() -> None:
+    def draw(seed: int) -> Any:
+        return build("erdos_renyi", 10, {"probability": 0.5}, seed=seed)
+
+    made = changing(draw(0), "resample", 5, every=3, draw=draw).over_time
+    assert made is not None
+    at = [made.heard(t).toarray() for t in range(12)]
+    assert all(np.array_equal(at[3 * k], at[3 * k + j]) for k in range(4) for j in (1, 2))
+    assert not np.array_equal(at[0], at[3])
+    # The same whatever was asked before.
+    np.testing.assert_array_equal(made.heard(1).toarray(), at[1])
+
+
+def test_graphs_in_turn_connect_all_only_together() -> None:
+    one, other = (nx.Graph(links) for links in ([(0, 1), (2, 3)], [(1, 2), (3, 0)]))
+    both = [csr_array(0.5 * nx.to_numpy_array(graph, nodelist=range(4))) for graph in (one, other)]
+    made = sequence(both, 0)
+    np.testing.assert_array_equal(made.heard(5).toarray(), both[1].toarray())
+    assert made.period == 2
+    with pytest.raises(InputError, match="2 groups of agents that never hear"):
+        sequence([both[0], both[0]], 0)
+    with pytest.raises(InputError, match=r"have \[3, 4\] agents"):
+        sequence([both[0], csr_array(np.ones((3, 3)) - np.eye(3))], 0)
+
+
+def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
+    made = over_time("fixed", agents=36, drop=0.3, offline=0.2)
+    sent = heard = there = 0
+    for t in range(300):
+        online = made.online(t)
+        assert online is not None
+        out, arrived = made.sent(t).toarray() > 0, made.heard(t).toarray() > 0
+        assert not out[~online].any()
+        assert not out[:, ~online].any()
+        assert not (arrived & ~out).any()
+        sent, heard, there = sent + out.sum(), heard + arrived.sum(), there + online.sum()
+    # Five standard deviations.
+    assert abs(there / (300 * 36) - 0.8) < 5 * np.sqrt(0.16 / (300 * 36))
+    assert abs(heard / sent - 0.7) < 5 * np.sqrt(0.21 / sent)
+
+
+def test_the_rate_is_what_a_period_leaves_of_the_disagreement() -> None:
+    """Oracle: values that start at random, mixed by a loop."""
+    made = over_time("matching", agents=9, graph="torus")
+    start = np.random.default_rng(0).standard_normal((9, 500))
+    values = start - start.mean(axis=0)
+    for t in range(made.period):
+        mixed = values.copy()
+        for i, j in zip(*np.nonzero(made.heard(t).toarray()), strict=True):
+            mixed[i] += 0.5 * (values[j] - values[i])
+        values = mixed
+    left = np.linalg.norm(values, 2) / np.linalg.norm(start - start.mean(axis=0), 2)
+    assert made.rate is not None
+    assert left <= made.rate**made.period * 1.01
+    assert build("torus", 9).rho < made.rate < 1.0
+
+
+@pytest.mark.parametrize(
+    ("graph", "kind", "words"),
+    [
+        ("ring", "one_peer_exponential", 'Set topology.kind = "complete"'),
+        ("ring", "resample", "draws a random graph anew, and ring is none"),
+        ("ring", "sometimes", "sometimes"),
+    ],
+)
+def test_a_kind_that_does_not_fit_is_refused(graph: str, kind: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        changing(build(graph, 6), kind, 0)
