@@ -25,14 +25,16 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology.graphs import Array, IntArray
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 KINDS = ("fixed", "matching", "one_peer_exponential", "resample", "sequence")
 # Rounds over which mixing is measured where no number of rounds repeats; agents up to which it is.
@@ -53,7 +55,8 @@ class OverTime:
         delay: rounds.
 
     Example:
-        >>> ring = sp.csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
+        >>> from scipy.sparse import csr_array
+        >>> ring = csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
         >>> pairs = matching(ring, seed=1)
         >>> pairs.heard(0).toarray().sum(axis=1).tolist()
         [0.5, 0.5, 0.0]
@@ -132,6 +135,8 @@ def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:
 
 def _kept(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
     """The entries that are chosen, in their order."""
+    import scipy.sparse as sp
+
     ends = np.concatenate([[0], np.cumsum(chosen)])
     return sp.csr_array((weights.data[chosen], weights.indices[chosen], ends[weights.indptr]), shape=weights.shape)
 
@@ -213,10 +218,18 @@ class _InTurn:
 
 def _directed(agents: int, to: IntArray, of: IntArray) -> sp.csr_array:
     """Weights 1/2 of one message for every pair; an agent hears nobody twice, and itself never."""
+    import scipy.sparse as sp
+
     real = to != of
     made = sp.coo_array((np.full(int(real.sum()), 0.5), (to[real], of[real])), shape=(agents, agents)).tocsr()
     made.sort_indices()
     return made
+
+
+def _everybody(agents: int) -> sp.csr_array:
+    import scipy.sparse as sp
+
+    return sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
 
 
 def _hops(agents: int) -> int:
@@ -240,6 +253,8 @@ def matching(links: sp.csr_array, seed: int) -> OverTime:
         links: (m, m), symmetric, without diagonal.
         seed: public.
     """
+    import scipy.sparse as sp
+
     upper = sp.triu(links).tocoo()
     edges = np.stack([upper.row, upper.col], axis=1).astype(np.int64)
     return OverTime("matching", links, _Matching(links.shape[0], edges, seed), _ROUNDS, seed)
@@ -258,7 +273,7 @@ def one_peer_exponential(agents: int, seed: int) -> OverTime:
     """
     make = _OnePeer(agents)
     union = sum((make(t) for t in range(1, _hops(agents))), make(0))
-    return OverTime("one_peer_exponential", sp.csr_array(union), make, _hops(agents), seed)
+    return OverTime("one_peer_exponential", union.tocsr(), make, _hops(agents), seed)
 
 
 def resample(draw: Callable[[int], sp.csr_array], agents: int, every: int, seed: int) -> OverTime:
@@ -270,8 +285,7 @@ def resample(draw: Callable[[int], sp.csr_array], agents: int, every: int, seed:
         every: rounds that a graph stays.
         seed: public.
     """
-    everybody = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
-    return OverTime("resample", everybody, _Drawn(draw, every, seed), every * _ROUNDS, seed)
+    return OverTime("resample", _everybody(agents), _Drawn(draw, every, seed), every * _ROUNDS, seed)
 
 
 def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
@@ -287,8 +301,10 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
     sizes = sorted({one.shape[0] for one in several})
     if len(sizes) != 1:
         raise InputError(f"topology.over_time: the graphs of a sequence have {sizes} agents. Give graphs of the same.")
-    union = sp.csr_array(sum(several[1:], several[0]))
-    parts, _ = sp.csgraph.connected_components(union, connection="strong")
+    from scipy.sparse.csgraph import connected_components
+
+    union = sum(several[1:], several[0]).tocsr()
+    parts, _ = connected_components(union, connection="strong")
     if parts > 1:
         raise InputError(
             f"topology.over_time: {len(several)} graphs in turn leave {parts} groups of agents that never hear of one "
@@ -305,8 +321,7 @@ def function(weights: Callable[[int], sp.csr_array], agents: int, seed: int) -> 
         agents: m.
         seed: public, of what is lost.
     """
-    everybody = sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
-    return OverTime("function", everybody, weights, _ROUNDS, seed)
+    return OverTime("function", _everybody(agents), weights, _ROUNDS, seed)
 
 
 def neighbour_weight(weights: sp.csr_array) -> Array:
