@@ -337,9 +337,8 @@ def test_what_is_not_derived_is_refused(scenario: str, privacy: Mapping[str, Any
 
 def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
     run = decentral_dp.run(content({"unit": "agent"}), out=tmp_path / "run")
-    for tool in (decentral_dp.audit, decentral_dp.attack):
-        with pytest.raises(InputError, match="this ε is for an agent"):
-            tool(tmp_path / "run")
+    with pytest.raises(InputError, match="this ε is for an agent"):
+        decentral_dp.attack(tmp_path / "run")
     sgd = {"algorithm.kind": "dp_dsgd"}
     for change in (
         {"privacy.neighbours": "zero_out"},
@@ -349,6 +348,42 @@ def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
         with pytest.raises(InputError, match="is not derived"):
             decentral_dp.network_view("network_view", set=change)
     assert run.result.status == "ok"
+
+
+@pytest.mark.parametrize("keys", KEYS[1:], ids=str)
+def test_an_audit_refutes_a_price_that_forgets_the_unit(
+    keys: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halved twice, priced as one record, or as an agent's records one by one; as it is, nothing is refuted."""
+    noise = {"scale": 0.5 if keys.get("unit") == "agent" else 0.05}
+    scenario = content({**keys, "y": noise}, algorithm={"rounds": 2, "heavy_ball": 0.0})
+    right = decentral_dp.audit(scenario, runs=60)
+    assert right.status == "ok"
+    assert right.null_shown == 0.0
+    assert 0.4 * right.certified < right.shown <= right.certified
+    clips = Unit.clips
+
+    def forgotten(unit: Unit, averaged: Any) -> Array:
+        return 0.5 * clips(unit, averaged) if unit.records == 1 else clips(Unit(1, unit.zeroed), averaged)
+
+    monkeypatch.setattr(Unit, "clips", forgotten)
+    wrong = decentral_dp.audit(scenario, runs=60)
+    assert wrong.certified < right.certified
+    assert wrong.status == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("keys", "tables", "words"),
+    [
+        (KEYS[2], {"stream": {"kind": "minibatch", "batch": 4}}, "which of them a batch of fixed size holds"),
+        (KEYS[5], {"algorithm": {"local_steps": 2}}, "an agent without contributions that still takes part"),
+    ],
+)
+def test_worlds_that_cannot_be_made_are_refused(keys: Any, tables: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.audit(content(keys, **tables), runs=20)
+    with pytest.raises(InputError, match="a canary is one record"):
+        decentral_dp.audit(content(KEYS[4]), runs=20, canaries=4)
 
 
 def test_unlike_units_are_labelled_side_by_side(tmp_path: Any) -> None:

@@ -48,6 +48,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
+from decentral_dp.privacy.unit import Unit
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, read_result
@@ -125,7 +126,7 @@ def sentences_of(
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
     if bound.one_run is not None:
         return [*out, *_of_canaries(plan, bound.one_run, percent), *_last(status)]
-    replaced = f"the first {worlds.split} record of agent {worlds.victim} is replaced"
+    replaced = _replaced(plan.job.unit, worlds)
     if worlds.copies:
         replaced += ", and all its others are copies of one of the two"
     how = {
@@ -148,6 +149,17 @@ def sentences_of(
     if bound.contradicted:
         out.append(bound.contradicted)
     return [*out, *_last(status)]
+
+
+def _replaced(unit: Unit, worlds: Worlds) -> str:
+    """What the two worlds differ in, as a sentence ends."""
+    whose = f"{worlds.split} record{'s' * (unit.records != 1)} of agent {worlds.victim}"
+    zeroed = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
+    if unit.records is None:
+        return f"all {whose} {zeroed}"
+    if unit.records > 1:
+        return f"the first {unit.records} {whose} {zeroed}"
+    return f"the first {whose} {'contributes nothing in one of them' if unit.zeroed else 'is replaced'}"
 
 
 def _is_saturated(plan: AuditPlan, bound: LowerBound, certified: float) -> bool:

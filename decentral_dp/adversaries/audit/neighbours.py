@@ -1,5 +1,8 @@
 """Two worlds that differ in one record, as far apart as a search over a few records finds them.
 
+Where a scenario protects another unit, they differ in that: the first k records of the agent, or all, are copies of one
+candidate in either world, or contribute nothing in one of the worlds.
+
 The agent with the largest budget holds the record, the first one of its kind. Candidates are records of the data, the
 same turned around, and records along single axes and along the difference of the data's means, in opposite directions
 and of several sizes; where a certificate rests on clips alone, larger than any in the data too, so that both are cut
@@ -76,17 +79,32 @@ def farthest(job: Job, seed_root: bytes) -> Worlds:
 def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Worlds]:
     numbers = sum(v.size for v in transcript.said.values())
     most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
-    worlds = [job, *(job.with_record(split, victim, record) for record in _records(job, victim, split, most))]
+    unit, n = job.unit, len(job.records[split][victim][0])
+    times = n if unit.records is None else min(unit.records, n)
+    records = list(_records(job, victim, split, most))
+    worlds = [job, *(job.with_record(split, victim, record, times) for record in records)]
+    if unit.zeroed:
+        # All pairs have it on one side.
+        worlds[0] = job.with_record(split, victim, nothing(job.records[split][victim]), times)
     # In every sample: else a record that is rarely drawn would move nothing here.
     there = Membership(split, "in")
     base = replay(worlds[0], victim, transcript, there)
     # From the world as it is, so that a pair's movement is a difference of two.
     moved = [movement(transcript, replay(world, victim, transcript, there), base) for world in worlds]
-    pairs = list(combinations(range(len(worlds)), 2))
+    pairs = [pair for pair in combinations(range(len(worlds)), 2) if not unit.zeroed or pair[0] == 0]
     sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
     i, k = pairs[best]
     return float(sizes[best]), Worlds(worlds[i], worlds[k], victim, split)
+
+
+def nothing(records: Any) -> Any:
+    """A record that contributes nothing to any query, for what is not finite counts as 0.
+
+    Args:
+        records: of the kind that it is to be.
+    """
+    return type(records)(records.features[:1] * np.nan, records.label[:1])
 
 
 def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:

@@ -34,6 +34,7 @@ from decentral_dp.adversaries.audit.loss_laws import (
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.one_run import plant
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe, replay
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
@@ -43,6 +44,7 @@ from decentral_dp.privacy.fingerprint import digest_of_file
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.privacy.unit import RECORD
+from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
@@ -155,11 +157,7 @@ def planned(
     else:
         job = scenario
     require_records(job.records, "audit")
-    if job.unit != RECORD:
-        raise InputError(
-            f"audit: its two worlds differ in one replaced record, and this ε is for {job.unit.noun}. Leave "
-            "privacy.unit and privacy.neighbours out."
-        )
+    _check_unit(job, canaries)
     kind, _, number = vantage.partition(":")
     # What a coordinator publishes is not a message to one agent.
     listeners = 0 if job.plans_ahead else job.n_agents
@@ -178,6 +176,26 @@ def planned(
             f"most {MOST_NUMBERS:.2g} are audited. Take fewer rounds (--set algorithm.rounds=...), or a smaller model."
         )
     return AuditPlan(job, vantage, runs, confidence, seed, None, curve, source, file)
+
+
+def _check_unit(job: Job, canaries: int | None) -> None:
+    """Refuse units whose worlds cannot be made. Raises InputError."""
+    unit = job.unit
+    if unit == RECORD:
+        return
+    reason = ""
+    if canaries is not None:
+        reason = "a canary is one record"
+    elif job.stream.kind == "minibatch":
+        reason = "which of them a batch of fixed size holds is followed of one record alone"
+    elif unit.zeroed and not isinstance(job.problem, Training):
+        reason = f"records of {job.scenario.problem.kind} that contribute nothing are not made up"
+    elif unit.zeroed and isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
+        reason = "an agent without contributions that still takes part is not played"
+    if reason:
+        raise InputError(
+            f"audit: this ε is for {unit.noun}, and {reason}. Leave privacy.unit and privacy.neighbours out."
+        )
 
 
 def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] | None:

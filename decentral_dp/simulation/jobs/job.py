@@ -174,10 +174,18 @@ class Job(Protocol):
         budget = price(ledger, self.scenario.privacy.delta)
         return replace(self, ledger=ledger, budget=budget, windows=windows, planned_course=course)
 
-    def with_record(self, split: Split, agent: int, record: Any) -> Self:
-        """The same job with the first record of one agent and kind replaced. record: as `problem.prepare` makes one."""
+    def with_record(self, split: Split, agent: int, record: Any, times: int = 1) -> Self:
+        """The same job with the first records of one agent and kind replaced.
+
+        Args:
+            split: their kind.
+            agent: its number.
+            record: as `problem.prepare` makes one.
+            times: of how many this one takes the place.
+        """
         mine = self.records[split][agent]
-        put = type(mine)(*(np.concatenate([one, rest[1:]]) for one, rest in zip(record, mine, strict=True)))
+        fields = zip(record, mine, strict=True)
+        put = type(mine)(*(np.concatenate([np.repeat(one, times, axis=0), rest[times:]]) for one, rest in fields))
         changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
         return replace(self, records={**self.records, split: changed})
 
