@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Table, optional, require_keys
-from decentral_dp.models.convolution import with_one
+from decentral_dp.models.convolution import Image, with_one
 from decentral_dp.models.devices import check_device
 from decentral_dp.models.protocol import Model, Slope, squares
 from decentral_dp.privacy.clipping import clip_factors
@@ -65,16 +66,39 @@ class Linear:
         return (kept.T @ safe).reshape(-1), factors
 
 
-class ModelTable(Table):
-    """A model of a minimax problem: its weights are x (a critic's: y)."""
+_KEYS = {
+    "mlp": ("hidden", "widths"),
+    "cnn": ("channels", "shape"),
+    "resnet": ("width", "depth"),
+    "torch": ("file", "name"),
+}
 
-    kind: Literal["linear", "mlp", "resnet", "torch"] = Field(
+
+class ModelTable(Table):
+    """A model: its weights are x of a minimax problem (a critic's: y), and y of one level.
+
+    "linear" is short for its table, and "net.py:Net" for { kind = "torch", file = "net.py", name = "Net" }.
+    """
+
+    # The one line stands beside the table that it is short for.
+    model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
+
+    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = Field(
         default="linear",
         description=(
-            '"linear", "mlp" (hidden), "resnet" (width, depth) with group normalisation, or "torch" (file, name).'
+            '"linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or '
+            '"torch" (file, name).'
         ),
     )
     hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
+    widths: list[Count] | None = optional("Of mlp: another name of hidden.")
+    channels: Annotated[list[Count], Field(min_length=1)] | None = optional(
+        "Of cnn: channels of each 3 × 3 convolution, in order; each is followed by a pooling that halves the image."
+    )
+    shape: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = optional(
+        "Of cnn: height, width and channels of a record, whose columns are channels first; that of the data if left "
+        "out."
+    )
     width: Count | None = optional("Of resnet: channels of the first stage; 16 if left out.")
     depth: Count | None = optional("Of resnet: blocks of each of its three stages; 1 if left out.")
     file: str | None = optional(
@@ -82,11 +106,23 @@ class ModelTable(Table):
     )
     name: str | None = optional('Of torch: the name of that function; "build" if left out.')
 
+    @model_validator(mode="before")
+    @classmethod
+    def _table(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            file, colon, name = given.rpartition(":")
+            return {"kind": "torch", "file": file, "name": name} if colon else {"kind": given}
+        if isinstance(given, Mapping) and given.get("kind") == "mlp" and given.get("widths") is not None:
+            if given.get("hidden") is not None:
+                raise ValueError("hidden and widths are two names of one key. Give one of them")
+            return {**{key: value for key, value in given.items() if key != "widths"}, "hidden": given["widths"]}
+        return given
+
     @model_validator(mode="after")
     def _needs(self) -> ModelTable:
-        taken = {"mlp": ("hidden",), "resnet": ("width", "depth"), "torch": ("file", "name")}.get(self.kind, ())
-        needed = [key for key in taken if key in ("hidden", "file")]
-        require_keys(self, " model", needed, taken, ("hidden", "width", "depth", "file", "name"))
+        needed = {"mlp": ("hidden",), "cnn": ("channels",), "torch": ("file",)}.get(self.kind, ())
+        known = [key for keys in _KEYS.values() for key in keys]
+        require_keys(self, " model", needed, _KEYS.get(self.kind, ()), known)
         return self
 
 
@@ -94,7 +130,7 @@ def build_model(
     table: ModelTable | None,
     n_features: int,
     outputs: int,
-    image: tuple[int, int, int] | None,
+    image: Image | None,
     seed: int,
     device: str,
     root: Path = Path(),
@@ -119,6 +155,12 @@ def build_model(
         from decentral_dp.models.mlp import mlp
 
         return mlp(n_features, table.hidden, outputs, seed, device)
+    if table.channels is not None:
+        from decentral_dp.models.cnn import cnn
+        from decentral_dp.models.stacked_convolution import ConvolutionLayers
+
+        shape = image_of(table, n_features, image)
+        return cnn(ConvolutionLayers(shape, tuple(table.channels), outputs, seed), device)
     if table.kind == "resnet":
         from decentral_dp.models.resnet import SMALLEST_SIDE, resnet
 
@@ -135,6 +177,33 @@ def build_model(
 
         return load_module(_found(root, table.file), table.name or "build", n_features, outputs, seed, device)
     return Linear(n_features, outputs)
+
+
+def image_of(table: ModelTable, n_features: int, image: Image | None) -> Image:
+    """(height, width, channels) of the records that a cnn reads.
+
+    Args:
+        table: of the scenario.
+        n_features: columns of the records.
+        image: that of the data; None where the records are no images.
+
+    Raises:
+        InputError: the records are no images and no shape is given, or the shape is not theirs.
+    """
+    if table.shape is None:
+        if image is None:
+            raise InputError(
+                'problem.model: "cnn" reads images, and these records are none. Give shape = [height, width, channels] '
+                'where each record is one, channels first, or take kind = "mlp".'
+            )
+        return image
+    height, width, channels = table.shape
+    if height * width * channels != n_features:
+        raise InputError(
+            f"problem.model.shape: got {height} × {width} × {channels} = {height * width * channels} numbers, and a "
+            f"record has {n_features} features. Give the height, width and channels of a record."
+        )
+    return height, width, channels
 
 
 def _found(root: Path, file: str) -> Path:

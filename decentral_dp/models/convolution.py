@@ -170,7 +170,7 @@ class Convolutional:
         tape, h = [], records.reshape(-1, *self.image)
         for block in self._blocks(x):
             n, height, width, _ = h.shape
-            patches, o = _patches(h), len(block.bias)
+            patches, o = patches_of(h), len(block.bias)
             unit = (patches.reshape(n * height * width, -1) @ block.kernel.T).reshape(n, height * width, o)
             unit += block.bias
             size = height * width * (o // self.groups)
@@ -179,7 +179,7 @@ class Convolutional:
             spread = 1.0 / np.sqrt(variance + VARIANCE_FLOOR)
             unit *= spread[:, None]
             before = (unit * block.scale + block.shift).reshape(n, height, width, o)
-            a, b, c, d = (before[corner] for corner in _corners(height, width))
+            a, b, c, d = (before[corner] for corner in corners_of(height, width))
             after = np.maximum(np.maximum(a, b), np.maximum(c, d))
             if keep:
                 tape.append(Kept(h.shape, patches, unit, spread, before, after))
@@ -207,7 +207,7 @@ class Convolutional:
                 out[:, end - rows.shape[1] : end] = rows
                 end -= rows.shape[1]
             if k:
-                back = _unpatched(slope.reshape(n * height * width, o) @ block.kernel, kept.shape)
+                back = unpatched(slope.reshape(n * height * width, o) @ block.kernel, kept.shape)
         return out
 
     def clipped(self, x: Array, tape: Sequence[Kept], cotangents: Array, bound: float, norm: Norm) -> Array:
@@ -279,7 +279,7 @@ def with_one(rows: Array) -> Array:
     return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
 
 
-def _patches(h: Array) -> Array:
+def patches_of(h: Array) -> Array:
     """The 3 × 3 neighbourhood of every pixel, zero beyond the edge: (n, h, w, c) → (n, h·w, 9c)."""
     n, height, width, c = h.shape
     padded = np.zeros((n, height + 2, width + 2, c))
@@ -291,8 +291,8 @@ def _patches(h: Array) -> Array:
     return view.reshape(n, height * width, 9 * c)
 
 
-def _unpatched(patches: Array, shape: tuple[int, ...]) -> Array:
-    """Adjoint of `_patches`."""
+def unpatched(patches: Array, shape: tuple[int, ...]) -> Array:
+    """Adjoint of `patches_of`."""
     n, height, width, c = shape
     parts = patches.reshape(n, height, width, 3, 3, c)
     padded = np.zeros((n, height + 2, width + 2, c))
@@ -302,7 +302,7 @@ def _unpatched(patches: Array, shape: tuple[int, ...]) -> Array:
     return padded[:, 1:-1, 1:-1]
 
 
-def _corners(height: int, width: int) -> list[tuple[slice, ...]]:
+def corners_of(height: int, width: int) -> list[tuple[slice, ...]]:
     """The four corners of all 2 × 2 windows."""
     down, right = height // 2 * 2, width // 2 * 2
     return [(slice(None), slice(i, down, 2), slice(j, right, 2)) for i in (0, 1) for j in (0, 1)]
@@ -312,7 +312,7 @@ def _unpooled(back: Array, kept: Kept) -> Array:
     """Adjoint of the max-pooling: to the first largest number of each window."""
     slope = np.zeros_like(kept.before)
     free = np.ones(kept.after.shape, dtype=bool)
-    for corner in _corners(*kept.before.shape[1:3]):
+    for corner in corners_of(*kept.before.shape[1:3]):
         largest = (kept.before[corner] == kept.after) & free
         free &= ~largest
         slope[corner] = back * largest

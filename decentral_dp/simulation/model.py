@@ -150,8 +150,9 @@ class Model:
     def state_dict(self) -> dict[str, Any]:
         """The weights as float64 tensors, for `load_state_dict` of a torch module of the same layers.
 
-        A linear model is a `torch.nn.Linear`, an mlp a `torch.nn.Sequential` of Linear and ReLU, and a module of your
-        own itself, but for its buffers. The module reads prepared features, as `prepare` gives them.
+        A linear model is a `torch.nn.Linear`, an mlp a `torch.nn.Sequential` of Linear and ReLU, a cnn one of
+        Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for each convolution, Flatten and Linear, and a module of
+        your own itself, but for its buffers. The module reads prepared features, as `prepare` gives them.
         """
         return {name: tensor(value) for name, value in self.weights.items()}
 

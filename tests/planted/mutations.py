@@ -28,6 +28,7 @@ _RELEASES = "tests/simulation/test_kept_releases.py"
 _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _UNITS = "tests/privacy/test_units.py"
+_CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _CHECK = "tests/adversaries/test_check.py"
@@ -1023,6 +1024,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "                    clipped = slope * factors\n",
         "                    clipped = slope * (factors > 0.0)\n",
         (_TRAINING,),
+    ),
+    Mutation(
+        "a norm of a network's gradient without the biases of its convolutions",
+        "models/stacked_convolution.py",
+        "size += _sizes(by_rows, norm) + _sizes(by_bias, norm)",
+        "size += _sizes(by_rows, norm)",
+        (f"{_CONVOLUTIONS}::test_no_record_contributes_more_than_its_clip",),
+    ),
+    Mutation(
+        "a norm of a network's gradient without its first layer",
+        "models/stacked_convolution.py",
+        "            size += _sizes(by_rows, norm) + _sizes(by_bias, norm)\n",
+        "            size += (_sizes(by_rows, norm) + _sizes(by_bias, norm)) * (k > 0)\n",
+        (f"{_CONVOLUTIONS}::test_one_replaced_record_moves_a_mean_by_two_clips_over_n",),
     ),
     Mutation(
         "a heavy ball on values before noise",
