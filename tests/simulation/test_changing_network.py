@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decentral_dp.simulation.runner import Stopped
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.errors import Stopped
 from decentral_dp.simulation.folder import journal
 
 KINDS: dict[str, dict[str, Any]] = {
