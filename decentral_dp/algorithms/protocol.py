@@ -48,7 +48,7 @@ class Public(NamedTuple):
     neighbour_weight: (g,) |w_ii|. touches: term → kind. clip, constants: bounds and constants of the queries.
     agents: (g,) number of one agent of each column; of every agent where the algorithm states `plans_by_agent` or
     `senders`, so that g = m and agents are 0, …, m − 1. network: what everybody knows of it. unit: what two data sets
-    differ in.
+    differ in. sampling: how batches are drawn, "fixed" or "poisson".
     """
 
     rounds: int
@@ -63,6 +63,7 @@ class Public(NamedTuple):
     agents: NDArray[np.int64]
     network: Network
     unit: Unit = RECORD
+    sampling: str = "fixed"
 
 
 class Channel(NamedTuple):
@@ -81,13 +82,14 @@ class Planned(NamedTuple):
     """Sensitivities of the R releases of one channel: kind → (R, g). Empty: it reads no record.
 
     rate: kind → (R, g). largest: (R, g) bound on the norm of what is rounded and noised, +inf if there is none.
-    indices: (R,) of the releases, ascending and above 0.
+    indices: (R,) of the releases, ascending and above 0. sampling: how batches are drawn, as in the ledger.
     """
 
     sensitivity: Mapping[Split, Array]
     rate: Mapping[Split, Array]
     largest: Array
     indices: NDArray[np.int64]
+    sampling: str = "fixed"
 
 
 # What the lower level alone is solved by.

@@ -53,7 +53,7 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
             largest = largest + reach
         sensitivity[split] = bound
         rate[split] = np.ones(shape) if kept else np.broadcast_to(public.unit.rate(public.rate[split]), shape)
-    return Planned(sensitivity, rate, largest, index)
+    return Planned(sensitivity, rate, largest, index, public.sampling)
 
 
 def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:
@@ -104,7 +104,11 @@ def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         reach = np.where(factor == 0.0, 0.0, factor * public.clip.bound(CLIP_OF_TERM[use.term]))
     reach = np.broadcast_to(reach, (len(use.t), n.shape[1]))
-    return public.unit.sensitivity(reach, n, _width(public, use.term)), reach
+    width = _width(public, use.term)
+    if public.sampling == "poisson":
+        rate = public.rate[split]
+        return public.unit.sampled_sensitivity(reach, n, width, rate), reach / rate
+    return public.unit.sensitivity(reach, n, width), reach
 
 
 def reads(public: Public, terms: Sequence[str], split: Split) -> bool:

@@ -161,17 +161,18 @@ def _closed(schema: dict[str, Any]) -> None:
 class StreamTable(Table):
     """Which records a round reads."""
 
-    kind: Literal["accumulate", "all", "minibatch"] = Field(
+    kind: Literal["accumulate", "all", "minibatch", "poisson"] = Field(
         default="accumulate",
         description=(
             '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
-            "fresh sample each round."
+            'fresh sample each round; "poisson": every record by its own secret coin in each round.'
         ),
     )
     batch: Count | None = optional("Records per agent and round: new ones of accumulate, drawn ones of minibatch.")
     warm_start: Annotated[int, Field(ge=0)] = Field(
         default=0, description="Of accumulate: records that each agent has before the first round."
     )
+    rate: Share | None = optional("Of poisson: the probability with which a record is drawn.")
 
 
 def _partition_from_outside(name: str) -> str:

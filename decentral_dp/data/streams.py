@@ -11,7 +11,7 @@ import numpy as np
 from decentral_dp.data.dataset import FloatArray, IntArray, nearest
 from decentral_dp.errors import InputError
 
-StreamKind = Literal["accumulate", "all", "minibatch"]
+StreamKind = Literal["accumulate", "all", "minibatch", "poisson"]
 STREAMS: tuple[str, ...] = get_args(StreamKind)
 
 
@@ -37,8 +37,10 @@ class Stream:
     Args:
         kind: "all", the default: N_t = n. "accumulate": the first N_t = min(n, warm_start + (t+1)·batch), in file order
             (the paper's f_{i,t} and g_{i,t}). "minibatch": min(batch, n) records drawn afresh without replacement.
-        batch: records of a round; None for "all".
+            "poisson": every record by its own secret coin.
+        batch: records of a round; None for "all" and "poisson".
         warm_start: records there before round 0, default 0.
+        share: q, the probability of a coin of "poisson".
 
     Raises:
         InputError: options that do not fit the kind.
@@ -55,6 +57,7 @@ class Stream:
     kind: StreamKind = "all"
     batch: int | None = None
     warm_start: int = 0
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in STREAMS:
@@ -64,6 +67,16 @@ class Stream:
                 raise InputError(
                     'problem.stream: "all" reads every record from round 0 and takes no batch or warm_start.'
                 )
+        elif self.kind == "poisson":
+            if self.batch is not None or self.warm_start:
+                raise InputError(
+                    "problem.stream: poisson draws every record by a coin, and takes no batch or warm_start. Give rate."
+                )
+            if self.share is None or not 0.0 < self.share < 1.0:
+                raise InputError(
+                    f"problem.stream.rate: got {self.share}, wanted a probability above 0 and below 1, of the coin by "
+                    'which poisson draws a record; or take "all".'
+                )
         elif self.batch is None:
             raise InputError(
                 f"problem.stream.batch: missing. {self.kind} reads that many records a round; add batch = 5."
@@ -72,6 +85,8 @@ class Stream:
             raise InputError(
                 f"problem.stream: batch is {self.batch}, but {self.kind} wants a whole number of at least 1."
             )
+        if self.share is not None and self.kind != "poisson":
+            raise InputError(f"problem.stream: {self.kind} takes no rate, only poisson does. Leave it out.")
         if not _whole(self.warm_start, 0):
             raise InputError(
                 f"problem.stream: warm_start is {self.warm_start}, but a whole number of at least 0 is wanted."
@@ -88,16 +103,16 @@ class Stream:
 
         Example:
             >>> Stream.from_spec({"batch": 2})
-            Stream(kind='accumulate', batch=2, warm_start=0)
+            Stream(kind='accumulate', batch=2, warm_start=0, share=None)
         """
         options: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else {"kind": "accumulate", **spec}
-        unknown = sorted(set(options) - {"kind", "batch", "warm_start"})
+        unknown = sorted(set(options) - {"kind", "batch", "warm_start", "rate"})
         if unknown:
             raise InputError(
                 f"problem.stream: there is no option {unknown[0]!r}; "
-                f"{nearest(unknown[0], ('kind', 'batch', 'warm_start'))}."
+                f"{nearest(unknown[0], ('kind', 'batch', 'warm_start', 'rate'))}."
             )
-        return cls(**options)
+        return cls(**{"share" if key == "rate" else key: value for key, value in options.items()})
 
     def seen(self, t: int | IntArray, n: int | IntArray) -> IntArray:
         """Count the records that a round may read, the pool of a minibatch included: N_t.
@@ -121,12 +136,17 @@ class Stream:
         return np.asarray(np.minimum(pool, reached), dtype=np.int64)
 
     def averaged(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """Count the records that the mean of round t is over: N_t, or min(batch, n) for a minibatch."""
+        """Count the records that the mean of round t is over: N_t, min(batch, n) for a minibatch.
+
+        Of "poisson" the pool, of which the share is drawn on average.
+        """
         pool = self.seen(t, n)
         return np.minimum(self._batch, pool) if self.kind == "minibatch" else pool
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
         """Return the share of the pool that is drawn afresh for round t; 1 where every record seen takes part."""
+        if self.kind == "poisson":
+            return np.full(self.seen(t, n).shape, self.share)
         if self.kind != "minibatch":
             return np.ones(self.seen(t, n).shape)
         return np.asarray(self.averaged(t, n) / self.seen(t, n), dtype=np.float64)

@@ -42,7 +42,8 @@ from decentral_dp.bounded import (
 )
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.data.streams import Draw, Stream, draw_batch
-from decentral_dp.exchange import Value
+from decentral_dp.exchange import ClippedSum, Value
+from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
@@ -273,9 +274,11 @@ class LocalDataset:
         def seen(split: Split, row: int) -> tuple[Any, float]:
             return self._seen(t, row, split, int(used[split][row]), draw)
 
-        drawn = (MIXED if kept else t * _DRAWS + draw) if self._stream.kind == "minibatch" else None
-        groups = partial(self._groups, t, draw=draw) if self._stackable is not None else None
-        return Batch(self._problem, clip, seen, used, drawn, groups, self._unit)
+        fresh, coins = self._stream.kind in ("minibatch", "poisson"), self._stream.kind == "poisson"
+        drawn = (MIXED if kept else t * _DRAWS + draw) if fresh else None
+        groups = partial(self._groups, t, draw=draw) if self._stackable is not None and not coins else None
+        alone = ClientBlock(self.agents, self._problem, self._records, clip, self._batches) if coins else None
+        return Batch(self._problem, clip, seen, used, drawn, groups, self._unit, alone)
 
     def oracle(self, t: int, x: Value, y: Value, z: Value) -> Directions:
         """Evaluate all directions at (x, y, z) over the records seen at round t.
@@ -290,6 +293,8 @@ class LocalDataset:
             Released points give 2Cκ/N per term. At a private point the whole term counts as private. Its sensitivity
             then follows from the Lipschitz and swap constants (in l1), or is infinite without them.
         """
+        if self._stream.kind == "poisson":
+            raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
         points = [v.value if isinstance(v, Bounded) else v for v in (x, y, z)]
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
         at = self._boxed(points)
@@ -395,6 +400,11 @@ class LocalDataset:
         if self._stream.kind == "minibatch":
             draw = self._minibatch(t, row, split, n, draw_number)
             return take(records, draw.index), draw.rate
+        if self._stream.kind == "poisson":
+            # Drawn by a key of its own, so that asking again gives the same.
+            coins = self._batches.at(row, t, tag(f"{split}/poisson/{draw_number}")).random(n)
+            rate = float(self._stream.rate(t, n))
+            return take(records, np.flatnonzero(coins < rate)), rate
         return take(records, slice(0, n)), 1.0
 
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
@@ -497,7 +507,8 @@ class Batch:
     draw: (kind, row) → records and the share of the pool that was drawn afresh for them, as the sampler states it.
     used: kind → (b,) how many are averaged. drawn: what identifies a fresh batch, None without sampling, MIXED if it
     lives on in a state, where sampling amplifies nothing. groups: kind → all rows, in groups of equally many records,
-    for a problem that is `Stacked`.
+    for a problem that is `Stacked`. alone: evaluates the records of a Poisson sample one by one; then `used` is the
+    pool, and a mean is a sum over the sample divided by qN.
     """
 
     def __init__(
@@ -509,7 +520,9 @@ class Batch:
         drawn: int | None,
         groups: Callable[[Split], list[Group]] | None = None,
         unit: Unit = RECORD,
+        alone: ClientBlock | None = None,
     ) -> None:
+        self._alone = alone
         self._problem = problem
         self._clip = clip
         self._draw = draw
@@ -565,7 +578,13 @@ class Batch:
         if term.startswith("lower_"):
             base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
         mean = np.zeros_like(base)
-        if split is not None and self._make_groups is not None:
+        if split is not None and self._alone is not None:
+            for row, (records, rate) in enumerate(self._records(split)):
+                # What one record contributes must not depend on who else is drawn (docs/proofs/27).
+                block = replace(self._alone, clip=self._clip.divided(_of_row(times, row)))
+                question = ClippedSum(term, at[0][row], at[1][row], z[row], rate)
+                mean[row] = block.summed(question, records) / (rate * self._used[split][row])
+        elif split is not None and self._make_groups is not None:
             for rows, stack, clip in self._equally_clipped(split, times):
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
                 mean[rows] = getattr(some, term)
@@ -595,6 +614,8 @@ class Batch:
     def _matrix(self, name: str, x: Value, y: Value, matrix: Value | None, times: float | Array) -> Value:
         if not isinstance(times, float):
             self._check_times(times)
+        if self._alone is not None:
+            raise ValueError("no matrix is taken over a Poisson sample")
         problem, split = self._problem, self._problem.reads_records.get(MATRICES[name])
         hidden = any(isinstance(v, Bounded) for v in (x, y, matrix))
         at = [_opened(v) for v in (x, y)]
@@ -626,6 +647,10 @@ class Batch:
         if self._drawn is not None and self._drawn != MIXED:
             rates = self._rates(split)
         clip = self._clip.bound(CLIP_OF_TERM[term])
+        if self._alone is not None:
+            drawing = np.array([rate for _, rate in self._records(split)])
+            moved = self._unit.sampled_sensitivity(clip, self._used[split], base.shape[1], drawing)
+            return Bounded(base, mean, {split: Sensitivity(moved, rates, self._drawn, "poisson")}, self._clip.norm)
         sensitivity = mean_sensitivity(clip, self._used[split], base.shape[1], rates, self._drawn, self._unit)
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
 

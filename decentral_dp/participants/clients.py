@@ -91,7 +91,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
             split = split_read(query.term, self.problem.reads_records)
             if (split, query.rate) not in batches:
                 batches[split, query.rate] = self._drawn(row, number, split, query.rate)
-            yield name, self._summed(query, batches[split, query.rate])
+            yield name, self.summed(query, batches[split, query.rate])
 
     def _drawn(self, row: int, number: int, split: Split, rate: float) -> Any:
         records = self.records[split][row]
@@ -100,7 +100,13 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         coins = self.coins.at(row, number, tag(split)).random(len(records[0]))
         return take(records, np.flatnonzero(coins < rate))
 
-    def _summed(self, query: ClippedSum, batch: Any) -> Array:
+    def summed(self, query: ClippedSum, batch: Any) -> Array:
+        """Sum the clipped contributions of these records; of a sample, of each as if it were alone.
+
+        Args:
+            query: the question; a rate below 1 says that the records are a Poisson sample.
+            batch: the records, of which there may be none.
+        """
         # times · v, clipped to C, is times · (v clipped to C/times).
         clip = self.clip.divided(query.times)
         if query.rate == 1.0:

@@ -55,6 +55,24 @@ class Unit(NamedTuple):
             slack = 2.0 * slack - 1.0
         return np.asarray(self.clips(averaged) * clip / averaged * slack)
 
+    def sampled_sensitivity(
+        self, clip: float | Array, pool: Array | NDArray[np.int64], width: int, rate: Array
+    ) -> Array:
+        """Bound twice what drawing a record adds to a sum over a Poisson sample, divided by qN; ∞ of other units.
+
+        Sums with and without the record are both rounded (docs/proofs/01); prices are of two records exchanged
+        (docs/proofs/11).
+
+        Args:
+            clip: C, times the public factor of the mean; broadcasts with N.
+            pool: N.
+            width: coordinates of the sum.
+            rate: q.
+        """
+        if self != RECORD:
+            return np.full(np.shape(pool), np.inf)
+        return np.asarray(2.0 * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
+
     def block_sensitivity(self, clip: float, width: int) -> float:
         """Bound how far the unit moves what an agent makes of all its records, clipped as one vector; ∞ of records.
 

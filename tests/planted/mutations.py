@@ -121,6 +121,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_UNITS}::test_a_group_in_drawn_batches_by_all_of_them",),
     ),
     Mutation(
+        "an agent's Poisson sample divided by its drawn number",
+        "participants/agents.py",
+        "/ (rate * self._used[split][row])",
+        "/ max(1, len(records[0]))",
+        (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
+    ),
+    Mutation(
+        "one coin of a record for all rounds",
+        "participants/agents.py",
+        'self._batches.at(row, t, tag(f"{split}/poisson/{draw_number}"))',
+        'self._batches.at(row, 0, tag(f"{split}/poisson/{draw_number}"))',
+        (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
+    ),
+    Mutation(
+        "a Poisson sample of an agent priced as if a record were added once",
+        "privacy/unit.py",
+        "2.0 * clip / (rate * pool) * (2.0",
+        "clip / (rate * pool) * (2.0",
+        (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
+    ),
+    Mutation(
         "local steps of an agent that nothing clips",
         "participants/agents.py",
         'moved = clip_factors(norms, self._clip.bound("y"))[:, None] * moved',

@@ -18,8 +18,9 @@ from decentral_dp.data.streams import Stream
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants.agents import LocalDataset, Network
+from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.privacy.randomness import Streams
+from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.reporting.facts import facts
 from decentral_dp.simulation.folder import journal
@@ -41,7 +42,7 @@ STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "mini
 CLIP = 0.5
 
 
-def content(privacy: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "all", **tables: Any) -> dict[str, Any]:
+def content(keys: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "all", **tables: Any) -> dict[str, Any]:
     """A small job of one level; keyword tables change it."""
     out: dict[str, Any] = {
         "seed": 3,
@@ -53,7 +54,7 @@ def content(privacy: Mapping[str, Any], kind: str = "dp_dsgd", stream: Any = "al
         },
         "topology": {"kind": "ring", "agents": 4},
         "algorithm": {"kind": kind, "rounds": 4, "y": {"scale": 0.7, "decay": 0.1}},
-        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5}, "delta": 1e-6, **privacy},
+        "privacy": {"mechanism": "gaussian", "clip": {"y": CLIP}, "y": {"scale": 0.5}, "delta": 1e-6, **keys},
     }
     for table, values in tables.items():
         out[table] = out.get(table, {}) | values
@@ -339,12 +340,8 @@ def test_adversaries_of_one_record_are_refused(tmp_path: Any) -> None:
     run = decentral_dp.run(content({"unit": "agent"}), out=tmp_path / "run")
     with pytest.raises(InputError, match="this ε is for an agent"):
         decentral_dp.attack(tmp_path / "run")
-    sgd = {"algorithm.kind": "dp_dsgd"}
-    for change in (
-        {"privacy.neighbours": "zero_out"},
-        sgd | {"algorithm.heavy_ball": 0.5},
-        sgd | {"algorithm.local_steps": 2},
-    ):
+    local = {"algorithm.kind": "dp_dsgd", "algorithm.local_steps": 2}
+    for change in ({"privacy.neighbours": "zero_out"}, local):
         with pytest.raises(InputError, match="is not derived"):
             decentral_dp.network_view("network_view", set=change)
     assert run.result.status == "ok"
@@ -514,3 +511,101 @@ def test_more_steps_between_exchanges_learn_more_without_noise() -> None:
     local = {**one, "algorithm": one["algorithm"] | {"local_steps": 4, "rounds": 2}}
     plain = {**one, "algorithm": one["algorithm"] | {"rounds": 8}}
     np.testing.assert_allclose(decentral_dp.run(local).released["y"], decentral_dp.run(plain).released["y"], rtol=1e-12)
+
+
+# Poisson samples ----------------------------------------------------------------------------------------------------
+
+COINS = {"kind": "poisson", "rate": 0.25}
+
+
+@pytest.mark.parametrize("tables", [{}, {"algorithm": {"local_steps": 3}}], ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_poisson_samples_are_recorded_as_planned(algorithm: str, tables: Any) -> None:
+    if tables and algorithm != "dp_dsgd":
+        return
+    runs = [decentral_dp.run(content({}, algorithm, COINS, run={"blocks": b}, **tables)) for b in (1, 3)]
+    job = runs[0].simulation()
+    c = job.ledger.charged[0]
+    assert c.sampling == "poisson"
+    # Of two records exchanged: 2C/(qN), times the step.
+    assert c.sensitivity["train"][0, 0] == pytest.approx(0.7 * 2.0 * CLIP / (0.25 * 12), rel=1e-9)
+    np.testing.assert_array_equal(c.rate["train"], 0.25)
+    assert runs[0].records.same_releases(job.ledger)
+    assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
+    # It costs less than the same releases whose samples everybody knows.
+    told = replace(job.ledger, channels=tuple(replace(k, rate={s: r * 0 + 1 for s, r in k.rate.items()}) for k in (c,)))
+    assert job.budget.epsilon.max() < 0.7 * price(told, 1e-6).epsilon.max()
+
+
+def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
+    """One release: the profile of (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
+    job = built({"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "y": {"scale": 1.0}})
+    c = job.ledger.charged[0]
+    m, q = CLIP / (0.25 * 12) / float(c.scale[0, 0]), 0.25
+    z = np.linspace(-14.0, 14.0, 400_001)
+
+    def law(side: float) -> Array:
+        return np.asarray((1 - q) * np.exp(-0.5 * z**2) + q * np.exp(-0.5 * (z - side * m) ** 2)) / math.sqrt(
+            2 * math.pi
+        )
+
+    epsilon = float(job.budget.epsilon.max())
+    one, other = law(1.0), law(-1.0)
+    at, below = (
+        float(np.maximum(one - math.exp(e) * other, 0.0).sum() * (z[1] - z[0])) for e in (epsilon, 0.98 * epsilon)
+    )
+    assert at <= 1e-3 * (1.0 + 1e-6) < below
+
+
+def test_coins_are_fresh_secret_and_each_records_own() -> None:
+    """Sums by hand over what the coins say; an empty sample is a sum like any other."""
+    job = built({}, "dp_dsgd", COINS)
+    problem, records = job.problem, job.records["train"][0]
+    at, n = np.full((1, problem.q), 0.2), len(records.label)
+    each = [
+        problem.terms(np.zeros(0), at[0], at[0], one, one, Clip("l2", y=CLIP), ("lower_grad_y",)).lower_grad_y
+        for one in (type(records)(records.features[k : k + 1], records.label[k : k + 1]) for k in range(n))
+    ]
+    local = dataset(problem, records, RECORD, "l2", 5, Stream("poisson", share=0.25))
+    held, sizes = np.zeros(n), []
+    for t in range(400):
+        batch = local.batch(t)
+        mean = batch.lower_grad_y(np.zeros((1, 0)), at)
+        coins = local._batches.at(0, t, tag("train/poisson/0")).random(n) < 0.25
+        total = sum((each[k] for k in np.flatnonzero(coins)), np.zeros(4))
+        np.testing.assert_allclose(mean.private[0], total / (0.25 * n))
+        moved = mean.sensitivities["train"]
+        assert (moved.sampling, moved.rate[0]) == ("poisson", 0.25)
+        # A record adds at most half of what is charged for two that are exchanged.
+        assert max(np.linalg.norm(v) for v in each) / (0.25 * n) <= moved.sensitivity[0] / 2.0
+        held, sizes = held + coins, [*sizes, int(coins.sum())]
+    assert min(sizes) == 0
+    assert np.abs(held / 400 - 0.25).max() < 0.09
+    assert np.std(sizes) == pytest.approx(math.sqrt(n * 0.25 * 0.75), rel=0.15)
+    with pytest.raises(ValueError, match="one mean at a time"):
+        local.oracle(0, np.zeros((1, 0)), at, at)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"privacy": {"mechanism": "laplace"}}, "Poisson samples are priced under Gaussian noise alone"),
+        ({"privacy": {"unit": "agent"}}, "priced for one replaced record, not for an agent"),
+        ({"privacy": {"neighbours": "zero_out"}}, "priced for one replaced record"),
+        ({"problem": {"stream": {"kind": "poisson"}}}, "problem.stream.rate"),
+        ({"problem": {"stream": {"kind": "poisson", "rate": 0.5, "batch": 2}}}, "takes no batch"),
+        ({"problem": {"stream": {"kind": "minibatch", "rate": 0.5, "batch": 2}}}, "takes no rate"),
+    ],
+)
+def test_poisson_samples_without_a_price_are_refused(change: Any, words: str) -> None:
+    scenario = content({}, "dp_dsgd", COINS, **change)
+    with pytest.raises(InputError) as error:
+        build(scenario)
+    assert words in str(error.value)
+
+
+def test_other_algorithms_and_audits_refuse_poisson_samples() -> None:
+    with pytest.raises(InputError, match="Poisson samples has no price here"):
+        build(decentral_dp.load("ldp_dsbo", set={"problem.stream": COINS}))
+    with pytest.raises(InputError, match="by their coins is not followed"):
+        decentral_dp.audit(content({}, "dp_dsgd", COINS), runs=20)

@@ -325,17 +325,16 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     if privacy.delta == 0.0:
         raise InputError("privacy.delta: Gaussian noise has no finite ε at δ = 0; use a delta above 0, such as 1e-5.")
-    if isinstance(job.algorithm, DpDsgd) and (job.algorithm.heavy_ball or job.algorithm.local_steps):
+    if isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
         raise InputError(
-            "algorithm.heavy_ball, algorithm.local_steps: what an observer inside learns of them is not derived. "
-            "Leave both out."
+            "algorithm.local_steps: what an observer inside learns of local steps is not derived. Leave it out."
         )
     if job.unit != RECORD:
         raise InputError(
             f"privacy.unit: what an observer inside learns of {job.unit.noun} is not derived, only of one replaced "
             "record. Leave unit and neighbours out."
         )
-    if job.stream.kind == "minibatch":
+    if job.stream.kind in ("minibatch", "poisson"):
         raise InputError(
             "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "
             'exactly; use "all", or records that accumulate.'

@@ -27,7 +27,7 @@ from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
-from decentral_dp.privacy.mechanisms import LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
+from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
@@ -118,6 +118,7 @@ def plan(
         representative,
         network,
         unit,
+        "poisson" if stream.kind == "poisson" else "fixed",
     )
     # A sensitivity that overflows is infinite, and priced or refused as that.
     with np.errstate(over="ignore"):
@@ -214,7 +215,8 @@ def _channel(
             scale = noise[channel].of(representative).at(index // releases_per_round, mechanism)
         largest = planned.largest if final else np.zeros_like(scale)
         _check_noise(channel, largest, scale, mechanism, dimension)
-    return ChannelLedger(channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
+    facts = (channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
+    return ChannelLedger(*facts, sampling=planned.sampling)
 
 
 def _check_noise(channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int) -> None:
@@ -306,6 +308,28 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
             'that "zero_out" gains nothing there. Take "replace", or another stream.'
         )
     return unit
+
+
+def check_coins(c: Components, algorithm: Algorithm, unit: Unit) -> None:
+    """Refuse Poisson samples where no price of theirs is derived. Raises InputError."""
+    s, kind = c.scenario, c.scenario.algorithm.kind
+    if stream_of(s).kind != "poisson":
+        return
+    if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
+        raise InputError(
+            f"problem.stream: what {kind} releases of Poisson samples has no price here, only what {_ANY_UNIT} do. "
+            'Take one of these, or "minibatch".'
+        )
+    if s.privacy.guarantee != "none" and c.mechanism != GAUSSIAN:
+        raise InputError(
+            "problem.stream: Poisson samples are priced under Gaussian noise alone. Set privacy.mechanism = "
+            '"gaussian", or take "minibatch".'
+        )
+    if s.privacy.guarantee != "none" and unit != RECORD:
+        raise InputError(
+            f"problem.stream: Poisson samples are priced for one replaced record, not for {unit.noun}. Take "
+            '"all", or leave privacy.unit and privacy.neighbours out.'
+        )
 
 
 # Algorithms that have a price for any unit, as a refusal names them.
@@ -533,6 +557,7 @@ def gossip_job(c: Components) -> GossipJob:
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     unit = checked_unit(c, algorithm, problem)
+    check_coins(c, algorithm, unit)
     if unit != RECORD:
         algorithm = algorithm.for_unit(unit)
     if algorithm.central and topology.n_agents > 1 and not topology.edges.size:

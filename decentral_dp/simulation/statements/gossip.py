@@ -109,8 +109,8 @@ def at_infinity(
     elif isinstance(job.mechanism, OutsideMechanism):
         # Its price need not be sensitivity/scale, of which these sums are.
         return Horizon(None, None)
-    elif isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps:
-        # Its releases are several a round, or no single steps.
+    elif job.stream.kind == "poisson" or (isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps):
+        # Sums of samples, several releases a round, or no single steps.
         return Horizon(None, None)
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
