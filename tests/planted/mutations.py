@@ -513,8 +513,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that amplifies what is kept",
         "algorithms/sensitivity_rules.py",
-        "rate[split] = np.ones(shape) if kept else np.broadcast_to(public.rate[split], shape)",
-        "rate[split] = np.broadcast_to(public.rate[split], shape)",
+        "rate[split] = np.ones(shape) if kept else np.broadcast_to(public.unit.rate(public.rate[split]), shape)",
+        "rate[split] = np.broadcast_to(public.unit.rate(public.rate[split]), shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
@@ -555,16 +555,16 @@ MUTATIONS: tuple[Mutation, ...] = (
     # Sensitivities --------------------------------------------------------------------------------------------------
     Mutation(
         "C for 2C",
-        "algorithms/sensitivity_rules.py",
-        "return 2.0 * reach / n * summation_slack(",
-        "return reach / n * summation_slack(",
+        "privacy/unit.py",
+        "return members if self.zeroed else 2.0 * members",
+        "return members if self.zeroed else 1.0 * members",
         (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
     ),
     Mutation(
         "one record more than there are",
-        "algorithms/sensitivity_rules.py",
-        "return 2.0 * reach / n * summation_slack(",
-        "return 2.0 * reach / (n + 1.0) * summation_slack(",
+        "privacy/unit.py",
+        "return np.asarray(self.clips(averaged) * clip / averaged * slack)",
+        "return np.asarray(self.clips(averaged) * clip / (np.asarray(averaged) + 1.0) * slack)",
         (f"{_PRICES}::test_one_use_moves_by_twice_its_clip_over_the_count",),
     ),
     Mutation(
@@ -1094,7 +1094,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim decided by its mean alone",
         "studies/intervals.py",
         "all(slack.low > 0.0 or",
-        "all(slack.mean > 0.0 or",
+        "all(slack.low + slack.high > 0.0 or",
         ("tests/studies/test_studies.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
     ),
 )
