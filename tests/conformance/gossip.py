@@ -6,6 +6,7 @@ A test class that inherits `GossipConformance` names an algorithm, and brings it
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ import pytest
 
 from decentral_dp.algorithms.protocol import Planned
 from decentral_dp.errors import InputError
+from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.simulation.jobs.job import Job
 from tests.support import naive
 from tests.support.naive import CLIPS, READ, STREAM_NAMES, STREAMS, UNCLIPPED, Scene, finished, ledgers, shares
@@ -21,6 +23,9 @@ from tests.support.replay import Noise, certified_change, conversation, loud, qu
 
 Told = Sequence[Mapping[str, np.ndarray]]
 Shares = list[dict[str, np.ndarray]]
+
+
+_ZEROED = Unit(1, zeroed=True)
 
 
 def largest(every: Shares, channel: str) -> np.ndarray:
@@ -225,6 +230,33 @@ class GossipConformance:
         # A fresh batch may leave the record out.
         if stream.kind != "minibatch":
             self.reached(split, stream.kind, every)
+
+    @pytest.mark.parametrize("stream", READ[:2], ids=STREAM_NAMES[:2])
+    def test_a_record_that_contributes_nothing_moves_half(self, stream: Any) -> None:
+        """As planned and carried, and attained; of algorithms with a memory no such price is derived."""
+        algorithm, problem = self.certified(), self.small.problem
+        if not algorithm.memoryless:
+            with pytest.raises(InputError, match="one record zeroed out moves"):
+                self.job(privacy={"neighbours": "zero_out"})
+            return
+        public, largest = naive.public_of(self.rounds, stream, problem), 0.0
+        plain, planned = (algorithm.planned_releases(public._replace(unit=unit)) for unit in (RECORD, _ZEROED))
+        for split, seed in itertools.product(self.small.zeroed, range(6)):
+            rng = np.random.default_rng([7, seed])
+            one, _ = self.small.neighbours(rng, split, seed % 2 == 0)
+            other = {k: (rows.copy(), labels.copy()) for k, (rows, labels) in one.items()}
+            # Every term of this kind of records is a multiple of the features.
+            other[split][0][0] = 0.0
+            scene = self.scene(seed % 2 == 0)
+            runs = naive.worlds(algorithm, problem, self.rounds, scene, (one, other), "l1", stream, rng, _ZEROED)
+            for share in shares(runs, split, "l1").values():
+                assert (share <= 1.0 + 1e-9).all()
+                largest = max(largest, float(share.max(initial=0.0)))
+            for channel, sizes in certified_change(runs[0], split).items():
+                none = np.zeros((sizes.size, 1))
+                np.testing.assert_allclose(planned[channel].sensitivity.get(split, none)[:, 0], sizes, rtol=1e-12)
+                np.testing.assert_allclose(plain[channel].sensitivity.get(split, none)[:, 0], 2 * sizes, rtol=1e-12)
+        assert largest > 0.9
 
     def test_the_released_plan_states_what_the_replay_carries(self) -> None:
         """The certificate tested above is the one that is priced."""

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 import scipy.sparse as sp
 
 import decentral_dp
+from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Stream
 from decentral_dp.errors import InputError, Stopped
@@ -26,6 +29,7 @@ from decentral_dp.reporting.facts import facts
 from decentral_dp.simulation.folder import journal
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob
+from tests.conformance.gossip import GossipConformance
 from tests.support.replay import conversation
 
 KEYS: tuple[Mapping[str, Any], ...] = (
@@ -313,6 +317,23 @@ def test_a_unit_changes_prices_and_no_message() -> None:
     said = [conversation(built(keys)) for keys in KEYS]
     for other in said[1:]:
         assert all(np.array_equal(one["y"], another["y"]) for one, another in zip(said[0], other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("keys", "stream", "tables"),
+    [
+        ({"unit": {"records": 3}, "neighbours": "zero_out"}, "all", {}),
+        ({"unit": "agent"}, {"kind": "minibatch", "batch": 4}, {"algorithm": {"local_steps": 3}}),
+        ({}, {"kind": "poisson", "rate": 0.25}, {"algorithm": {"local_steps": 2}}),
+    ],
+    ids=("group", "block", "coins"),
+)
+def test_ray_gives_the_same_bits_and_the_same_ledger(ray_cluster: None, keys: Any, stream: Any, tables: Any) -> None:
+    there = {"engine": "ray", "agents_per_actor": 2}
+    here, remote = (decentral_dp.run(content(keys, "dp_dsgd", stream, **tables, **run)) for run in ({}, {"run": there}))
+    assert np.array_equal(here.released["y"], remote.released["y"])
+    assert remote.records.same_releases(remote.simulation().ledger)
+    assert remote.records.same_releases(here.records)
 
 
 # Refusals and words -------------------------------------------------------------------------------------------------
@@ -609,3 +630,38 @@ def test_other_algorithms_and_audits_refuse_poisson_samples() -> None:
         build(decentral_dp.load("ldp_dsbo", set={"problem.stream": COINS}))
     with pytest.raises(InputError, match="by their coins is not followed"):
         decentral_dp.audit(content({}, "dp_dsgd", COINS), runs=20)
+
+
+# Bilevel algorithms without a memory --------------------------------------------------------------------------------
+
+
+class LdpDsboSuite(GossipConformance):
+    """Of its released protocol, as far as it is asked for here."""
+
+    # None of its own tests is run.
+    __test__ = False
+    table = MappingProxyType(
+        {"kind": "ldp_dsbo", "rounds": 3, **{c: {"scale": 0.2, "decay": 0.1} for c in ("x", "y", "z")}}
+    )
+    rounds = 3
+
+    def certified(self) -> Any:
+        return LdpDsbo(StepSize(0.3, 0.1), StepSize(0.4), StepSize(0.2), start={"x": 0.7})
+
+    def scene(self, worst: bool) -> Any:
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, Array], Array]:
+            return {c: rng.normal(size=(1, 2)) * 5 for c in ("x", "y", "z")}, rng.normal(size=(1, 6)) * 5
+
+        return say
+
+
+@pytest.mark.parametrize("stream", [Stream("all"), Stream("accumulate", batch=1)], ids=("all", "accumulate"))
+def test_ldp_dsbo_has_a_price_for_a_record_that_contributes_nothing(stream: Stream) -> None:
+    """As those have it whose conformance asks for it."""
+    LdpDsboSuite().test_a_record_that_contributes_nothing_moves_half(stream)
+
+
+@pytest.mark.parametrize("name", ["ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip"])
+def test_groups_of_bilevel_algorithms_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="read train and validation records"):
+        build(decentral_dp.load(name, set={"privacy.unit": {"records": 2}}))

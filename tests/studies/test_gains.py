@@ -90,6 +90,8 @@ def test_gains_are_differences_seed_by_seed(make: Make, tmp_path: Path) -> None:
         ({"topology": {"kind": "complete", "agents": 3}}, "topology"),
         ({"privacy": {"delta": 1e-3}}, r"privacy\.delta"),
         ({"privacy": {"guarantee": "none"}}, r"privacy\.guarantee"),
+        ({"privacy": {"unit": "agent"}}, r"privacy\.unit"),
+        ({"privacy": {"neighbours": "zero_out"}}, r"privacy\.neighbours"),
     ],
 )
 def test_a_pair_that_differs_in_more_than_its_program_is_refused(

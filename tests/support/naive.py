@@ -19,6 +19,7 @@ from decentral_dp.engines.protocol import Outcome
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.protocol import TERMS, Regulariser, Terms
 from decentral_dp.simulation.jobs import build as job_builder
@@ -313,7 +314,7 @@ def opposite_labels(rng: np.random.Generator, kind: str, worst: bool) -> tuple[W
 
 def worlds(
     algorithm: Any, problem: Any, rounds: int, scene: Scene, pair: tuple[World, World], norm: Any, stream: Stream,
-    rng: np.random.Generator,
+    rng: np.random.Generator, unit: Unit = RECORD,
 ) -> list[list[dict[str, Any]]]:  # fmt: skip
     """What one agent wants to say on one transcript, in each of two worlds."""
     script = [
@@ -325,6 +326,7 @@ def worlds(
         replay(
             algorithm, problem, *(problem.prepare(*world[k], norm) for k in ("train", "validation")), rounds=rounds,
             neighbour_weight=0.6, own=own, received=received, clip=Clip(norm, **CLIPS), stream=stream,
+            unit=unit,
         )
         for world in pair
     ]  # fmt: skip
@@ -372,7 +374,7 @@ class Small:
     """What small jobs are made of. all_read: the kind whose terms all read records; problem, unclipped: as an object.
 
     base: algorithm table, guarantee, mechanism → scenario. made: kind, scenario → job. neighbours: rng, kind of record,
-    whether at worst → two worlds.
+    whether at worst → two worlds. zeroed: kinds of records whose terms are all multiples of their features.
     """
 
     base: Callable[..., dict[str, Any]]
@@ -381,6 +383,7 @@ class Small:
     problem: Any
     unclipped: Any
     neighbours: Callable[[np.random.Generator, str, bool], tuple[World, World]]
+    zeroed: tuple[str, ...] = ("train", "validation")
 
 
 SMALL = Small(base, made, "crossed", Crossed(2), Unclipped(2), opposite_labels)

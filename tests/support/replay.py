@@ -20,6 +20,7 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, seeded_root
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.privacy.unit import RECORD, Unit
 from decentral_dp.problems.bilevel.losses import LossRecords, from_losses
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Problem, Regulariser, Terms
 
@@ -53,6 +54,7 @@ def replay(
     stream: Stream | None = None,
     box: Mapping[str, float] | None = None,
     constants: LipschitzConstants | None = None,
+    unit: Unit = RECORD,
 ) -> list[dict[str, Value]]:
     """What the agent wants to release at indices 0..rounds·exchanges, given what it said and what it received.
 
@@ -69,6 +71,7 @@ def replay(
         Streams(seeded_root(1, b"replay"), "batch", [0]),
         box,
         constants,
+        unit=unit,
     )
     weights = sp.csr_array(np.array([[neighbour_weight]]))
     host = Host(AgentNode(np.array([0]), algorithm, dataset, lambda: script, (0,), weights), rounds)

@@ -186,4 +186,4 @@ def turned_records(rng: np.random.Generator, kind: str, worst: bool) -> tuple[Wo
     return one, other
 
 
-SMALL = Small(base, made, "all", Uneven(), Uneven(clipped=False), turned_records)
+SMALL = Small(base, made, "all", Uneven(), Uneven(clipped=False), turned_records, ("train",))

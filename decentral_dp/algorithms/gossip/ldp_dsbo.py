@@ -68,6 +68,10 @@ class LdpDsbo(dp.Algorithm):
 
     channels = dp.CHANNELS
 
+    @property
+    def memoryless(self) -> bool:
+        return self.protocol == "released"
+
     def init(self, dataset: dp.LocalDataset) -> State:
         values = [dataset.start(c, self.start) for c in dp.CHANNELS]
         if self.protocol == "released":

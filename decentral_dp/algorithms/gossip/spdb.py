@@ -75,6 +75,10 @@ class Spdb(dp.Algorithm):
     def releases_per_round(self) -> int:
         return 1 + self.inverse
 
+    @property
+    def memoryless(self) -> bool:
+        return True
+
     def init(self, dataset: dp.LocalDataset) -> State:
         x, y = self.starts(dataset)
         return State(x, y, dataset.public(0.0, dataset.p))

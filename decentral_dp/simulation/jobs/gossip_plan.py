@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.components import Components
@@ -293,7 +294,7 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
             f"{key}: the mechanism states its price for {getattr(c.mechanism, 'privacy_unit', '')}. Leave it out."
         )
     read = {
-        problem.reads_records[t]
+        problem.reads_records[MATRICES.get(t, t)]
         for ch in algorithm.releases(problem.p, problem.q).values()
         for t in _queries(ch, problem)
     }
@@ -315,9 +316,9 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit) -> None:
     s, kind = c.scenario, c.scenario.algorithm.kind
     if stream_of(s).kind != "poisson":
         return
-    if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
+    if not isinstance(algorithm, DpDsgd | LdpSingleLevel) or algorithm.protocol != "released":
         raise InputError(
-            f"problem.stream: what {kind} releases of Poisson samples has no price here, only what {_ANY_UNIT} do. "
+            f"problem.stream: what {kind} releases of Poisson samples has no price here, only what {_BY_COINS} do. "
             'Take one of these, or "minibatch".'
         )
     if s.privacy.guarantee != "none" and c.mechanism != GAUSSIAN:
@@ -333,7 +334,9 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit) -> None:
 
 
 # Algorithms that have a price for any unit, as a refusal names them.
-_ANY_UNIT = '"dp_dsgd", "ldp_single_level"'
+_ANY_UNIT = '"dp_dsgd", "ldp_single_level", "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip"'
+# Those whose Poisson samples have one.
+_BY_COINS = '"dp_dsgd", "ldp_single_level"'
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:
