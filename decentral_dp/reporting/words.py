@@ -143,6 +143,18 @@ MEASURES: Mapping[str, MeasureWords] = MappingProxyType(
             page="Test Brier score (held-out records)",
             meaning="mean squared error of the probabilities on held-out records",
         ),
+        "test_recall": MeasureWords(
+            page="Test recall of the second class (held-out records)",
+            meaning="share of the second class that is found on held-out records, at problem.threshold",
+        ),
+        "test_precision": MeasureWords(
+            page="Test precision of the second class (held-out records)",
+            meaning="share of what is said to be of the second class that is, on held-out records",
+        ),
+        "test_calibration": MeasureWords(
+            page="Test calibration error (held-out records)",
+            meaning="mean distance between confidence and how often it is right, on held-out records",
+        ),
         "test_rmse": MeasureWords(
             "root mean squared error on held-out records", "RMSE, in the label's unit (held-out records)"
         ),

@@ -6,8 +6,8 @@ where the scenario says so. `…_last` are evaluated on the last released values
     upper_loss      F(x_a, y_a) = (1/m) Σ_i f_i(x_a, y_a) over validation records, for agent a's published x_a, y_a
     lower_loss      (1/m) Σ_i g_i(x_a, y_a) over train records, regulariser included
     test_loss       mean upper per-record loss on the held-out records;  test_accuracy  share classified rightly
-    test_auc, test_balanced_accuracy, test_f1, test_brier   of problems that tell classes apart by probabilities
-                    (`problems.training`): see their descriptions
+    test_auc, test_balanced_accuracy, test_f1, test_recall, test_precision, test_brier, test_calibration
+                    of problems that tell classes apart by probabilities (`problems.training`)
     test_rmse       of labels that are numbers: root of the mean squared error, in their own unit
     test_r2         1 − mean squared error / variance of the held-out labels
     weight_…        of problems with numbers of their own: see their descriptions

@@ -34,7 +34,8 @@ _TESTS = tuple(
     f"{name}{of}{end}"
     for name in (
         *("test_loss", "test_accuracy", "test_rmse", "test_r2"),
-        *("test_auc", "test_balanced_accuracy", "test_f1", "test_brier"),
+        *("test_auc", "test_balanced_accuracy", "test_f1", "test_recall", "test_precision"),
+        *("test_brier", "test_calibration"),
     )
     for of in ("", "_last", "_unreleased")
     for end in _SPREAD

@@ -65,6 +65,7 @@ def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
     if not run.simulation().problem.p:
         # Nothing is tuned: there is no upper level, and no x to disagree on.
         wanted -= {"upper_loss", "consensus_x"}
-        own = {f"test_{name}" for name in ("auc", "balanced_accuracy", "f1", "brier")}
+        names = ("auc", "balanced_accuracy", "f1", "recall", "precision", "brier", "calibration")
+        own = {f"test_{name}" for name in names}
     gap = {"hypergradient_gap"} if trusted else set()
     assert wanted <= plain <= wanted | {"test_accuracy", "hypergradient_norm", "epsilon_spent"} | own | gap

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import nearest
 from decentral_dp.errors import InputError
-from decentral_dp.files.tables import Key, NonNegative
+from decentral_dp.files.tables import Key, NonNegative, Share
 from decentral_dp.models.build import ModelTable, image_of
 from decentral_dp.models.dense import DenseLayers
 from decentral_dp.models.learner import Learner, OneByOne
@@ -56,6 +56,8 @@ class Training(StackedProblem):
         n_features: d.
         n_classes: c, or 0 where labels are numbers.
         l2: strength of the ridge, which reads no record and is never clipped; default 0.
+        threshold: probability above which the second of two classes is said in recall, precision, F1 and balanced
+            accuracy; default 0.5.
         length: bound on ‖φ's gradient‖₂ of every possible record of a linear model, infinite where features are not
             bounded; None of other models, whose curvature is not known.
     """
@@ -70,6 +72,7 @@ class Training(StackedProblem):
     n_classes: int = 0
     l2: float = 0.0
     length: float | None = None
+    threshold: float = 0.5
 
     @property
     def curvature(self) -> float | None:
@@ -163,8 +166,10 @@ class Training(StackedProblem):
         auc: the area under the receiver operating characteristic; of more than two classes the mean of each against the
         rest. balanced_accuracy: the mean over classes of the share of their records that is found. f1: 2TP/(2TP + FP +
         FN) of the second class; of more than two classes the mean. brier: the mean squared difference between the
-        probability of the second class and what came; of more than two classes summed over them. Classes without a
-        record play no part; no auc where there is but one.
+        probability of the second class and what came; of more than two classes summed over them. calibration: the mean
+        distance between the confidence in an answer and how often it is right. recall, precision: of the second of two
+        classes; it is said above `threshold`, also for f1 and balanced_accuracy. Classes without a record play no
+        part; no auc where there is but one.
 
         Returns:
             Measure → (b,). Nothing where numbers are predicted.
@@ -175,7 +180,7 @@ class Training(StackedProblem):
         out: dict[str, list[float]] = {}
         for row in range(len(y)):
             share = np.nan_to_num(self.predict(y[row : row + 1], records.features)[0], nan=1.0 / self.n_classes)
-            for name, value in _judged(share, label, chosen).items():
+            for name, value in _judged(share, label, chosen, self.threshold).items():
                 out.setdefault(name, []).append(value)
         return {name: np.array(values) for name, values in out.items()}
 
@@ -220,29 +225,62 @@ class Training(StackedProblem):
                 yield rows, part, self.model.outputs_of(y[rows], features[part])
 
 
-def _judged(share: Array, label: NDArray[np.int64], chosen: list[int]) -> dict[str, float]:
-    """The measures of one model. share: (N, c) probabilities. label: (N,). chosen: classes that have records."""
-    best, two = share.argmax(axis=1), share.shape[1] == 2
-    hit = [float((best[label == k] == k).mean()) for k in chosen]
+def _judged(share: Array, label: NDArray[np.int64], chosen: list[int], threshold: float) -> dict[str, float]:
+    """The measures of one model.
+
+    share: (N, c) probabilities. label: (N,). chosen: classes that have records. threshold: above which the second of
+    two classes is said.
+    """
+    two = share.shape[1] == 2
+    best = (share[:, 1] > threshold).astype(np.int64) if two else share.argmax(axis=1)
     judged = [1] if two else chosen
-    f1 = [2.0 * ((best == k) & (label == k)).sum() / max(1, (best == k).sum() + (label == k).sum()) for k in judged]
+    found = {k: int(((best == k) & (label == k)).sum()) for k in chosen}
+    of, said = ({k: int((values == k).sum()) for k in {*chosen, *judged}} for values in (label, best))
+    f1 = [2.0 * found.get(k, 0) / max(1, said[k] + of[k]) for k in judged]
     apart = np.square(share - np.eye(share.shape[1])[label]).sum(axis=1).mean()
     out = {
-        "balanced_accuracy": float(np.mean(hit)),
+        "balanced_accuracy": float(np.mean([found[k] / of[k] for k in chosen])),
         "f1": float(np.mean(f1)),
         "brier": float(0.5 * apart if two else apart),
+        "calibration": _calibration(share.max(axis=1), share.argmax(axis=1) == label),
     }
+    if two:
+        # 0 where there is none, or none is said, as in scikit-learn.
+        out |= {"recall": found.get(1, 0) / max(1, of[1]), "precision": found.get(1, 0) / max(1, said[1])}
     if len(chosen) > 1:
         out["auc"] = float(np.mean([auc(share[label == k, k], share[label != k, k]) for k in judged]))
     return out
 
 
+# Intervals of equal width that confidences are put into.
+_BINS = 10
+
+
+def _calibration(confidence: Array, right: NDArray[np.bool_]) -> float:
+    """Σ over intervals of confidence of (share of the records there) · |mean confidence − share that is right|.
+
+    Reference: M. P. Naeini, G. Cooper, M. Hauskrecht, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
+    AAAI 2015.
+    """
+    bins = np.minimum((confidence * _BINS).astype(np.int64), _BINS - 1)
+    gaps = np.bincount(bins, confidence, _BINS) - np.bincount(bins, right, _BINS)
+    return float(np.abs(gaps).sum() / max(1, len(confidence)))
+
+
 ModelKey = Annotated[ModelTable, Key("The model whose weights are y; linear if left out.")]
 Penalty = Annotated[NonNegative, Key("Strength of l2/2 ‖y‖², which reads no record; 0 if left out.")]
+Threshold = Annotated[
+    Share,
+    Key("Probability above which the second of two classes is said in recall, precision and F1; 0.5 if left out."),
+]
 
 
 def classification(
-    facts: Facts, model: ModelKey | None = None, loss: LossChoice | None = None, l2: Penalty = 0.0
+    facts: Facts,
+    model: ModelKey | None = None,
+    loss: LossChoice | None = None,
+    l2: Penalty = 0.0,
+    threshold: Threshold = 0.5,
 ) -> Training:
     """Tell classes apart: the logistic loss of two classes by default, the cross-entropy of more.
 
@@ -254,7 +292,8 @@ def classification(
         raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
     chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
-    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, _length(facts, learner))
+    length = _length(facts, learner)
+    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, length, threshold)
 
 
 def regression(
