@@ -74,7 +74,7 @@ def test_all_keys_that_have_to_go_are_named_at_once() -> None:
     [
         ("network.loss=1", "problem.generator"),
         ("run.delay=2", "privacy.delta"),
-        ("problem.drop=0.1", "topology"),
+        ("problem.lag=0.1", "topology"),
     ],
 )
 def test_no_key_of_another_table_is_guessed(override: str, hint: str) -> None:
