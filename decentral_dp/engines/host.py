@@ -84,8 +84,8 @@ class Host:
         self._releaser = node.make_releaser()
         # A data set of a test may know no network.
         self._senders = senders_of(node.program, getattr(self._dataset, "network", None))
-        # Of the round.
-        self._weights = node.mixing
+        # Of the round, of the block and of all, where they change.
+        self._weights, self._of_all = node.mixing, None
         # Row of the block and number of the neighbour, for each weight.
         self._heard: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         delay = 0 if node.over_time is None else node.over_time.delay
@@ -172,11 +172,14 @@ class Host:
         """Take the weights of a round, where they change; everybody knows them."""
         if self._node.over_time is None:
             return
-        rows = self._node.over_time.heard(t)[self._node.agents]
-        columns = self._node.columns
+        heard = self._node.over_time.heard(t)
+        if heard is self._of_all:
+            return
+        agents, columns, self._of_all = self._node.agents, self._node.columns, heard
+        rows = heard if agents.size == heard.shape[0] else heard[agents]
         self._weights = rows if columns is None or columns.size == rows.shape[1] else sp.csr_array(rows[:, columns])
         self._heard = None
-        self._dataset.neighbour_weight = np.asarray(self._weights.sum(axis=1)).reshape(-1, 1)
+        self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
     def _arrived(self, stacked: Array) -> Array:
         """What arrives in this exchange: its messages, or those of as many rounds before as they are late."""
