@@ -76,7 +76,8 @@ class Reading(NamedTuple):
                 before=before,
             )
         except InputError as error:
-            raise InputError(f"predict: {error}") from None
+            kept = "A trained model keeps the rules of its scenario: mend this table, or train again."
+            raise InputError(f"predict: {error} {kept}") from None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

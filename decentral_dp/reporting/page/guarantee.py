@@ -307,7 +307,9 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     words = words_of(privacy, result.topology)
     remarks = [
         f"An agent's ε is what its most expensive record costs{words.dearest}. "
-        "Channels are composed together, so their own budgets need not add up to it. All are rounded up."
+        "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",
+        "ε bounds how much likelier anything released can become if one record is another; the smaller, the less is "
+        "told. δ is the probability with which that may fail. The worst agent is the one whose ε is largest.",
     ]
     if privacy.claimed:
         remarks.append(

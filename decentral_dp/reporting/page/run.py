@@ -183,6 +183,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
             "Dimensions",
             _dimensions(problem.get("p"), problem.get("q"), words.lower),
         ),
+        ("Variables", _VARIABLES if privacy.setting == "gossip" and problem.get("p") else ""),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
         ("Topology", capitalised(words.network) or network),
@@ -227,6 +228,12 @@ def _own_words(scenario: Json) -> list[Html]:
         return []
     aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
     return [tag("h3", "What the scenario says of itself"), aside, *stated]
+
+
+_VARIABLES = (
+    "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient, by which the gradient "
+    "of x follows from y; some algorithms make it in other ways."
+)
 
 
 def _dimensions(p: int | None, q: int | None, lower: str) -> str:
@@ -371,6 +378,8 @@ def score_table(result: RunResult) -> list[Html]:
     if not result.tunes_x:
         plain = [n for n in plain if not n.startswith(_OF_X)]
     labels = {name: measure.page for name, measure in MEASURES.items() if measure.page}
+    if _is_one_level(result):
+        labels["lower_loss"] = "Train loss (train records, regulariser included)"
     order = [*labels]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
         value = metrics[name]
@@ -382,6 +391,11 @@ def score_table(result: RunResult) -> list[Html]:
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
         rows.append((label, [tag("td", text, class_="number") for text in shown]))
     return [table(words.columns, rows)] if rows else []
+
+
+def _is_one_level(result: RunResult) -> bool:
+    """Whether there are weights alone: x has no coordinates."""
+    return result.problem.get("p") == 0
 
 
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:

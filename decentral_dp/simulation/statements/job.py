@@ -183,8 +183,8 @@ def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[Ag
 
 
 def _free_channels(ledger: Ledger) -> dict[str, str]:
-    """Channel → why it costs nothing."""
-    return {c.channel: str(c.reason) for c in ledger.channels if not c.mechanism.charged}
+    """Channel → why it costs nothing; one without coordinates carries nothing."""
+    return {c.channel: str(c.reason) for c in ledger.channels if c.dimension and not c.mechanism.charged}
 
 
 def _noise_source(mechanism: Mechanism, seed: int | None) -> str:
