@@ -508,6 +508,11 @@ def is_from_outside(kind: str) -> bool:
     return kind not in ALGORITHMS
 
 
+def _needed(entry: Entry) -> Sequence[str]:
+    """Keys that a scenario cannot do without; the step of y alone is planned where a model is trained."""
+    return () if tuple(entry.options) == ("y",) else entry.options
+
+
 class AlgorithmSchema:
     """The JSON Schema of both tables as one: all properties; by kind those that are needed and may be given."""
 
@@ -519,7 +524,7 @@ class AlgorithmSchema:
         merged = {k: v for k, v in found.items() if k != "additionalProperties"}
         merged["title"], merged["allOf"] = (
             "AlgorithmTable",
-            [case_of(kind, common, [o.key for o in entry.keys], entry.options) for kind, entry in ALGORITHMS.items()],
+            [case_of(kind, common, [o.key for o in entry.keys], _needed(entry)) for kind, entry in ALGORITHMS.items()],
         )
         # A name that is not registered may be an installed package's, whose keys are its own.
         merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}

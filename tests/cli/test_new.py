@@ -352,7 +352,7 @@ def test_what_is_written_learns(tmp_path: Path) -> None:
     assert "x, hardly moved from its start" in result.learning[1]
     result = decentral_dp.run(load(tmp_path / "new.toml", ["privacy.epsilon=0.02", "seed=1"])).result
     assert result.learning[0].startswith("The run learned little: the test accuracy of 0.")
-    assert "privacy.guarantee=none shows it" in result.learning[-1]
+    assert 'privacy.guarantee = "none" shows it' in result.learning[-1]
 
 
 def test_placeholders_are_said_by_plan_and_run(tmp_path: Path) -> None:

@@ -231,8 +231,8 @@ def _own_words(scenario: Json) -> list[Html]:
 
 
 _VARIABLES = (
-    "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient, by which the gradient "
-    "of x follows from y; some algorithms make it in other ways."
+    "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient, from which the "
+    "gradient of x is made; some algorithms make it in other ways."
 )
 
 

@@ -172,8 +172,8 @@ def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) ->
         )
     if not math.isfinite(problem.curvature):
         raise InputError(
-            f'{key}: missing. It is planned where features have declared ranges. Set problem.scale ("public_ranges" for '
-            'breast_cancer, digits and wine), or normalise = "l2".'
+            f"{key}: missing. It is planned where features have declared ranges. Set problem.scale, which is "
+            '"public_ranges" for breast_cancer, digits and wine; or normalise = "l2".'
         )
     if noisy and (s.privacy.epsilon is None or s.privacy.delta == 0.0 or c.mechanism != GAUSSIAN):
         raise InputError(
