@@ -285,7 +285,7 @@ _CAPTIONS = {
     "zero at a stationary point.",
     "primal": "The value that is minimised, by round.",
     "gradient": "The norm of its gradient, by round.",
-    "consensus": "How far the agents lie from their average, per variable. Lower means that they agree.",
+    "consensus": "How far the agents lie from their average, per variable. 0 where they agree.",
     "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
     "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
     "Lines that coincide are drawn as one, with all their names.",

@@ -141,6 +141,8 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "differ in one record of one agent",
         "metrics, curves and plots, this very page",
         "This is a simulation",
+        "δ is the probability with which that may fail. The worst agent is the one whose ε is largest.",
+        "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient",
         "Channel x is free: it reads no record, being a function of public and released values.",
         "ε → ∞. Once all records are in use",
         "ε → 2.14, if new records kept arriving for ever: an ε at δ = 1e-5, in exact arithmetic. Not a budget of this",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,3 +208,20 @@ def test_a_convolutional_network_trains_without_a_lower_solve(unsolved: list[str
     losses = run.metrics[(run.metrics["name"] == "lower_loss") & (run.metrics["agent"] == "mean")]["value"]
     assert isinstance(losses, pd.Series)
     assert losses.iloc[-1] < losses.iloc[0]
+
+
+def test_of_training_nothing_speaks_of_x_or_of_levels(tmp_path: Path) -> None:
+    changes = {"algorithm.rounds": 4, "algorithm.y.scale": 1.0, "privacy.clip.y": 0.1, "run.average": 2}
+    scenario = decentral_dp.load("classification", set={**changes, "description": ""})
+    assert "reads no record" not in str(decentral_dp.plan(scenario))
+    done = decentral_dp.run(scenario, out=tmp_path / "run").result
+    assert list(done.privacy.agents[0].channels) == ["y"]
+    assert not done.privacy.free_channels
+    text = read_page(tmp_path / "run" / "report.html").text
+    said = text[: text.index("The scenario, fully resolved")]
+    assert not re.search(r"\b(upper|lower|tuned|x|z)\b", said, re.IGNORECASE)
+    assert "Train loss (regulariser included)" in said
+    assert "Channel x" not in said
+    assert "y, the weights: 31" in said
+    assert "The worst agent is the one whose ε is largest." in said
+    assert "keeps its agent and its place" in said

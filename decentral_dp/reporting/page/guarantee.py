@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.markup import Html, Part, formula, join, table, tag, unbroken
-from decentral_dp.reporting.page.run import fact_list, figures
+from decentral_dp.reporting.page.run import fact_list, figures, is_one_level
 from decentral_dp.reporting.words import Json, SettingWords, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
@@ -30,7 +31,7 @@ CHOSEN: tuple[Part, ...] = ("settings chosen by looking at earlier runs on the s
 
 def guarantee_section(result: RunResult) -> list[Html]:
     """The verdict, what kind of noise it rests on, what ε compares, and what it covers."""
-    privacy, words = result.privacy, words_of(result.privacy, result.topology)
+    privacy, words = result.privacy, _words(result)
     known = [(fact.name, fact.text) for fact in facts(result) if fact.about in ("data", "privacy")]
     blocks = [tag("h2", "The guarantee"), verdict(privacy, result.topology), fact_list(known)]
     if not privacy.is_noisy:
@@ -58,6 +59,14 @@ def guarantee_section(result: RunResult) -> list[Html]:
         *_coverage(result, words),
         *([tag("h3", "Notes"), tag("ul", *notes)] if notes else []),
     ]
+
+
+def _words(result: RunResult) -> SettingWords:
+    """Words of the setting; of training at one level those without x, z and validation records."""
+    words = words_of(result.privacy, result.topology)
+    if not is_one_level(result):
+        return words
+    return replace(words, kind="", dearest="", private="y in state.npz" if words.many else words.private)
 
 
 def _compared(privacy: PrivacyStatement, kept: str) -> str:
@@ -304,7 +313,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
         return []
     free = privacy.free_channels
     blocks = [tag("h2", "Budget of every agent"), budget_table(privacy, agent_names(result.topology.get("labels")))]
-    words = words_of(privacy, result.topology)
+    words = _words(result)
     remarks = [
         f"An agent's ε is what its most expensive record costs{words.dearest}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",

@@ -75,7 +75,8 @@ def _who_did_what(result: RunResult) -> str:
     known = PROBLEMS.get(kind)
     task = (known and known.task) or f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip()
     if not result.tunes_x:
-        task = (known and known.lower_task) or f"minimised the lower loss of {kind}"
+        which = "train" if is_one_level(result) else "lower"
+        task = (known and known.lower_task) or f"minimised the {which} loss of {kind}"
     where = words_of(result.privacy, graph).where or (f" on {article(graph_noun(graph))}" if graph and m > 1 else "")
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
 
@@ -103,6 +104,7 @@ def _score(result: RunResult) -> str:
             return f"; {words.mean}{in_words} {value:.{digits}f}{of}"
     kind = "upper" if result.tunes_x else "lower"
     loss = result.score(f"{kind}_loss")
+    kind = "train" if is_one_level(result) else kind
     return (
         f"; {'' if result.has_diverged else words.final}{kind} loss {power_text(loss)}{of}" if loss is not None else ""
     )
@@ -378,8 +380,8 @@ def score_table(result: RunResult) -> list[Html]:
     if not result.tunes_x:
         plain = [n for n in plain if not n.startswith(_OF_X)]
     labels = {name: measure.page for name, measure in MEASURES.items() if measure.page}
-    if _is_one_level(result):
-        labels["lower_loss"] = "Train loss (train records, regulariser included)"
+    if is_one_level(result):
+        labels["lower_loss"] = "Train loss (regulariser included)"
     order = [*labels]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
         value = metrics[name]
@@ -393,7 +395,7 @@ def score_table(result: RunResult) -> list[Html]:
     return [table(words.columns, rows)] if rows else []
 
 
-def _is_one_level(result: RunResult) -> bool:
+def is_one_level(result: RunResult) -> bool:
     """Whether there are weights alone: x has no coordinates."""
     return result.problem.get("p") == 0
 

@@ -64,6 +64,8 @@ def statement(
     """
     table, budget = job.scenario.privacy, job.budget
     certified, word = table.guarantee == "certified", authors_word(job)
+    # An x without coordinates carries nothing, though the ledger has a channel for it.
+    absent = frozenset(c.channel for c in job.ledger.channels if not c.dimension)
     cautions = [*target_cautions(job), *delta_cautions(job)]
     batch = job.stream.batch if job.stream.kind == "minibatch" else None
     signal = signals(planned, job.counts, trusted, job.unit, batch)
@@ -79,7 +81,7 @@ def statement(
         # "as_printed" has a claim instead.
         target=table.epsilon if job.mechanism != NO_NOISE and certified and not target_is_passed(job) else None,
         cap=table.cap,
-        agents=_agent_budgets(budget, limits),
+        agents=_agent_budgets(budget, limits, absent),
         free_channels=_free_channels(job.ledger),
         noise=_noise_source(job.mechanism, job.scenario.seed),
         numerical_slack=_numerical_slack(budget) if certified else None,
@@ -167,14 +169,18 @@ def _mechanisms_word(mechanism: OutsideMechanism) -> str:
     )
 
 
-def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None]) -> tuple[AgentBudget, ...]:
-    """The budget of each agent. limits: agent by agent, for T → ∞."""
+def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: frozenset[str]) -> tuple[AgentBudget, ...]:
+    """The budget of each agent. limits: agent by agent, for T → ∞. absent: channels that nothing is sent on."""
     return tuple(
         AgentBudget(
             agent=i,
             epsilon=float(budget.epsilon[i]),
             epsilon_pure=float(budget.epsilon_pure[i]),
-            channels={c: Cost(float(v.epsilon[i]), float(v.epsilon_pure[i])) for c, v in budget.channels.items()},
+            channels={
+                c: Cost(float(v.epsilon[i]), float(v.epsilon_pure[i]))
+                for c, v in budget.channels.items()
+                if c not in absent
+            },
             records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
             at_infinity=limit,
         )
