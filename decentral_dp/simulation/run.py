@@ -131,7 +131,11 @@ class Run:
 
         Args:
             folder: of the run, whose status is "running", "interrupted" or "failed".
-            progress, rounds, priced, charge_again, **objects: as of `decentral_dp.resume`.
+            progress: called with a `Progress` of "rounds".
+            rounds: in all, more than planned; by default as many as planned.
+            priced: called with the plan of a longer run before it goes on.
+            charge_again: whether to pay once more for what was in flight.
+            **objects: as of `build`.
 
         Returns:
             The finished run.

@@ -59,7 +59,7 @@ class OverTime:
         >>> ring = csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
         >>> pairs = matching(ring, seed=1)
         >>> pairs.heard(0).toarray().sum(axis=1).tolist()
-        [0.5, 0.5, 0.0]
+        [0.5, 0.0, 0.5]
         >>> pairs.heard(5).toarray().tolist() == pairs.heard(5).toarray().tolist()
         True
     """
