@@ -10,12 +10,15 @@ Each is a run of its own, with a folder and a ledger of its own, and reads the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.components import Components, resolve
 from decentral_dp.config.schema import OBJECTS, PrivacyTable, Scenario, TopologyTable
 from decentral_dp.data import SYNTHETIC
+from decentral_dp.data.columns import ColumnRules
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation.jobs.build import build
@@ -70,8 +73,21 @@ def _alone(s: Scenario, job: Job) -> Scenario:
 
 
 def _central(s: Scenario, job: Job) -> Scenario:
-    pooled = s.problem.model_copy(update={"partition": "iid"})
+    changed: dict[str, Any] = {"partition": "iid"}
+    owner = s.problem.partition
+    if isinstance(owner, Partition) and owner.name not in (None, "agent") and _has_columns(s):
+        # The column that said who holds a record is no feature here either; one called "agent" never is.
+        rules = s.problem.columns or ColumnRules()
+        changed["columns"] = rules.model_copy(update={"drop": [*rules.drop, owner.name]})
+    pooled = s.problem.model_copy(update=changed)
     return _on(s.model_copy(update={"problem": pooled}), TopologyTable(kind="complete", agents=1), job)
+
+
+def _has_columns(s: Scenario) -> bool:
+    """Whether records are a table whose columns `problem.columns` names, not arrays."""
+    if s._objects and (table := s._objects().get("data")) is not None:
+        return hasattr(table, "columns")
+    return Path(str(s.problem.data)).suffix.lower() in (".csv", ".parquet") or str(s.problem.data).startswith("openml:")
 
 
 def _none(s: Scenario, job: Job) -> Scenario:

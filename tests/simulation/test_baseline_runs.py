@@ -98,6 +98,20 @@ def test_who_is_alone_learns_as_one_agent_does() -> None:
     np.testing.assert_allclose(three.released["y"][1], one.released["y"][0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("given", ["csv", "frame"])
+def test_the_column_of_agents_is_no_feature_of_a_server(given: str, tmp_path: Path) -> None:
+    table = made_up().assign(agent=lambda t: t["agent"].map({0: "north", 1: "south", 2: "west"}))
+    table = table.rename(columns={"agent": "hospital"})
+    path = tmp_path / "hospitals.csv"
+    table.to_csv(path, index=False)
+    owner = {"kind": "column", "name": "hospital", "agents": ["north", "south", "west"]}
+    problem = {**SCENARIO["problem"], "data": str(path), "partition": owner, "scale": {"a": [-1, 1], "b": [-1, 1]}}
+    handed = {"data": table} if given == "frame" else {}
+    run = decentral_dp.run({**SCENARIO, "problem": problem}, baselines=True, **handed)
+    assert run.baselines["central"].result.problem["features"] == ["a", "b"]
+    assert run.baselines["central"].result.problem["q"] == run.result.problem["q"]
+
+
 def test_partition_and_objects_of_the_run_are_those_of_its_baselines() -> None:
     run = decentral_dp.run(SCENARIO, data=made_up(), topology=[(0, 1), (1, 2), (0, 2)], baselines=True)
     assert run.baselines["alone"].simulation().shards.train_counts.tolist() == (
