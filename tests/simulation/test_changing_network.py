@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_blocks_do_not_move_a_bit_and_the_price_is_that_of_a_network_that_stays(
     assert whole.records.same_releases(whole.simulation().ledger)
 
 
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("kind", ["matching", "all"])
 def test_actors_send_what_one_process_does(kind: str) -> None:

@@ -52,6 +52,7 @@ def test_the_hypergradient_is_left_out_with_its_exact_solution(monkeypatch: pyte
 
 
 def test_minimax_and_coordinators_have_theirs() -> None:
+    pytest.importorskip("torch")
     run = decentral_dp.run("auc_digits", set={"algorithm.rounds": 2, "run.measures": ["test_auc"]})
     assert set(run.metrics["name"]) == {"test_auc", "epsilon_spent"}
 

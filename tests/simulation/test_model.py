@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import decentral_dp
@@ -148,6 +147,7 @@ def test_least_squares_of_two_levels_predict(csv: Path) -> None:
 
 
 def test_a_torch_module_with_the_weights_says_the_same(csv: Path) -> None:
+    torch = pytest.importorskip("torch")
     chosen = {"kind": "mlp", "hidden": [6, 5]}
     steps = {"algorithm": SHORT | {"y": {"scale": 0.3}}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
     run = decentral_dp.run(_scenario(csv, {**SICK, "model": chosen}, **steps))
@@ -192,6 +192,7 @@ def stack(n_features, outputs):
     ],
 )
 def test_a_module_of_ones_own_has_its_own_names(csv: Path, function: str, names: list[str]) -> None:
+    torch = pytest.importorskip("torch")
     (csv.parent / "net.py").write_text(NET)
     chosen = {"kind": "torch", "file": str(csv.parent / "net.py"), "name": function}
     steps = {"algorithm": SHORT | {"y": {"scale": 0.3}, "rounds": 2}, "privacy": PRIVACY | {"clip": {"y": 0.5}}}
