@@ -13,12 +13,18 @@ s_j being `slowdown` for an agent that lags in this round, by a public coin, and
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import NetworkTable
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.exchange import senders_of
+from decentral_dp.privacy.mechanisms import NO_NOISE
+from decentral_dp.problems.protocol import TERMS, Problem
+from decentral_dp.simulation.jobs.gossip_plan import plan
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.result import Communication
 from decentral_dp.topology.over_time import off_diagonal
@@ -34,6 +40,9 @@ def communication(job: Job) -> Communication | None:
     Args:
         job: planned.
 
+    Limits:
+        Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it.
+
     Example:
         >>> import decentral_dp
         >>> ring = {"algorithm.rounds": 10, "topology.kind": "ring", "topology.agents": 8}
@@ -43,13 +52,13 @@ def communication(job: Job) -> Communication | None:
     """
     if not isinstance(job, GossipJob) or not job.rounds:
         return None
-    each = job.ledger.releases_per_round
-    width = sum(c.dimension * np.unique(np.asarray(c.rounds) % each).size for c in job.ledger.channels)
-    counted = min(job.rounds, _MOST_COUNTED) if _changes(job) else 1
-    messages, seconds = np.zeros(job.n_agents), 0.0
-    senders = senders_of(job.algorithm, job.public_network)
-    fixed = off_diagonal(job.topology.mixing)
+    each, width = job.ledger.releases_per_round, _numbers_of_a_round(job)
     over_time, table = job.topology.over_time, job.scenario.run.network
+    senders = senders_of(job.algorithm, job.public_network)
+    alike = over_time is None and senders is None and not (table and table.stragglers)
+    counted = 1 if alike else min(job.rounds, _MOST_COUNTED)
+    messages, seconds = np.zeros(job.n_agents), 0.0
+    fixed = off_diagonal(job.topology.mixing)
     for t in range(counted):
         if job.central:
             hearers = np.full(job.n_agents, 2.0)
@@ -62,7 +71,7 @@ def communication(job: Job) -> Communication | None:
         seconds += 0.0 if table is None else _seconds(table, hearers * width * BITS / each, t, job) * each
     share = job.rounds / counted
     total = round(float(messages.sum()) * share) * each
-    numbers = round(float(messages.sum()) * share) * int(width)
+    numbers = round(float(messages.sum()) * share) * width
     return Communication(
         messages=total,
         numbers=numbers,
@@ -72,10 +81,17 @@ def communication(job: Job) -> Communication | None:
     )
 
 
-def _changes(job: GossipJob) -> bool:
-    """Whether rounds differ in who sends to whom."""
-    lags = job.scenario.run.network is not None and job.scenario.run.network.stragglers > 0.0
-    return job.topology.over_time is not None or senders_of(job.algorithm, job.public_network) is not None or lags
+def _numbers_of_a_round(job: GossipJob) -> int:
+    """Numbers in the messages that one agent sends to one other in a round.
+
+    Two rounds are planned as if every term read records: a tracker that reads none is sent all the same, and in no
+    plan. What is released after the last round is not sent.
+    """
+    problem = SimpleNamespace(p=job.problem.p, q=job.problem.q, reads_records=dict.fromkeys(TERMS, "train"))
+    facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
+    two = plan(job.algorithm, cast(Problem, problem), *facts, 2, NO_NOISE, {}, False, job.public_network, job.unit)
+    each = two.releases_per_round
+    return sum(c.dimension * np.unique(c.rounds[c.rounds < 2 * each] % each).size for c in two.channels)
 
 
 def _seconds(table: NetworkTable, bits: Array, t: int, job: GossipJob) -> float:

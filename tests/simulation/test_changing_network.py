@@ -11,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.engines.host import Host
 from decentral_dp.errors import Stopped
 from decentral_dp.simulation.folder import journal
 
@@ -194,3 +195,31 @@ def test_a_result_says_what_was_sent_and_its_folder_too(tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "By round: a random matching of the links in every round" in page
     assert "messages with" in page
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dp_dsgd", "ldp_single_level", "ring_breast_cancer", "bsa", "ma_dsbo", "gbdsbo", "spdb", "vrdsbo", "dsbo_jhip"],
+)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_numbers_are_those_of_the_messages_that_are_made(
+    name: str, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Oracle: the widths of all messages of a run, but for what is released at its end."""
+    sent: dict[int, int] = {}
+    advance = Host.advance
+
+    def counted(self: Host, *messages: Any) -> Any:
+        index, message = self._index, advance(self, *messages)
+        sent[index] = message.shape[1]
+        return message
+
+    monkeypatch.setattr(Host, "advance", counted)
+    job = decentral_dp.build(name, set={"algorithm.rounds": rounds})
+    job.run()
+    made = sum(width for index, width in sent.items() if index < rounds * job.ledger.releases_per_round)
+    known = job.plan().communication
+    assert known is not None
+    per_link = known.numbers * rounds * job.ledger.releases_per_round / known.messages
+    # Z of DSBO-JHIP is counted once a round.
+    assert per_link == made if name != "dsbo_jhip" else 0.5 * made < per_link < made
