@@ -170,7 +170,6 @@ _CHANGES = {
     "one_peer_exponential": "everybody sends to one other, at distances 1, 2, 4, … in turn",
     "resample": "drawn anew",
     "sequence": "graphs in turn",
-    "function": "as a function says",
 }
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology.graphs import Array, IntArray
+from decentral_dp.topology.graphs import IntArray
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -46,7 +46,7 @@ class OverTime:
     """W(t), t = 0, 1, ….
 
     Args:
-        kind: of `KINDS`, or "function".
+        kind: of `KINDS`.
         links: (m, m), every link that any round may have.
         make: t → (m, m) weights w_ij of what i hears from j ≠ i, before anything is lost.
         period: rounds after which all repeats, or over which its mixing is measured.
@@ -72,7 +72,8 @@ class OverTime:
     drop: float = 0.0
     offline: float = 0.0
     delay: int = 0
-    _last: dict[str, tuple[int, Any]] = field(default_factory=dict, repr=False)
+    # Of the last round that was asked for; a copy with other coins begins anew.
+    _last: dict[str, tuple[int, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n_agents(self) -> int:
@@ -189,7 +190,7 @@ class _Drawn:
     draw: Callable[[int], sp.csr_array]
     every: int
     seed: int
-    _last: dict[int, sp.csr_array] = field(default_factory=dict, repr=False, compare=False)
+    _last: dict[int, sp.csr_array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __call__(self, t: int) -> sp.csr_array:
         number = t // self.every
@@ -302,23 +303,3 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
             "another. Give graphs whose links together connect all."
         )
     return OverTime("sequence", union, _InTurn(tuple(several)), len(several), seed)
-
-
-def function(weights: Callable[[int], sp.csr_array], agents: int, seed: int) -> OverTime:
-    """A function of one's own, t → (m, m) weights without diagonal.
-
-    Args:
-        weights: of round t.
-        agents: m.
-        seed: public, of what is lost.
-    """
-    return OverTime("function", _everybody(agents), weights, _ROUNDS, seed)
-
-
-def neighbour_weight(weights: sp.csr_array) -> Array:
-    """Return (m,) the total weight of what each agent hears.
-
-    Args:
-        weights: (m, m) without diagonal.
-    """
-    return np.asarray(weights.sum(axis=1)).reshape(-1)
