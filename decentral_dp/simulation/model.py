@@ -26,12 +26,17 @@ from decentral_dp.data.scaling import ScaleSpec
 from decentral_dp.data.shards import prepared
 from decentral_dp.data.tables import read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.protocol import Predictor
-from decentral_dp.simulation.result import RunResult, as_written, read_result
+from decentral_dp.simulation.result import (
+    RunResult,
+    as_written,
+    published_values,
+    read_result,
+    require_run_folder,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -390,19 +395,9 @@ def load_model(folder: str | Path) -> Model:
     """
     folder = Path(folder)
     result = read_result(folder)
-    for name in ("scenario.toml", "state.npz"):
-        if not regular(folder / name, "predict").is_file():
-            raise InputError(f"predict: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
-    path, start = folder / "state.npz", "published_"
+    require_run_folder(folder, "predict", ("scenario.toml", "state.npz"))
     with as_written(folder, "predict"):
-        scenario = load(folder / "scenario.toml")
-        try:
-            arrays = read_arrays(
-                path, "predict", [name for name in names_in(path, "predict") if name.startswith(start)]
-            )
-        except (OSError, NoArchiveError, *DAMAGED) as error:
-            raise InputError(f"predict: {path} cannot be read ({error}). Give a whole run folder.") from None
-        return model_of(scenario, result, {name.removeprefix(start): value for name, value in arrays.items()})
+        return model_of(load(folder / "scenario.toml"), result, published_values(folder, "predict"))
 
 
 def _predicts(scenario: Scenario) -> bool:

@@ -14,8 +14,9 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from pydantic import BeforeValidator, SkipValidation, TypeAdapter
 
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
-from decentral_dp.files.regular import regular
+from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.statements.statement import (
     IN_TABLE,
@@ -237,6 +238,25 @@ def require_run_folder(folder: Path, what: str, needed: Sequence[str], more: Seq
     for name in needed:
         if not (folder / name).is_file():
             raise InputError(f"{what}: {folder} is no run folder: it has no {name}. Give the folder that a run wrote.")
+
+
+def published_values(folder: Path, what: str) -> dict[str, Array]:
+    """Return what a run folder has of published values: variable → (m, d).
+
+    Args:
+        folder: of a complete run.
+        what: begins a refusal.
+
+    Raises:
+        InputError: its file cannot be read.
+    """
+    path, start = folder / "state.npz", "published_"
+    try:
+        names = [name for name in names_in(path, what) if name.startswith(start)]
+        arrays = read_arrays(path, what, names)
+    except (OSError, NoArchiveError, *DAMAGED) as error:
+        raise InputError(f"{what}: {path} cannot be read ({error}). Give a whole run folder.") from None
+    return {name.removeprefix(start): value for name, value in arrays.items()}
 
 
 @contextmanager

@@ -34,7 +34,6 @@ from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, by_keyword
 from decentral_dp.files.durable import digest
-from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
@@ -47,7 +46,7 @@ from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import pooled
-from decentral_dp.simulation.result import as_written, require_run_folder
+from decentral_dp.simulation.result import as_written, published_values, require_run_folder
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
@@ -255,13 +254,7 @@ def read(folder: Path) -> RunFolder:
     require_run_folder(folder, "attack", ("scenario.toml", "state.npz"), more=("result.json",))
     with as_written(folder, "attack"):
         job = build(load(folder / "scenario.toml"))
-    path, start = folder / "state.npz", "published_"
-    try:
-        names = [name for name in names_in(path, "attack") if name.startswith(start)]
-        arrays = read_arrays(path, "attack", names)
-    except (OSError, NoArchiveError, *DAMAGED) as error:
-        raise InputError(f"attack: {path} cannot be read ({error}). Give a whole run folder.") from None
-    return RunFolder(folder, job, {name.removeprefix(start): value for name, value in arrays.items()})
+    return RunFolder(folder, job, published_values(folder, "attack"))
 
 
 @by_keyword("runs", "progress")
