@@ -10,7 +10,6 @@ import csv
 import io
 import itertools
 import re
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -113,33 +112,14 @@ def read_csv(path: Path, declared: Declared) -> Table:
     header = read_header(regular(path, "problem.data"), where)
     raw, roles = chosen_columns(str(path), header, declared)
 
-    import pandas as pd
-
-    text = [*roles.words, *(c for c in raw if c in rules.text)]
-    numbers = [c for c in raw if c not in text]
-    dtypes: dict[str, Any] = {c: np.float64 if c in numbers else str for c in header}
+    text = {*roles.words, *(c for c in raw if c in rules.text)}
     try:
-        with warnings.catch_warnings():
-            # pandas at most warns when every row is longer than the header.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path,
-                header=0,
-                names=header,
-                dtype=dtypes,
-                na_filter=False,
-                index_col=False,
-                skipinitialspace=True,
-                encoding="utf-8-sig",
-            )
-    except (ValueError, MemoryError, pd.errors.ParserWarning) as error:
+        frame = next(_csv_parts(path, header, raw, text, None))
+    except (ValueError, MemoryError) as error:
         _explain(path, header, raw, roles, rules, error)
-    if _is_too_long(path, len(header)):
-        _explain(path, header, raw, roles, rules)
     if frame.empty:
         raise InputError(f"{where} has a header but no records.")
-    columns: dict[str, NDArray[Any]] = {c: frame[c].to_numpy() for c in numbers}
-    columns |= {c: np.char.strip(frame[c].to_numpy(dtype=np.str_)) for c in text}
+    columns = {c: _stripped(frame[c]) if c in text else frame[c].to_numpy() for c in (*raw, *roles.words)}
     # An empty text cell may be a row that is too short: pandas fills those up.
     if any((columns[c] == "").any() for c in roles.words) or _are_cut_off(path, header, columns):
         _explain(path, header, raw, roles, rules)
@@ -244,17 +224,8 @@ def _explain(
 ) -> NoReturn:
     """Name all columns that cannot be used, by the first places in them: what a cell holds is private."""
     where = f"problem.data: {str(path)!r}"
-    cells: list[list[str]] = []
-    try:
-        for number, row in enumerate(itertools.islice(_rows(path), 1, None), start=1):
-            if len(row) != len(header):
-                raise InputError(
-                    f"{where}, row {number} has {len(row)} cells, but the header has {len(header)} columns; "
-                    "every row needs one cell per column."
-                )
-            cells.append(row)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{where} is not text in UTF-8; save it as CSV in UTF-8.") from error
+    _require_lengths(path, header, where)
+    cells = itertools.islice(_rows(path), 1, None)
     columns = {c: np.array(column, dtype=np.str_) for c, column in zip(header, zip(*cells, strict=True), strict=True)}
     gaps = {c: np.char.strip(columns[c]) == "" for c in roles.words}
     found = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
