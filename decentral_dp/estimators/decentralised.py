@@ -16,7 +16,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.two_classes import NOT_COVERED, PrivacyWarning, ScaleWarning, refuse_others, seed_of
+from decentral_dp.estimators.two_classes import (
+    NOT_COVERED,
+    PrivacyWarning,
+    ScaleWarning,
+    classes_read_off,
+    refuse_others,
+    seed_of,
+)
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build
@@ -145,9 +152,9 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
         self.classes_ = _classes(self.classes, labels)
-        codes = np.searchsorted(self.classes_, labels) if self.classes is None else _codes(self.classes_, labels)
+        codes = _codes(self.classes_, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
-        trained = _train(self, problem, features, codes.astype(np.int64), agents)
+        trained = _train(self, problem, features, codes, agents)
         trained = trained._replace(model=replace(trained.model, classes=tuple(self.classes_.tolist())))
         found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
         _keep(self, trained, found)
@@ -332,8 +339,8 @@ def _train(
             "delta": self.delta,
             **({} if self.clip == "auto" else {"clip": {"y": self.clip}}),
         },
-        # Scores read the records, and nobody asks for them here.
-        "run": {"evaluate_every": 1_000_000},
+        # Scores read the records, and nobody asks for them here: there are no held-out ones.
+        "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},
     }
     data = {"features": features, "labels": labels, "feature_names": names}
     data |= {} if owner is None else {"agent": owner}
@@ -378,15 +385,7 @@ def _classes(declared: Sequence[Any] | None, labels: NDArray[Any]) -> NDArray[An
         if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
             raise InputError(f"classes: got {list(declared)}, but two or more different labels are wanted.")
         return classes
-    found = np.unique(labels)
-    if len(found) < 2:
-        raise InputError(f"y has one class, {found[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
-    warnings.warn(
-        "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
-        PrivacyWarning,
-        stacklevel=3,
-    )
-    return found
+    return classes_read_off(labels)
 
 
 def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:

@@ -132,17 +132,9 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"classes: got {list(self.classes)}, but two different labels are wanted.")
             return declared
         kind = type_of_target(labels, input_name="y")
-        found = np.unique(labels)
         if kind != "binary":
             raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
-        if found.size < 2:
-            raise InputError(f"y has one class, {found[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
-        warnings.warn(
-            "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
-            PrivacyWarning,
-            stacklevel=3,
-        )
-        return found
+        return classes_read_off(labels)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Score records, (n,): above 0 where the second class is likelier."""
@@ -168,6 +160,23 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.poor_score = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def classes_read_off(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes that labels have, (c,), with a `PrivacyWarning` at the call of `fit`.
+
+    Raises:
+        InputError: they have one class.
+    """
+    found = np.unique(labels)
+    if len(found) < 2:
+        raise InputError(f"y has one class, {found[0]!r}, but two are wanted. Declare them, as classes=(0, 1).")
+    warnings.warn(
+        "The names of the classes were read off y, and no ε covers that. Declare them, as classes=(0, 1).",
+        PrivacyWarning,
+        stacklevel=4,
+    )
+    return found
 
 
 def refuse_others(estimator: str, others: Iterable[str]) -> None:

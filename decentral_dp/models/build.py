@@ -122,7 +122,7 @@ class ModelTable(Table):
     def _needs(self) -> ModelTable:
         if self.kind == "mlp" and self.hidden is None:
             raise ValueError('a "mlp" model needs hidden, the widths of its layers, such as hidden = [32]')
-        needed = {"mlp": ("hidden",), "cnn": ("channels",), "torch": ("file",)}.get(self.kind, ())
+        needed = {"cnn": ("channels",), "torch": ("file",)}.get(self.kind, ())
         known = [key for keys in _KEYS.values() for key in keys]
         require_keys(self, " model", needed, _KEYS.get(self.kind, ()), known)
         return self
