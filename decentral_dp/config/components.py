@@ -450,7 +450,7 @@ def _by_round(s: Scenario, make: Callable[[], Topology]) -> Topology:
     if how.kind == "sequence" and not several:
         raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
     draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
-    return topologies.changing(base, how.kind, _graph_seed(s), every=how.every, several=several, draw=draw, **lossy)
+    return topologies.time_varying(base, how.kind, _graph_seed(s), every=how.every, several=several, draw=draw, **lossy)
 
 
 def _drawn_anew(s: Scenario, seed: int) -> Topology:

@@ -66,7 +66,7 @@ class Hosted(NamedTuple):
     states: Callable[[str, Receipts], KeptStates] | None = None
 
 
-class ChangingWeights(Protocol):
+class TimeVaryingWeights(Protocol):
     """Weights by round, the same wherever they are asked for.
 
     `heard(t)`: (m, m) weights w_ij, j ≠ i, of what arrives in round t, which was sent `delay` rounds before.
@@ -109,7 +109,7 @@ class AgentNode(NamedTuple):
     average: int = 1
     domain: Domain = None
     read: Callable[[], Hosted] | None = None
-    over_time: ChangingWeights | None = None
+    over_time: TimeVaryingWeights | None = None
     columns: NDArray[np.int64] | None = None
 
 

@@ -20,7 +20,7 @@ from decentral_dp.estimators.two_classes import (
     NOT_COVERED,
     PrivacyWarning,
     ScaleWarning,
-    classes_read_off,
+    infer_classes,
     refuse_others,
     seed_of,
 )
@@ -385,7 +385,7 @@ def _classes(declared: Sequence[Any] | None, labels: NDArray[Any]) -> NDArray[An
         if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
             raise InputError(f"classes: got {list(declared)}, but two or more different labels are wanted.")
         return classes
-    return classes_read_off(labels)
+    return infer_classes(labels)
 
 
 def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:

@@ -134,7 +134,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = type_of_target(labels, input_name="y")
         if kind != "binary":
             raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
-        return classes_read_off(labels)
+        return infer_classes(labels)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Score records, (n,): above 0 where the second class is likelier."""
@@ -162,8 +162,8 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def classes_read_off(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return the classes that labels have, (c,), with a `PrivacyWarning` at the call of `fit`.
+def infer_classes(labels: NDArray[Any]) -> NDArray[Any]:
+    """Infer the classes from labels: (c,), sorted, with a `PrivacyWarning` at the call of `fit`.
 
     Raises:
         InputError: they have one class.

@@ -243,12 +243,12 @@ def summarised(index: int, name: str, per_row: Array, names: Sequence[str] = ())
     return rows + [(index, of, name, float(value)) for of, value in zip(chosen, per_row, strict=bool(chosen))]
 
 
-def chosen_rows(rows: list[Row], wanted: Sequence[str] | None) -> list[Row]:
+def select_rows(rows: list[Row], wanted: Sequence[str] | None) -> list[Row]:
     """Keep the rows of measures that are wanted: their means, least and largest values, of the last released too.
 
     Example:
         >>> rows = [(1, "mean", "test_auc", 0.9), (1, "mean", "test_auc_min", 0.8), (1, "mean", "test_loss", 0.5)]
-        >>> len(chosen_rows(rows, ["test_auc"])), len(chosen_rows(rows, None))
+        >>> len(select_rows(rows, ["test_auc"])), len(select_rows(rows, None))
         (2, 3)
     """
     return rows if wanted is None else [row for row in rows if _ENDING.sub("", row[2]) in wanted]

@@ -516,7 +516,7 @@ def _perform(
         with np.errstate(all="ignore"):
             try:
                 taken = evaluator.rows(s, averaged=job.scenario.run.average > 1)
-                rows.extend(measuring.chosen_rows(taken, job.scenario.run.measures))
+                rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
             except USER_ERRORS as error:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
                 if not certified or isinstance(error, MemoryError):

@@ -11,5 +11,13 @@ Example:
 
 from decentral_dp.topology.graph_files import find_named, names, title
 from decentral_dp.topology.graphs import GENERATORS, Generator, Parameter
-from decentral_dp.topology.topology import Topology, build, changing, from_edges, from_file, from_matrix, from_networkx
+from decentral_dp.topology.topology import (
+    Topology,
+    build,
+    from_edges,
+    from_file,
+    from_matrix,
+    from_networkx,
+    time_varying,
+)
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule

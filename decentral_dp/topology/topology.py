@@ -292,7 +292,7 @@ def from_matrix(
     return _topology(name, graph, weights)
 
 
-def changing(
+def time_varying(
     base: Topology,
     kind: str,
     seed: int,
@@ -322,7 +322,7 @@ def changing(
         InputError: what is missing for this kind, or graphs that never connect the agents.
 
     Example:
-        >>> changing(build("ring", 6), "matching", seed=0).over_time.kind
+        >>> time_varying(build("ring", 6), "matching", seed=0).over_time.kind
         'matching'
     """
     links, m = changes.off_diagonal(base.mixing), base.n_agents

@@ -10,12 +10,12 @@ import pytest
 from scipy.sparse import csr_array
 
 from decentral_dp.errors import InputError
-from decentral_dp.topology import build, changing
+from decentral_dp.topology import build, time_varying
 from decentral_dp.topology.over_time import OverTime, sequence
 
 
 def over_time(kind: str, graph: str = "torus", agents: int = 12, **options: Any) -> OverTime:
-    made = changing(build(graph, agents), kind, options.pop("seed", 3), **options).over_time
+    made = time_varying(build(graph, agents), kind, options.pop("seed", 3), **options).over_time
     assert made is not None
     return made
 
@@ -57,7 +57,7 @@ def test_a_random_graph_is_drawn_anew_every_so_many_rounds() -> None:
     def draw(seed: int) -> Any:
         return build("erdos_renyi", 10, {"probability": 0.5}, seed=seed)
 
-    made = changing(draw(0), "resample", 5, every=3, draw=draw).over_time
+    made = time_varying(draw(0), "resample", 5, every=3, draw=draw).over_time
     assert made is not None
     at = [made.heard(t).toarray() for t in range(12)]
     assert all(np.array_equal(at[3 * k], at[3 * k + j]) for k in range(4) for j in (1, 2))
@@ -120,4 +120,4 @@ def test_the_rate_is_what_a_period_leaves_of_the_disagreement() -> None:
 )
 def test_a_kind_that_does_not_fit_is_refused(graph: str, kind: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        changing(build(graph, 6), kind, 0)
+        time_varying(build(graph, 6), kind, 0)

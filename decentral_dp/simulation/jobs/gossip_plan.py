@@ -526,7 +526,7 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
     return allowed, "budget_reached", reason
 
 
-def check_changing(s: Scenario, over_time: OverTime, central: bool) -> None:
+def check_time_varying(s: Scenario, over_time: OverTime, central: bool) -> None:
     """Refuse a changing network where nobody talks to neighbours, or messages that never arrive. Raises InputError."""
     if central:
         raise InputError(
@@ -587,7 +587,7 @@ def gossip_job(c: Components) -> GossipJob:
 
     rounds = s.algorithm.rounds
     if topology.over_time is not None:
-        check_changing(s, topology.over_time, algorithm.central)
+        check_time_varying(s, topology.over_time, algorithm.central)
     charged = charged_channels(channels, problem)
     first = calibration_rounds(s)
     noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
