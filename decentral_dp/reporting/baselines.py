@@ -104,7 +104,9 @@ def _width(judge: str, result: RunResult) -> float:
 
 def _price(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
     noised = [result, *(one for name, one in baselines.items() if name != "none")]
-    epsilon, delta = (sum(getattr(one.privacy, key) or 0.0 for one in noised) for key in ("epsilon_max", "delta"))
+    spent = [(one.privacy.epsilon_max, one.privacy.delta) for one in noised]
+    # What is not known is not 0.
+    epsilon, delta = (sum(math.inf if cost is None else cost for cost in costs) for costs in zip(*spent, strict=True))
     said = "All of these read the same records."
     if len(noised) > 1 and result.privacy.is_noisy and math.isfinite(epsilon):
         said += f" Whoever sees what those with noise released has seen ε = {epsilon_text(epsilon)} at most, at "
