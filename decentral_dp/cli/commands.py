@@ -497,7 +497,11 @@ def new(
     ] = None,
     log: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column taken as log(1 + v).")] = None,
     date: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=FIRST:LAST", help="A column of dates, and their public range.")
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=FIRST:LAST",
+            help='A column of dates, and their public range; "FIRST:LAST %d/%m/%Y" where cells are not as 2020-06-30.',
+        ),
     ] = None,
     binary: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column of 0 and 1.")] = None,
     label_range: Annotated[

@@ -127,28 +127,20 @@ def predicts_numbers(kind: str) -> bool:
 
 # Columns that say who holds a record, and its part, by their names alone.
 AGENT, SPLIT = "agent", "split"
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 # A graph is drawn up to try it; that of more agents takes a while, and is left to the plan.
 _MOST_DRAWN = 2000
 
 
 def require_columns(columns: Sequence[str], path: Path) -> None:
-    """Refuse a header that is none, or that is not separated by commas.
+    """Refuse a header that is none.
 
     Args:
         columns: the names that were found.
         path: of the file.
 
     Raises:
-        InputError: one column whose name has other separators in it, or names that are numbers.
+        InputError: the names are numbers.
     """
-    if len(columns) == 1:
-        for separator, name in _SEPARATORS.items():
-            if separator in columns[0]:
-                raise InputError(
-                    f"--csv: {quoted_path(path)} has a single column, whose name has {name} in it. Separate columns by "
-                    "commas, and save it again."
-                )
     # What is said here names no column: it would be a record.
     if all(_is_number(name) for name in columns):
         raise InputError(

@@ -8,6 +8,7 @@ same whoever is in the table.
     categories.ward = ["surgery", "icu"]            one feature of 0 and 1 for each word; all 0 for any other, or a gap
     fill.bmi = 27                                   what stands for a gap
     date.admitted = "2015-01-01:2025-12-31"         days since the first date, as a share of that range, cut to [0, 1]
+    date.born = "1920-01-01:2010-12-31 %d/%m/%Y"    the same of dates in another format
     log = ["income"]                                log(1 + max(v, 0)); its range is that of v
     binary = ["smoker"]                             0 or 1, which needs no range
 
@@ -32,7 +33,7 @@ from decentral_dp.files.tables import Finite, Table
 
 # What stands for a missing value in a cell, in lower case.
 GAPS = ("", "?", "-", "na", "n/a", "nan", "null", "none", "nat", "<na>")
-NO_NUMBERS, NO_DATES, HAS_GAPS = "no numbers", "no dates", "gaps"
+NO_NUMBERS, NO_DATES, NO_BINARY, HAS_GAPS = "no numbers", "no dates", "cells other than 0 and 1", "gaps"
 # Of a label, an owner or a part, which nothing stands for.
 EMPTY = "empty cells"
 # What `new` writes where no dates are given.
@@ -53,11 +54,15 @@ class ColumnRules(Table):
         ),
     )
     fill: dict[str, Finite | str] = Field(
-        default={}, description="Column → the public constant that stands for a gap; of a date or category its text."
+        default={},
+        description="Column → the public constant that stands for a gap; of a category its text, of a date 2020-06-30.",
     )
     date: dict[str, str] = Field(
         default={},
-        description='Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; what lies outside is cut.',
+        description=(
+            'Column of dates → "FIRST:LAST", as in "2015-01-01:2025-12-31"; what lies outside is cut. A format follows '
+            'where cells are not of that form: "2015-01-01:2025-12-31 %d/%m/%Y".'
+        ),
     )
     log: list[str] = Field(
         default=[], description="Columns v taken as log(1 + v), v from 0 on; their ranges in problem.scale are of v."
@@ -88,9 +93,9 @@ class ColumnRules(Table):
 
     def dates(self, column: str) -> tuple[dt.date, dt.date]:
         """The first and the last date of a column of dates. Raises ValueError."""
-        first, _, last = self.date[column].partition(":")
+        first, _, last = self.date[column].partition(" ")[0].partition(":")
         try:
-            ends = dt.date.fromisoformat(first.strip()), dt.date.fromisoformat(last.strip())
+            ends = dt.date.fromisoformat(first), dt.date.fromisoformat(last)
         except ValueError:
             ends = dt.date.max, dt.date.min
         if ends[0] >= ends[1]:
@@ -98,7 +103,17 @@ class ColumnRules(Table):
                 f"date.{column} is {quoted(self.date[column])}, wanted two dates of which the first is earlier, as in "
                 '"2015-01-01:2025-12-31"'
             )
+        form, known = self.date_format(column), dt.datetime(2020, 6, 30)
+        if form and _day(known.strftime(form), form) != known.toordinal():
+            raise ValueError(
+                f"date.{column} has the format {quoted(form)}, wanted one with day, month and year, as in "
+                '"2015-01-01:2025-12-31 %d/%m/%Y"'
+            )
         return ends
+
+    def date_format(self, column: str) -> str:
+        """The format of the cells of a column of dates; empty for ISO 8601."""
+        return self.date[column].partition(" ")[2].strip()
 
     @property
     def named(self) -> dict[str, str]:
@@ -183,8 +198,8 @@ def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) 
         wanted = "" if label_key(value) in known else f"one of categories.{column}"
     elif rule == "date":
         wanted = "" if isinstance(value, str) and _day(value) is not None else "a date such as 2020-06-30"
-    elif isinstance(value, str):
-        wanted = "a number"
+    elif isinstance(value, str) or (rule == "binary" and not 0 <= value <= 1):
+        wanted = "a number from 0 to 1" if rule == "binary" else "a number"
     if wanted:
         raise ValueError(f"fill.{column} is {quoted(value)}, wanted {wanted}")
 
@@ -249,12 +264,21 @@ def refusal(wrong: Sequence[Place], where: str) -> str:
                 "a finite number",
                 f"declare its words in [problem.columns], categories.{column} = […], or its dates, date.{column} = …, ",
             ),
-            NO_DATES: ("a date such as 2020-06-30", ""),
+            NO_DATES: (
+                "a date such as 2020-06-30, or of the declared format",
+                f'put the format of its cells behind the range, date.{column} = "FIRST:LAST %d/%m/%Y", ',
+            ),
+            NO_BINARY: ("0 or 1", f"give its range in problem.scale and take {column!r} out of binary, "),
         }[kind]
         last = f"{'or ' if mend else ''}mend the cell{'' if kind == EMPTY or mend else ', or drop the column'}"
         return f"{where}, row {row}, column {column!r} does not hold {wanted}; {mend}{last}."
     parts, mends = [], []
-    for kinds, mend in (((NO_NUMBERS,), "categories"), ((NO_DATES,), ""), ((HAS_GAPS, EMPTY), "fill")):
+    for kinds, mend in (
+        ((NO_NUMBERS,), "categories"),
+        ((NO_DATES,), ""),
+        ((NO_BINARY,), ""),
+        ((HAS_GAPS, EMPTY), "fill"),
+    ):
         found = [place for place in wrong if place.kind in kinds]
         named = ", ".join(f"{place.column!r} (first in row {place.row})" for place in found)
         parts += [f"{kinds[0]} in {named}"] if found else []
@@ -269,7 +293,7 @@ def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
     """The data set with what follows of the rules for the ranges of its features, and a note on placeholders."""
     if rules is None:
         return dataset
-    left = [column for column, ends in rules.date.items() if ends == ANY_DATE]
+    left = [column for column, ends in rules.date.items() if ends.startswith(ANY_DATE)]
     note = (
         f"The dates of {', '.join(left)} in problem.columns are still {ANY_DATE}, a placeholder that leaves all dates "
         "next to each other. Put the first and the last date there that there may be."
@@ -302,18 +326,20 @@ def _converted(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[Fl
     if column in rules.date:
         first, last = rules.dates(column)
         day = _day(filled) if isinstance(filled, str) else None
-        values, wrong = _days(cells), NO_DATES
+        values, wrong = _days(cells, rules.date_format(column)), NO_DATES
         filled = math.nan if day is None else float(day)
         values = np.where(np.isnan(values), filled, values)
         values = (values - first.toordinal()) / (last - first).days
     else:
         values, wrong = _numbers(cells), NO_NUMBERS
+        if column in rules.binary and not np.isinf(values).any():
+            values, wrong = np.where(np.isin(values, (0.0, 1.0)) | np.isnan(values), values, np.inf), NO_BINARY
         values = np.where(np.isnan(values), float(filled), values)
     if column in rules.log:
         values = np.log1p(np.maximum(values, 0.0))
     bad = {HAS_GAPS: np.isnan(values), wrong: np.isinf(values)}
     places = [Place(kind, column, int(np.argmax(at)) + 1) for kind, at in bad.items() if at.any()]
-    return (np.clip(values, 0.0, 1.0) if column in rules.binary else values)[:, None], places
+    return values[:, None], places
 
 
 def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray:
@@ -333,13 +359,13 @@ def _numbers(cells: NDArray[Any]) -> FloatArray:
     return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _mapped(cells, _number)
 
 
-def _days(cells: NDArray[Any]) -> FloatArray:
-    """(n,) days since 0001-01-01 and 1, NaN for gaps and ∞ for what is no date."""
+def _days(cells: NDArray[Any], form: str) -> FloatArray:
+    """(n,) days since 0001-01-01 and 1, NaN for gaps and ∞ for what is no date of this format, where one is given."""
     if cells.dtype.kind == "M":
         days = cells.astype("datetime64[D]")
         since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
         return np.asarray(np.where(np.isnat(days), np.nan, since))
-    return _mapped(cells, lambda cell: math.nan if _is_gap(str(cell)) else _day(str(cell), math.inf))
+    return _mapped(cells, lambda cell: math.nan if _is_gap(str(cell)) else _day(str(cell), form, math.inf))
 
 
 def _mapped(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
@@ -363,9 +389,10 @@ def _number(text: str) -> float:
         return math.inf
 
 
-def _day(text: str, otherwise: Any = None) -> Any:
-    """Days since 0001-01-01 and 1 of "2020-06-30", also where a time follows."""
+def _day(text: str, form: str = "", otherwise: Any = None) -> Any:
+    """Days since 0001-01-01 and 1 of a text in this format; without one of "2020-06-30", also where a time follows."""
     try:
-        return float(dt.datetime.fromisoformat(text.strip()).toordinal())
+        day = dt.datetime.strptime(text.strip(), form) if form else dt.datetime.fromisoformat(text.strip())
+        return float(day.toordinal())
     except ValueError:
         return otherwise

@@ -146,8 +146,7 @@ def chosen_columns(source: str, header: Sequence[str], declared: Declared) -> tu
     split = split or ("split" if "split" in header else None)
     for key, name in (("label", label), ("partition", agent), ("validation", split)):
         if name is not None and name not in header:
-            hint = " (columns are separated by commas)" if len(header) == 1 else ""
-            raise InputError(f"problem.{key}: {source!r} has no column {name!r}; {nearest(name, header)}{hint}.")
+            raise InputError(f"problem.{key}: {source!r} has no column {name!r}; {nearest(name, header)}.")
     roles = Roles(label, agent, split)
     if len(set(roles.words)) < len(roles.words):
         raise InputError(
@@ -161,6 +160,9 @@ def chosen_columns(source: str, header: Sequence[str], declared: Declared) -> tu
     return columns, roles
 
 
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
 def read_header(path: Path, where: str, index: bool = False) -> list[str]:
     """The names of the columns of a CSV file; reads no record.
 
@@ -170,7 +172,7 @@ def read_header(path: Path, where: str, index: bool = False) -> list[str]:
         index: whether the first column may be without a name, as pandas writes its index.
 
     Raises:
-        InputError: the file cannot be read, or a name is empty or there twice.
+        InputError: the file cannot be read, its columns are not separated by commas, or a name is empty or there twice.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -182,6 +184,12 @@ def read_header(path: Path, where: str, index: bool = False) -> list[str]:
     if names is None:
         raise InputError(f"{where} is empty, but a header line and records are wanted.")
     names = [name.strip() for name in names]
+    separator = next((word for mark, word in _SEPARATORS.items() if len(names) == 1 and mark in names[0]), None)
+    if separator is not None:
+        raise InputError(
+            f"{where} has a single column, whose name has {separator} in it. Separate columns by commas, and save it "
+            "again."
+        )
     if len(set(names)) < len(names) or "" in names[index:]:
         twice = next(name for name in names if name == "" or names.count(name) > 1)
         raise InputError(

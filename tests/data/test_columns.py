@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +130,10 @@ def test_a_frame_is_prepared_for_prediction_as_for_training(tmp_path: Path, chan
 def test_a_changed_record_moves_its_own_features_alone(tmp_path: Path) -> None:
     frame = hospital()
     before = make_shards(read(written(tmp_path, frame)), 2, seed=0, scale_spec=SCALE).features
-    extreme = {"ward": "nowhere", "admitted": "1950-01-01", "age": "1e9", "bmi": "NA", "income": "1e12", "smoker": "9"}
+    extreme = {"ward": "nowhere", "admitted": "1950-01-01", "age": "1e9", "bmi": "NA", "income": "1e12"}
     for row in (0, 17, len(frame) - 1):
         changed = frame.copy()
+        changed.loc[row, "smoker"] = "1" if frame["smoker"][row] == "0" else "0"
         for column, cell in extreme.items():
             changed.loc[row, column] = cell
         after = make_shards(read(written(tmp_path, changed)), 2, seed=0, scale_spec=SCALE).features
@@ -146,6 +148,28 @@ def test_dates_are_cut_where_nothing_is_scaled(tmp_path: Path) -> None:
     shards = make_shards(read(written(tmp_path, frame)), 2, seed=0)
     assert shards.features[:2, NAMES.index("admitted")].tolist() == [0.0, 1.0]
     assert "admitted" in shards.features_cut
+
+
+def test_dates_of_a_declared_format_are_those_of_iso(tmp_path: Path) -> None:
+    frame = hospital()
+    iso = make_shards(read(written(tmp_path, frame)), 2, seed=0, scale_spec=SCALE).features
+    frame["admitted"] = [re.sub(r"(\d+)-(\d+)-(\d+)", r"\3/\2/\1 08:30", day) for day in frame["admitted"]]
+    rules = RULES | {"date": {"admitted": "2015-01-01:2025-12-31 %d/%m/%Y %H:%M"}}
+    again = make_shards(read(written(tmp_path, frame), rules), 2, seed=0, scale_spec=SCALE).features
+    np.testing.assert_array_equal(again, iso)
+    with pytest.raises(InputError, match=r"row 1, column 'admitted' does not hold a date .*FIRST:LAST %d/%m/%Y"):
+        read(written(tmp_path, frame))
+
+
+@pytest.mark.parametrize("cell", ["2", "-1", "0.5"])
+def test_a_binary_column_holds_0_and_1_alone(tmp_path: Path, cell: str) -> None:
+    frame = hospital()
+    frame.loc[3, "smoker"] = cell
+    with pytest.raises(InputError, match=r"row 4, column 'smoker' does not hold 0 or 1; give its range in problem"):
+        read(written(tmp_path, frame))
+    frame.loc[3, "smoker"] = ""
+    filled = read(written(tmp_path, frame), RULES | {"fill": RULES["fill"] | {"smoker": 0.2}})
+    assert filled.features[3, NAMES.index("smoker")] == 0.2
 
 
 @pytest.mark.parametrize(
@@ -179,6 +203,11 @@ def test_wrong_rules_for_these_columns_are_refused(tmp_path: Path, changed: dict
         ({"fill": {"a": 1}, "drop": ["a"]}, "listed in fill and drop"),
         ({"fill": {"ward": "garden"}, "categories": {"ward": ["icu"]}}, r"fill.ward is \"garden\", wanted one of"),
         ({"fill": {"bmi": "much"}}, 'fill.bmi is "much", wanted a number'),
+        ({"fill": {"smoker": 2}, "binary": ["smoker"]}, "fill.smoker is 2.*, wanted a number from 0 to 1"),
+        (
+            {"date": {"day": "2015-01-01:2025-12-31 %d/%M/%Y"}},
+            'date.day has the format "%d/%M/%Y", wanted one with day',
+        ),
         ({"fill": {"bmi": float("inf")}}, r"problem\.columns\.fill"),
         ({"fill": {"day": 3}, "date": {"day": "2015-01-01:2025-12-31"}}, "fill.day is 3.*, wanted a date"),
         ({"date": {"day": "2015-01-01"}}, "date.day is .*wanted two dates"),
