@@ -17,7 +17,7 @@ from decentral_dp.reporting.plots.style import (
     log_axis,
     new_figure,
     package_style,
-    save_png,
+    save_picture,
 )
 from papers.findings import Finding, curve, fit
 
@@ -52,7 +52,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
         figure.suptitle(
             f"{finding.title}: {finding.words}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
         )
-        save_png(figure, path)
+        save_picture(figure, path)
     return path
 
 

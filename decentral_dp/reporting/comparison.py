@@ -558,7 +558,8 @@ def write_comparison_plot(
         handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
         labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
-        return style.save_figure(figure, path, formats)
+        style.remove_figure(path, formats)
+        return style.write_figure(figure, path, formats)
 
 
 def _colour(which: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from decentral_dp.reporting.folder import Curve, curve, read_drawing
 from decentral_dp.reporting.page import write_report
 from decentral_dp.reporting.plots import FIGURES, write_plots
 from decentral_dp.reporting.plots.network import layout
-from decentral_dp.reporting.plots.style import change, draw_curves, new_figure, package_style, save_png, title
+from decentral_dp.reporting.plots.style import change, draw_curves, new_figure, package_style, save_picture, title
 from tests.support.run_folders import ALL_FIGURES, DOT, axes_of, figure_of, privacy_of, read_page, write_run
 
 
@@ -59,7 +58,7 @@ def test_a_legend_keeps_clear_of_the_bands_and_a_long_label_is_wrapped() -> None
         draw_curves(ax, {"one": (band, "black", "-"), "other": (band, "red", "-")})
         ax.set_ylabel("a label that says at length and in many words what is on the axis")
         title(ax, "Title")
-        save_png(figure, io.BytesIO())
+        figure.draw_without_rendering()
         legend = ax.get_legend()
         assert legend is not None
         label = ax.xaxis.label.get_window_extent()
@@ -269,7 +268,7 @@ def test_a_figure_is_filled_and_nothing_is_cut(certified: Path, tmp_path: Path, 
     with package_style():
         figure = new_figure(5.6, 3.5)
         assert FIGURES[name](figure, read_drawing(certified))
-        save_png(figure, tmp_path / "drawn.png")
+        save_picture(figure, tmp_path / "drawn.png")
         drawn = figure.get_tightbbox().padded(-0.01)
     assert drawn.x0 >= 0.0
     assert drawn.y0 >= 0.0

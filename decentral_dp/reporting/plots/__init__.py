@@ -19,7 +19,14 @@ from decentral_dp.reporting.folder import Drawing, read_drawing
 from decentral_dp.reporting.plots import curves
 from decentral_dp.reporting.plots.curves import noise, upper_variable
 from decentral_dp.reporting.plots.network import topology
-from decentral_dp.reporting.plots.style import Format, new_figure, package_style, remove_figure, save_figure, save_png
+from decentral_dp.reporting.plots.style import (
+    Format,
+    new_figure,
+    package_style,
+    remove_figure,
+    save_picture,
+    write_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,10 +60,9 @@ def write_plots(folder: Path, formats: Sequence[Format] = ("png",)) -> list[Path
     with package_style():
         for name, draw in FIGURES.items():
             path, figure = folder / "plots" / name, new_figure(*SIZE)
-            if draw(figure, drawing):
-                written += save_figure(figure, path, formats)
-            else:
-                remove_figure(path)
+            wanted = formats if draw(figure, drawing) else ()
+            remove_figure(path, wanted)
+            written += write_figure(figure, path, wanted)
     return written
 
 
@@ -87,7 +93,7 @@ class Picture:
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
         with package_style():
-            save_png(self.figure, drawn)
+            save_picture(self.figure, drawn)
         return drawn.getvalue()
 
 

@@ -1,11 +1,4 @@
-"""The look of figures: colours that can be told apart, matplotlib's settings, and axes, curves and titles.
-
-The minor ticks of logarithmic axes are one collection of lines each: as ticks, each of them is five artists.
-
-Axes side by side are placed so that their labels, ticks and titles end at the rim of the figure. Ticks are measured
-once. Labels and titles are then put where they belong, which matplotlib would find out anew in every pass: two passes
-over the ticks are left of about a dozen.
-"""
+"""The look of figures: colours that can be told apart, matplotlib's settings, and axes, curves and titles."""
 
 from __future__ import annotations
 
@@ -14,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -26,150 +19,10 @@ from decentral_dp.reporting.words import power_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
 
 POINTS_PER_INCH = 72.0
-# Axis → where its ticks stand.
-_SIDE = {"x": "bottom", "y": "left"}
-
-
-def draw_minor_ticks_at_once(figure: Figure) -> None:
-    """Replace minor ticks by lines where they are, and as long: limits of axes must be final."""
-    from matplotlib.ticker import NullLocator
-
-    axes = [(ax, axis) for ax in figure.axes if ax.axison for axis in (ax.xaxis, ax.yaxis) if _has_any(axis)]
-    for ax, axis in axes:
-        low, high = sorted(axis.get_view_interval())
-        _draw(ax, axis.axis_name, [float(at) for at in axis.get_minorticklocs() if low <= at <= high])
-    # Only now: axes that share a scale share its locators.
-    for _, axis in axes:
-        axis.set_minor_locator(NullLocator())
-
-
-def _has_any(axis: Any) -> bool:
-    return axis.get_scale() == "log" and bool(axis.get_tick_params(which="minor").get(_SIDE[axis.axis_name], True))
-
-
-def _draw(ax: Axes, name: str, places: list[float]) -> None:
-    from matplotlib import rcParams
-    from matplotlib.collections import LineCollection
-    from matplotlib.transforms import ScaledTranslation, blended_transform_factory
-
-    settings: Any = rcParams
-    length = -settings[f"{name}tick.minor.size"] / POINTS_PER_INCH
-    # In inches from the corner of the axes, outwards.
-    corner: Any = ax.transAxes
-    outwards = ax.figure.dpi_scale_trans + ScaledTranslation(0.0, 0.0, corner)
-    lines = [((at, 0.0), (at, length)) if name == "x" else ((0.0, at), (length, at)) for at in places]
-    directions = (ax.transData, outwards) if name == "x" else (outwards, ax.transData)
-    ticks = LineCollection(
-        lines,
-        colors=settings[f"{name}tick.color"],
-        linewidths=settings[f"{name}tick.minor.width"],
-        transform=blended_transform_factory(*directions),
-        clip_on=False,
-        zorder=2.0,
-    )
-    ticks.set_in_layout(False)
-    ax.add_collection(ticks, autolim=False)
-
-
 # Inches between what is drawn and the rim of a figure.
-RIM = 0.09
-
-
-class Margins(NamedTuple):
-    """What stands around axes, in pixels. below, beside: where the labels of x and y begin."""
-
-    left: float
-    right: float
-    bottom: float
-    top: float
-    below: float
-    beside: float
-
-
-def in_a_row(figure: Figure) -> bool:
-    """Whether the figure holds axes side by side, a title above all of them, and nothing else, such as colour bars."""
-    grids = [ax.get_subplotspec() for ax in figure.axes]
-    alike = all(g is not None and g.get_gridspec().nrows == 1 for g in grids)
-    titles = 1 if figure.get_suptitle() else 0
-    return bool(grids) and alike and not figure.legends and not figure.subfigs and len(figure.texts) == titles
-
-
-def fill(figure: Figure, renderer: Any) -> None:
-    """Place the axes of a figure that are `in_a_row`, from left to right and equally wide."""
-    figure.set_layout_engine("none")
-    draw_minor_ticks_at_once(figure)
-    rim, (width, height) = RIM * figure.dpi, figure.bbox.size
-    above = 0.0
-    for heading in figure.texts:
-        heading.set_y(1.0 - rim / height)
-        above = heading.get_window_extent(renderer).height + rim
-    around = [_margins(ax, renderer) for ax in figure.axes]
-    bottom, top = max(m.bottom for m in around) + rim, height - max(m.top for m in around) - above - rim
-    inside = (width - sum(m.left + m.right + 2.0 * rim for m in around)) / len(around)
-    at = 0.0
-    for ax, m in zip(figure.axes, around, strict=True):
-        at += rim + m.left
-        ax.set_position((at / width, bottom / height, inside / width, (top - bottom) / height))
-        ax.xaxis.set_label_coords(0.5, -m.below / (top - bottom))
-        ax.yaxis.set_label_coords(-m.beside / inside, 0.5)
-        at += inside + m.right + rim
-
-
-def _margins(ax: Axes, renderer: Any) -> Margins:
-    from matplotlib.legend import Legend
-    from matplotlib.text import Text
-    from matplotlib.transforms import Bbox
-
-    ax.apply_aspect()
-    rows, columns = _ticks(ax, ax.xaxis, renderer), _ticks(ax, ax.yaxis, renderer)
-    text = ax.get_title(loc="left")
-    # Above the axes there is nothing but a power of ten, where numbers have one.
-    if text and not ax.yaxis.get_offset_text().get_text():
-        ax.set_title(text, loc="left", y=1.0)
-    point = ax.figure.dpi / POINTS_PER_INCH
-    below = ax.bbox.y0 - rows.y0 + ax.xaxis.labelpad * point
-    beside = ax.bbox.x0 - columns.x0 + ax.yaxis.labelpad * point
-    boxes = [rows, columns]
-    if ax.axison and ax.get_xlabel():
-        low = ax.bbox.y0 - below - ax.xaxis.label.get_window_extent(renderer).height
-        boxes.append(Bbox.from_extents(ax.bbox.x0, low, ax.bbox.x1, ax.bbox.y1))
-    if ax.axison and ax.get_ylabel():
-        left = ax.bbox.x0 - beside - ax.yaxis.label.get_window_extent(renderer).width
-        boxes.append(Bbox.from_extents(left, ax.bbox.y0, ax.bbox.x1, ax.bbox.y1))
-    for child in ax.get_children():
-        if isinstance(child, Legend):
-            boxes.append(child.get_window_extent(renderer))
-        elif isinstance(child, Text) and child.get_text():
-            box = child.get_window_extent(renderer)
-            # A title may be longer than its axes.
-            boxes.append(Bbox.from_extents(ax.bbox.x0, box.y0, ax.bbox.x1, box.y1))
-    around = Bbox.union(boxes)
-    return Margins(
-        ax.bbox.x0 - around.x0,
-        around.x1 - ax.bbox.x1,
-        ax.bbox.y0 - around.y0,
-        around.y1 - ax.bbox.y1,
-        below,
-        beside,
-    )
-
-
-def _ticks(ax: Axes, axis: Any, renderer: Any) -> Bbox:
-    """The axes with the names of ticks along one axis."""
-    from matplotlib.transforms import Bbox
-
-    if not ax.axison or not axis.get_visible():
-        return Bbox.union([ax.bbox])
-    # The label is placed by these numbers, and must not look for a place of its own.
-    axis.set_label_coords(0.5, 0.5)
-    axis.label.set_visible(False)
-    named = axis.get_tightbbox(renderer)
-    axis.label.set_visible(True)
-    return Bbox.union([ax.bbox] if named is None else [ax.bbox, named])
-
+_RIM = 0.09
 
 # Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
@@ -184,8 +37,6 @@ OTHER_COLOURS = (ORANGE, PINK, "#56B4E9", "#000000", "#7A5C00", "#6A3D9A", "#8C8
 
 # Of curves one after another, where nothing else gives them a colour.
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black")
-# Of 0 to 9. Six, the usual one, makes files smaller by a fifth, and takes three times as long.
-_COMPRESSION = 3
 # Letters of a label in an inch, and inches of a figure's height that its title and the x axis take.
 LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
 # Letters of a title, which stands above the axes alone, in an inch of a figure.
@@ -210,8 +61,8 @@ STYLE: dict[Any, Any] = {
     "ytick.labelcolor": "black",
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "figure.constrained_layout.w_pad": RIM,
-    "figure.constrained_layout.h_pad": RIM,
+    "figure.constrained_layout.w_pad": _RIM,
+    "figure.constrained_layout.h_pad": _RIM,
     "lines.markersize": 3.5,
     # Names come from the user: a dollar sign in one must not start a formula.
     "text.parse_math": False,
@@ -236,10 +87,12 @@ PAPER_STYLE: dict[Any, Any] = {
 }
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
-# What a file would say of the software and the day: the same picture is the same file.
-_UNSAID: Mapping[str, Mapping[str, None]] = {
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+# Nothing of the software and the day is written: the same picture is the same file.
+_SAVED: Mapping[Format, Mapping[str, Any]] = {
+    # Of 0 to 9. Six, the usual one, makes files smaller by a fifth, and takes three times as long.
+    "png": {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}},
+    "svg": {"metadata": {"Date": None}},
+    "pdf": {"metadata": {"CreationDate": None, "Producer": None, "Creator": None}},
 }
 
 
@@ -287,61 +140,18 @@ def side_label(text: str, figure: Figure, taken: float = 0.0) -> str:
     return textwrap.fill(text, max(12, int((figure.get_figheight() - _AROUND_AXES - taken) * LETTERS_PER_INCH)))
 
 
-def save_png(figure: Figure, path: Path | BinaryIO) -> None:
-    """Write a figure as a PNG, in a fraction of the time of `savefig`, which draws it a first time to lay it out.
-
-    Args:
-        figure: of `new_figure`. One with axes side by side is laid out by their size alone.
-        path: of the PNG, or where its bytes go.
-    """
-    import matplotlib
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
+def save_picture(figure: Figure, to: Path | BinaryIO, ending: Format = "png") -> None:
+    """Write a figure in one format. to: the file, or where its bytes go."""
     _write_out(figure)
-    figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
-    canvas: Any = figure.canvas
-    if in_a_row(figure):
-        fill(figure, canvas.get_renderer())
-    canvas.draw()
-    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba()))
-    if drawn.getchannel("A").getextrema() == (255, 255):
-        # What is opaque everywhere is three channels, and written in three quarters of the time.
-        drawn = drawn.convert("RGB")
-    # Without matplotlib's version, so that equal figures are equal files.
-    dpi = (figure.dpi, figure.dpi)
-    drawn.save(path, format="png", dpi=dpi, pnginfo=PngInfo(), compress_level=_COMPRESSION)
-
-
-def save_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
-    """Write a figure in each of these formats, and remove files of the others.
-
-    Args:
-        figure: as drawn.
-        path: without an ending.
-        formats: none of them removes what there is.
-
-    Returns:
-        The paths that were written.
-    """
-    remove_figure(path, formats)
-    return write_figure(figure, path, formats)
+    figure.savefig(to, format=ending, **_SAVED[ending])
 
 
 def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
     """Write a figure in each of these formats, and return the paths; path: without an ending."""
-    written = []
-    for ending in FORMATS:
-        file = path.with_name(f"{path.name}.{ending}")
-        if ending == "png" and ending in formats:
-            save_png(figure, file)
-        elif ending in formats:
-            _write_out(figure)
-            figure.savefig(file, metadata=dict(_UNSAID[ending]))
-        else:
-            continue
-        written.append(file)
-    return written
+    files = {ending: path.with_name(f"{path.name}.{ending}") for ending in FORMATS if ending in formats}
+    for ending, file in files.items():
+        save_picture(figure, file, ending)
+    return list(files.values())
 
 
 def _write_out(figure: Figure) -> None:
