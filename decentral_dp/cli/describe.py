@@ -39,8 +39,9 @@ from decentral_dp.data.collections import COLLECTED
 from decentral_dp.errors import InputError, printable, quoted
 from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
+from decentral_dp.reporting.words import ENDINGS
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.measures import ENDINGS, grouped
+from decentral_dp.studies.measures import grouped
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
 from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
@@ -585,11 +586,11 @@ DISTANCES = "An algorithm that sends other variables than x, y and z has consens
 def _measure_lines() -> str:
     """The measured names of studies."""
     groups, lines = grouped(), [MEASURED]
-    wide = max(len(m.name) for found in groups.values() for m in found)
-    for head, found in groups.items():
+    wide = max(len(name) for measures in groups.values() for name in measures)
+    for head, measures in groups.items():
         lines += ["", f"{head}:"]
-        for m in found:
-            also = f"; also {' '.join(m.endings)}" if m.endings else ""
-            lines.append(f"  {m.name:<{wide}}  {m.meaning}{also}")
-    ends = [f"  {ending:<{wide}}  {words}" for ending, words in ENDINGS.items()]
+        for name, m in measures.items():
+            also = f"; also {' '.join(m.qualifiers)}" if m.qualifiers else ""
+            lines.append(f"  {name:<{wide}}  {m.meaning or m.figure}{also}")
+    ends = [f"  {ending:<{wide}}  {meaning}" for ending, (_, meaning) in ENDINGS.items()]
     return "\n".join([*lines, "", "Endings:", *ends, "", DISTANCES])

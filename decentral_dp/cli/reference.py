@@ -14,7 +14,8 @@ from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, PARTITIONS
 from decentral_dp.problems import BILEVEL, MINIMAX
-from decentral_dp.studies.measures import ENDINGS, grouped
+from decentral_dp.reporting.words import ENDINGS
+from decentral_dp.studies.measures import grouped
 from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, names
 
@@ -129,11 +130,12 @@ def _cell(text: str) -> str:
 
 def _measures() -> str:
     parts = []
-    for head, found in grouped().items():
+    for head, measures in grouped().items():
         parts += [f"## {head}\n", "| name | meaning | endings |", "|---|---|---|"]
-        parts += [f"| `{m.name}` | {_cell(m.meaning)} | {' '.join(f'`{e}`' for e in m.endings)} |" for m in found]
+        for name, m in measures.items():
+            parts.append(f"| `{name}` | {_cell(m.meaning or m.figure)} | {' '.join(f'`{e}`' for e in m.qualifiers)} |")
         parts.append("")
-    ends = [f"- `{ending}`: {words}." for ending, words in ENDINGS.items()]
+    ends = [f"- `{ending}`: {meaning}." for ending, (_, meaning) in ENDINGS.items()]
     return _page("Measured names", MEASURED, *parts, "## Endings\n", *ends, "", DISTANCES)
 
 

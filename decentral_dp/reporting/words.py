@@ -108,149 +108,201 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{100.0 * share:.2g}%"
 
 
-class MeasureWords(NamedTuple):
-    """What a measured name is.
+class Reach(NamedTuple):
+    """Of which cells of a study something is measured.
 
     Args:
-        figure: in figures and tables; "" where its name stands for itself.
+        head: the same in words.
+        of: the kinds of study that measure it: "run", "plan".
+        over_rounds: those of them that know it of every round, too.
+    """
+
+    head: str
+    of: tuple[str, ...]
+    over_rounds: tuple[str, ...]
+
+
+SCORE = Reach("Of runs, over rounds and at the end", ("run",), ("run",))
+PRICE = Reach("Of plans, over rounds and at the end; of runs, at the end", ("run", "plan"), ("plan",))
+OF_RUNS = Reach("Of runs, at the end", ("run",), ())
+FACT = Reach("Of runs and plans, at the end", ("run", "plan"), ())
+OF_PLANS = Reach("Of plans, at the end", ("plan",), ())
+
+
+class Measure(NamedTuple):
+    """A measured name.
+
+    Args:
+        figure: what it is, in figures and tables; "" where its name stands for itself.
         page: on the page of a run; "" where none measures it, or the name says it.
         meaning: in `show measures` and the reference, where figures say less; "" where they say it.
+        endings: each makes one more measured name of it.
+        reach: where it is measured.
     """
 
     figure: str = ""
     page: str = ""
     meaning: str = ""
+    endings: tuple[str, ...] = ("",)
+    reach: Reach = SCORE
+
+    @property
+    def qualifiers(self) -> list[str]:
+        """The parts of its endings, such as "_min" of "_last_min"."""
+        return [part for part in ENDINGS if any(part in ending for ending in self.endings)]
 
 
+_SPREAD = ("", "_min", "_max")
+# Trusted coordinators that publish x alone have losses of a state that nobody sees.
+_LOSS = (*_SPREAD, *(f"_unreleased{end}" for end in _SPREAD))
+_TEST = (*_LOSS, *(f"_last{end}" for end in _SPREAD))
 # Runs that a run is judged by, as tables call them.
 BASELINES = MappingProxyType(
     {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
 )
 # In the order of a run's page, then by name.
-MEASURES: Mapping[str, MeasureWords] = MappingProxyType(
+MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
-        "upper_loss": MeasureWords("upper loss (validation)", "Upper loss (validation records)"),
-        "lower_loss": MeasureWords("lower loss (train)", "Lower loss (train records, regulariser included)"),
-        "test_loss": MeasureWords("loss on held-out records", "Test loss (held-out records)"),
-        "test_auc": MeasureWords("AUC on held-out records", "Test AUC (held-out records)"),
-        "test_accuracy": MeasureWords("accuracy on held-out records", "Test accuracy (held-out records)"),
-        "test_f1": MeasureWords(page="Test F1 (held-out records)", meaning="F1 on held-out records"),
-        "test_balanced_accuracy": MeasureWords(
+        "upper_loss": Measure("upper loss (validation)", "Upper loss (validation records)", endings=_LOSS),
+        "lower_loss": Measure("lower loss (train)", "Lower loss (train records, regulariser included)", endings=_LOSS),
+        "test_loss": Measure("loss on held-out records", "Test loss (held-out records)", endings=_TEST),
+        "test_auc": Measure("AUC on held-out records", "Test AUC (held-out records)", endings=_TEST),
+        "test_accuracy": Measure("accuracy on held-out records", "Test accuracy (held-out records)", endings=_TEST),
+        "test_f1": Measure(page="Test F1 (held-out records)", meaning="F1 on held-out records", endings=_TEST),
+        "test_balanced_accuracy": Measure(
             page="Test accuracy, mean over classes (held-out records)",
             meaning="mean over classes of the share of their held-out records that is found",
+            endings=_TEST,
         ),
-        "test_brier": MeasureWords(
+        "test_brier": Measure(
             page="Test Brier score (held-out records)",
             meaning="mean squared error of the probabilities on held-out records",
+            endings=_TEST,
         ),
-        "test_recall": MeasureWords(
+        "test_recall": Measure(
             page="Test recall of the second class (held-out records)",
             meaning="share of the second class that is found on held-out records, at problem.threshold",
+            endings=_TEST,
         ),
-        "test_precision": MeasureWords(
+        "test_precision": Measure(
             page="Test precision of the second class (held-out records)",
             meaning="share of what is said to be of the second class that is, on held-out records",
+            endings=_TEST,
         ),
-        "test_calibration": MeasureWords(
+        "test_calibration": Measure(
             page="Test calibration error (held-out records)",
             meaning="mean distance between confidence and how often it is right, on held-out records",
+            endings=_TEST,
         ),
-        "test_rmse": MeasureWords(
-            "root mean squared error on held-out records", "RMSE, in the label's unit (held-out records)"
+        "test_rmse": Measure(
+            "root mean squared error on held-out records", "RMSE, in the label's unit (held-out records)", endings=_TEST
         ),
-        "test_r2": MeasureWords("R² on held-out records", "R², variance explained (held-out records)"),
-        "test_worst_class_accuracy": MeasureWords(
+        "test_r2": Measure("R² on held-out records", "R², variance explained (held-out records)", endings=_TEST),
+        "test_worst_class_accuracy": Measure(
             page="Test accuracy on the worst class (held-out records)",
             meaning="accuracy on the worst class of held-out records",
         ),
-        "test_robust_loss": MeasureWords(
+        "test_robust_loss": Measure(
             page="Test robust loss (held-out records)", meaning="robust loss on held-out records"
         ),
-        "test_mspbe": MeasureWords(
+        "test_mspbe": Measure(
             page="Test MSPBE (held-out trajectories)",
             meaning="mspbe: mean squared projected Bellman error on held-out trajectories",
         ),
-        "test_return_error": MeasureWords(
+        "test_return_error": Measure(
             page="Test error of predicted returns (held-out trajectories)",
             meaning="mspbe: root mean squared error of predicted returns, held-out trajectories",
         ),
-        "test_critic_auc": MeasureWords(
+        "test_critic_auc": Measure(
             page="AUC of a critic trained afresh on held-out records; 0.5 is best",
             meaning="wgan: AUC of a critic trained afresh on held-out records; 0.5 is best",
         ),
-        "test_distance": MeasureWords(
+        "test_distance": Measure(
             page="Distance of generated to held-out records; 0 is best",
             meaning="wgan: distance of generated to held-out records; 0 is best",
         ),
-        "test_mean_gap": MeasureWords(
-            page="Distance of their means", meaning="wgan: ‖mean held out − mean generated‖₂"
-        ),
-        "test_spread": MeasureWords(
+        "test_mean_gap": Measure(page="Distance of their means", meaning="wgan: ‖mean held out − mean generated‖₂"),
+        "test_spread": Measure(
             page="Spread of generated over that of held-out records; 1 is best",
             meaning="wgan: spread of generated over that of held-out records; 1 is best",
         ),
-        "primal": MeasureWords("value that is minimised", "Φ(x): F at the best y (train records)"),
-        "objective": MeasureWords(
-            page="F at the published x and y (train records)", meaning="F at the published x and y"
-        ),
-        "best_strength": MeasureWords(page="Best λ (train records)", meaning="kl_dro: the best λ on train records"),
-        "robust_loss": MeasureWords(page="Robust loss (train records)", meaning="robust loss on train records"),
-        "loss": MeasureWords(page="Loss (train records)", meaning="mean loss on train records"),
-        "estimate": MeasureWords(
+        "primal": Measure("value that is minimised", "Φ(x): F at the best y (train records)"),
+        "objective": Measure(page="F at the published x and y (train records)", meaning="F at the published x and y"),
+        "best_strength": Measure(page="Best λ (train records)", meaning="kl_dro: the best λ on train records"),
+        "robust_loss": Measure(page="Robust loss (train records)", meaning="robust loss on train records"),
+        "loss": Measure(page="Loss (train records)", meaning="mean loss on train records"),
+        "estimate": Measure(
             page="The published critic's own estimate (train records)",
             meaning="wgan: the published critic's own estimate of the distance",
         ),
-        "gradient_norm": MeasureWords(
+        "gradient_norm": Measure(
             "norm of its gradient",
             "Norm of the gradient of Φ (train records)",
             "norm of the gradient of the value that is minimised",
         ),
-        "auc": MeasureWords(page="AUC (train records)", meaning="AUC on train records"),
-        "hypergradient_norm": MeasureWords("‖∇F‖₂ at the average x", "Hypergradient norm"),
-        "hypergradient_gap": MeasureWords(
+        "auc": Measure(page="AUC (train records)", meaning="AUC on train records"),
+        "hypergradient_norm": Measure("‖∇F‖₂ at the average x", "Hypergradient norm"),
+        "hypergradient_gap": Measure(
             page="Distance to the hypergradient on held-out records",
             meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; of trusted coordinators",
         ),
-        "consensus_x": MeasureWords("distance of x to the network average (ℓ2)", "Distance to the average, x"),
-        "consensus_y": MeasureWords("distance of y to the network average (ℓ2)", "Distance to the average, y"),
-        "consensus_z": MeasureWords("distance of z to the network average (ℓ2)", "Distance to the average, z"),
-        "agents": MeasureWords("agents", meaning="number of agents"),
-        "claimed": MeasureWords("ε claimed by the printed formula"),
-        "claimed_endless": MeasureWords("ε claimed by the printed formula for T → ∞"),
-        "diverged": MeasureWords(meaning="1 where a value stopped being finite, else 0; a mean is a share of cells"),
-        "endless_stream": MeasureWords("ε of the worst agent on an endless stream"),
-        "epsilon_max": MeasureWords("ε of the worst agent"),
-        "epsilon_pure_max": MeasureWords("pure ε of the worst agent"),
-        "epsilon_spent": MeasureWords("ε spent by the worst agent"),
-        "finite_data": MeasureWords("ε of the worst agent for T → ∞ on these data"),
-        "neighbour_weight": MeasureWords("smallest total weight of an agent's neighbours"),
-        "network_epsilon_distance_1": MeasureWords(
-            meaning="largest certified ε towards a neighbour; …_2, …_3: that far away"
+        "consensus_x": Measure(
+            "distance of x to the network average (ℓ2)", "Distance to the average, x", endings=_SPREAD
         ),
-        "network_epsilon_max": MeasureWords(
+        "consensus_y": Measure(
+            "distance of y to the network average (ℓ2)", "Distance to the average, y", endings=_SPREAD
+        ),
+        "consensus_z": Measure(
+            "distance of z to the network average (ℓ2)", "Distance to the average, z", endings=_SPREAD
+        ),
+        "agents": Measure("agents", meaning="number of agents", reach=FACT),
+        "claimed": Measure("ε claimed by the printed formula", reach=PRICE),
+        "claimed_endless": Measure("ε claimed by the printed formula for T → ∞", reach=OF_PLANS),
+        "diverged": Measure(
+            meaning="1 where a value stopped being finite, else 0; a mean is a share of cells", reach=OF_RUNS
+        ),
+        "endless_stream": Measure("ε of the worst agent on an endless stream", reach=OF_PLANS),
+        "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
+        "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
+        "epsilon_spent": Measure("ε spent by the worst agent"),
+        "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
+        "neighbour_weight": Measure("smallest total weight of an agent's neighbours", reach=FACT),
+        "network_epsilon_distance_1": Measure(
+            meaning="largest certified ε towards a neighbour; …_2, …_3: that far away", reach=FACT
+        ),
+        "network_epsilon_max": Measure(
             "largest ε towards one other agent",
             meaning="certified ε of one record towards one other agent, the largest of all pairs",
+            reach=FACT,
         ),
-        "network_epsilon_mean": MeasureWords(
+        "network_epsilon_mean": Measure(
             "mean ε towards one other agent",
             meaning="certified ε of one record towards one other agent, the mean over all pairs",
+            reach=FACT,
         ),
-        "ok": MeasureWords(meaning="1 where the cell ended ok, else 0; a mean is a share of cells"),
-        "rounds": MeasureWords(meaning="rounds that were run"),
-        "seconds": MeasureWords(meaning="time that the run took"),
-        "spectral_gap": MeasureWords("spectral gap 1 − ρ"),
-        "test_worst_group_loss": MeasureWords(meaning="loss of the worst group of held-out records"),
-        "weight_clean": MeasureWords(meaning="hyper_cleaning: mean weight of groups whose labels are right"),
-        "weight_corrupted": MeasureWords(meaning="hyper_cleaning: mean weight of groups whose labels are wrong"),
-        "worst_group_loss": MeasureWords(meaning="loss of the worst group of train records"),
+        "ok": Measure(meaning="1 where the cell ended ok, else 0; a mean is a share of cells", reach=FACT),
+        "rounds": Measure(meaning="rounds that were run", reach=FACT),
+        "seconds": Measure(meaning="time that the run took", reach=OF_RUNS),
+        "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
+        "test_worst_group_loss": Measure(meaning="loss of the worst group of held-out records"),
+        "weight_clean": Measure(
+            meaning="hyper_cleaning: mean weight of groups whose labels are right", endings=_SPREAD
+        ),
+        "weight_corrupted": Measure(
+            meaning="hyper_cleaning: mean weight of groups whose labels are wrong", endings=_SPREAD
+        ),
+        "worst_group_loss": Measure(meaning="loss of the worst group of train records"),
     }
 )
-_ENDINGS = {
-    "_min": ", lowest agent",
-    "_max": ", highest agent",
-    "_last": ", last released values",
-    "_unreleased": ", unreleased state",
-}
+# Ending of a name → what it adds to a label, and what it means.
+ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "_min": (", lowest agent", "the lowest agent's; without an ending it is the mean over agents"),
+        "_max": (", highest agent", "the highest agent's"),
+        "_last": (", last released values", "of the last released values alone, where published ones are averages"),
+        "_unreleased": (", unreleased state", "of the state, which nobody sees"),
+    }
+)
 
 
 def metric_words(name: str) -> str | None:
@@ -262,14 +314,14 @@ def metric_words(name: str) -> str | None:
         >>> metric_words("network_epsilon_distance_2")
         'largest ε towards an agent 2 links away'
     """
-    if words := MEASURES.get(name, MeasureWords()).figure:
+    if words := MEASURES.get(name, Measure()).figure:
         return words
     links = name.removeprefix("network_epsilon_distance_")
     if links != name and links.isdecimal():
         return f"largest ε towards an agent {links} {'link' if links == '1' else 'links'} away"
-    stem, ending = next(((name.removesuffix(e), words) for e, words in _ENDINGS.items() if name.endswith(e)), ("", ""))
-    words = MEASURES.get(stem, MeasureWords()).figure
-    return words + ending if words else None
+    ending = next((e for e in ENDINGS if name.endswith(e)), "")
+    words = MEASURES.get(name.removesuffix(ending), Measure()).figure
+    return words + ENDINGS[ending][0] if words else None
 
 
 _CAPTIONS = {
@@ -341,7 +393,6 @@ class SettingWords:
         signal: what signals are summed over.
         spent, loss, hypergradient: axes of figures. captions: of figures.
         columns: heads of the table of metrics.
-        endings: ending of a metric's name → what the label adds for it.
     """
 
     where: str = ""
@@ -379,13 +430,9 @@ class SettingWords:
     hypergradient: str = "‖∇F‖₂ at the average x"
     captions: Mapping[str, str]
     columns: tuple[str, ...] = ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
-    endings: Mapping[str, str]
 
 
-_AGENTS = SettingWords(
-    captions=MappingProxyType(_CAPTIONS),
-    endings=MappingProxyType({"_last": ", last released values", "_unreleased": ", unreleased state"}),
-)
+_AGENTS = SettingWords(captions=MappingProxyType(_CAPTIONS))
 _SERVER = replace(
     _AGENTS,
     where=" and a server",
@@ -425,7 +472,6 @@ _COORDINATOR = SettingWords(
     hypergradient="‖∇F‖₂ at the published x",
     captions=MappingProxyType(_COORDINATORS_CAPTIONS),
     columns=("Metric", "Value"),
-    endings=MappingProxyType({"_last": "", "_unreleased": ""}),
 )
 WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
     {

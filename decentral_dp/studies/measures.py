@@ -14,74 +14,23 @@ The cells are a table with the columns guarantee, mechanism and delta (see `tabl
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Collection, Sequence
+from typing import Literal
 
 import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.words import MEASURES, metric_words
+from decentral_dp.reporting.words import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, Measure, metric_words
 from decentral_dp.studies.schema import Axis, Label, Plot, Side, Study
 
 Split = Literal["run", "plan"]
 
-_SPREAD = ("", "_min", "_max")
-_LOSSES = tuple(f"{name}{end}" for name in ("upper_loss", "lower_loss") for end in _SPREAD)
-_TESTS = tuple(
-    f"{name}{of}{end}"
-    for name in (
-        *("test_loss", "test_accuracy", "test_rmse", "test_r2"),
-        *("test_auc", "test_balanced_accuracy", "test_f1", "test_recall", "test_precision"),
-        *("test_brier", "test_calibration"),
-    )
-    for of in ("", "_last", "_unreleased")
-    for end in _SPREAD
-)
-_DISTANCES = tuple(f"consensus_{variable}{end}" for variable in "xyz" for end in _SPREAD)
-# What single problems measure besides.
-_OWN = tuple(f"{name}{end}" for name in ("weight_clean", "weight_corrupted") for end in _SPREAD)
-# Of minimax problems.
-_MINIMAX = (
-    *("primal", "gradient_norm", "objective", "best_strength", "estimate"),
-    *("auc", "loss", "robust_loss", "worst_group_loss"),
-    *(
-        f"test_{name}"
-        for name in (
-            *("worst_class_accuracy", "robust_loss", "worst_group_loss"),
-            *("mspbe", "return_error", "critic_auc", "distance", "mean_gap", "spread"),
-        )
-    ),
-)
-# Of trusted coordinators that publish x alone.
-_HIDDEN = tuple(f"{name}_unreleased{end}" for name in ("upper_loss", "lower_loss") for end in ("", "_min", "_max"))
-_METRICS = (
-    *_LOSSES,
-    *_TESTS,
-    *_DISTANCES,
-    *_OWN,
-    *_MINIMAX,
-    *_HIDDEN,
-    "hypergradient_norm",
-    "hypergradient_gap",
-    "epsilon_spent",
-)
-_SPENT = ("epsilon_max", "epsilon_pure_max", "claimed")
-_FACTS = ("ok", "rounds", "spectral_gap", "neighbour_weight", "agents")
-# Of what one agent learns of another's record: computed for studies that ask for it alone, for it takes long.
-_NETWORK = ("network_epsilon_max", "network_epsilon_mean", "network_epsilon_distance_1")
 # Of pairs so many links apart; any number of links can be asked for.
 _AT_A_DISTANCE = re.compile(r"network_epsilon_distance_[1-9][0-9]{0,5}")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
-OF_EVERY_CELL = (*_SPENT, *_FACTS, *_NETWORK, "seconds", "diverged", "finite_data", "endless_stream", "claimed_endless")
-# Over rounds, and at the end.
-_CURVES = {"run": _METRICS, "plan": _SPENT}
-_FINALS = {
-    "run": (*_METRICS, *_SPENT, *_FACTS, *_NETWORK, "seconds", "diverged"),
-    "plan": (*_SPENT, *_FACTS, *_NETWORK, "finite_data", "endless_stream", "claimed_endless"),
-}
+OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if "run" not in m.reach.over_rounds)
 _QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 # An algorithm may send other variables, each with its distance.
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
@@ -112,7 +61,8 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
         >>> names_of("plan", over_rounds=True)
         ['claimed', 'epsilon_max', 'epsilon_pure_max']
     """
-    return sorted((_CURVES if over_rounds else _FINALS)[kind])
+    reaches = ((name, m, m.reach.over_rounds if over_rounds else m.reach.of) for name, m in MEASURES.items())
+    return sorted(f"{name}{ending}" for name, m, kinds in reaches if kind in kinds for ending in m.endings)
 
 
 def check_names(study: Study, axes: Sequence[Axis]) -> None:
@@ -223,67 +173,15 @@ def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> 
     return found
 
 
-ENDINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "_min": "the lowest agent's; without an ending it is the mean over agents",
-        "_max": "the highest agent's",
-        "_last": "of the last released values alone, where published ones are averages",
-        "_unreleased": "of the state, which nobody sees",
-    }
-)
-
-
-class Measure(NamedTuple):
-    """A measured name.
-
-    Args:
-        name: without endings.
-        endings: those that it may have.
-        meaning: in words.
-        of: the kinds of study that measure it: "run", "plan".
-        over_rounds: those of them that know it of every round, too.
-    """
-
-    name: str
-    endings: tuple[str, ...]
-    meaning: str
-    of: tuple[str, ...]
-    over_rounds: tuple[str, ...]
-
-
-def measures() -> Iterator[Measure]:
-    """Yield every measured name once, in alphabetical order.
-
-    Example:
-        >>> next(m for m in measures() if m.name == "epsilon_spent")[2:]
-        ('ε spent by the worst agent', ('run',), ('run',))
-    """
-    kinds: dict[Split, list[str]] = {kind: names_of(kind, over_rounds=False) for kind in get_args(Split)}
-    every = sorted({*kinds["run"], *kinds["plan"]})
-    for name in (n for n in every if plain_name(n, every) == n):
-        ended = [n for n in every if n != name and plain_name(n, every) == name]
-        endings = tuple(e for e in ENDINGS if any(e in n.removeprefix(name) for n in ended))
-        of = tuple(kind for kind, names in kinds.items() if name in names)
-        over_rounds = tuple(kind for kind in kinds if name in names_of(kind, over_rounds=True))
-        yield Measure(name, endings, MEASURES[name].meaning or MEASURES[name].figure, of, over_rounds)
-
-
-def grouped() -> dict[str, list[Measure]]:
+def grouped() -> dict[str, dict[str, Measure]]:
     """Group the measures by who measures them, in words, those over rounds first.
 
     Example:
-        >>> list(grouped())[0], [m.name for m in grouped()["Of plans, at the end"]][0]
+        >>> list(grouped())[0], list(grouped()["Of plans, at the end"])[0]
         ('Of runs, over rounds and at the end', 'claimed_endless')
     """
-    found: dict[str, list[Measure]] = {}
-    for m in sorted(measures(), key=lambda m: (not m.over_rounds, len(m.of) < len(m.over_rounds), m.of != ("run",))):
-        both = " and ".join(f"{kind}s" for kind in m.over_rounds)
-        rest = " and ".join(f"{kind}s" for kind in m.of if kind not in m.over_rounds)
-        parts = [f"of {both}, over rounds and at the end"] if both else []
-        parts += [f"of {rest}, at the end"] if rest else []
-        head = "; ".join(parts)
-        found.setdefault(head[0].upper() + head[1:], []).append(m)
-    return found
+    reaches = (SCORE, PRICE, OF_RUNS, FACT, OF_PLANS)
+    return {reach.head: {name: m for name, m in sorted(MEASURES.items()) if m.reach is reach} for reach in reaches}
 
 
 GUARANTEES = {"certified": "certified", "as_printed": "provable as printed", "none": "no guarantee"}

@@ -20,6 +20,7 @@ from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag
 from decentral_dp.reporting.tables import html
 from decentral_dp.reporting.words import (
+    ENDINGS,
     MEASURES,
     Json,
     article,
@@ -385,9 +386,9 @@ def score_table(result: RunResult) -> list[Html]:
     order = [*labels]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
         value = metrics[name]
-        ending = next((e for e in words.endings if name.endswith(e)), "")
+        ending = next((e for e in ENDINGS if name.endswith(e)), "")
         stem = name.removesuffix(ending)
-        label = labels.get(stem, stem.replace("_", " ")) + words.endings.get(ending, "")
+        label = labels.get(stem, stem.replace("_", " ")) + (ENDINGS[ending][0] if ending and words.many else "")
         band = [metrics.get(f"{name}_{side}", metrics.get(f"{stem}_{side}{ending}")) for side in ("min", "max")]
         cells = [number(v) for v in (value, *band)[: len(words.columns) - 1]]
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
