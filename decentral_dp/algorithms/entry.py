@@ -149,11 +149,6 @@ class Entry(NamedTuple):
         return program
 
 
-def example_of(given: Option) -> str:
-    """A key as a scenario could give it."""
-    return f"{given.key} = {given.example}"
-
-
 # What an algorithm that plans its releases itself has to have, beside its channels or queries.
 _GOSSIP = ("init", "step", "releases", "planned_releases", "releases_per_round", "central", "protocol")
 _COORDINATED = (

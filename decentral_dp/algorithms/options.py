@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from annotated_types import BaseMetadata, Ge, Gt, Le, Lt
+from pydantic import AllowInfNan, ConfigDict, TypeAdapter, ValidationError
 
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.files.tables import LARGEST_COUNT, without_none
 
 # Fields that the common keys of the table give: algorithm.protocol and algorithm.init.
 RESERVED = ("protocol", "start")
@@ -28,15 +31,13 @@ RESERVED = ("protocol", "start")
 COMMON = ("kind", "rounds", "init", "protocol", "sampler")
 _METADATA = "decentral_dp"
 _SCALARS = (StepSize, int, float, bool, str)
-
-
-class Bounds(NamedTuple):
-    """What a number must be: above, at least, below, at most; None where there is no such bound."""
-
-    above: float | None = None
-    at_least: float | None = None
-    below: float | None = None
-    at_most: float | None = None
+_STRICT = ConfigDict(strict=True)
+_WORDS: Mapping[type[BaseMetadata], str] = {
+    Gt: "above {0.gt:g}",
+    Ge: "of at least {0.ge:g}",
+    Lt: "below {0.lt:g}",
+    Le: "of at most {0.le:g}",
+}
 
 
 class Option(NamedTuple):
@@ -44,6 +45,7 @@ class Option(NamedTuple):
 
     type: StepSize, int, float, bool, str, a Literal of texts, or a tuple of these. default: None where the algorithm
     settles it or does without. example: as a scenario could give it, in TOML. unit: of a number, "" where it has none.
+    bounds: of a number, and of every element of a list.
     """
 
     key: str
@@ -53,7 +55,22 @@ class Option(NamedTuple):
     description: str
     unit: str
     example: str
-    bounds: Bounds
+    bounds: tuple[BaseMetadata, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The key as a scenario could give it."""
+        return f"{self.key} = {self.example}"
+
+    @property
+    def checked(self) -> Any:
+        """The type with bounds, as pydantic checks it; StepSize and Mapping, which are tables, as they are."""
+        listed = get_origin(self.type) is tuple
+        scalar: Any = get_args(self.type)[0] if listed else self.type
+        finite = {int: Le(LARGEST_COUNT), float: AllowInfNan(False)}.get(scalar)
+        if finite is not None:
+            scalar = Annotated[scalar, *self.bounds, finite]
+        return list.__class_getitem__(scalar) if listed else scalar
 
 
 def option(
@@ -79,19 +96,16 @@ def option(
     Returns:
         A `dataclasses.field`.
     """
+    bounds = ((Gt, above), (Ge, at_least), (Lt, below), (Le, at_most))
     declared = {"description": description, "unit": unit, "example": example}
-    metadata = {_METADATA: declared | {"bounds": Bounds(above, at_least, below, at_most)}}
-    return dataclasses.field(metadata=metadata) if default is MISSING else dataclasses.field(
-        default=default, metadata=metadata
-    )  # fmt: skip
+    limits = tuple(kind(bound) for kind, bound in bounds if bound is not None)
+    return dataclasses.field(default=default, metadata={_METADATA: declared | {"bounds": limits}})
 
 
 def internal(default: Any = MISSING, default_factory: Any = MISSING) -> Any:
     """Declare a field that is filled in from other facts, and is no key."""
-    metadata = {_METADATA: {"internal": True}}
-    if default_factory is not MISSING:
-        return dataclasses.field(default_factory=default_factory, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    kept: dict[str, Any] = {"default": default} if default_factory is MISSING else {"default_factory": default_factory}
+    return dataclasses.field(metadata={_METADATA: {"internal": True}}, **kept)
 
 
 # Where x may be: a fact that a coordinator knows, and no field.
@@ -103,7 +117,6 @@ DOMAIN = Option(
     'where x may be: { kind = "box", low, high }, { kind = "ball", radius } around 0, or { kind = "simplex" }',
     "",
     '{ kind = "box", low = -5.0, high = 0.0 }',
-    Bounds(),
 )
 
 
@@ -174,40 +187,22 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     required = default is MISSING
     default = None if required else default
     example = declared.get("example") or _example(plain, default)
-    description, bounds = declared.get("description", ""), declared.get("bounds", Bounds())
-    made = Option(field.name, plain, required, default, description, declared.get("unit", ""), example, bounds)
-    if default is not None and not _fits(default, plain, bounds):
+    description, unit = declared.get("description", ""), declared.get("unit", "")
+    made = Option(field.name, plain, required, default, description, unit, example, declared.get("bounds", ()))
+    value = list(default) if isinstance(default, tuple) else default
+    try:
+        TypeAdapter(made.checked | None, config=_STRICT).validate_python(value)
+    except ValidationError:
         raise InputError(
             f"{name}.{field.name}: its default is {default!r}{place_in_class(algorithm, field.name)}; wanted "
             f"{constraint(made)}. Mend it."
-        )
+        ) from None
     return made
-
-
-def _fits(value: Any, kind: Any, bounds: Bounds) -> bool:
-    """Whether a default is of the type of its field, and within its bounds."""
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_fits(v, get_args(kind)[0], bounds) for v in value)
-    if kind not in (int, float):
-        return isinstance(value, kind)
-    if isinstance(value, bool) or not isinstance(value, int | float if kind is float else int):
-        return False
-    b = bounds
-    return (
-        (b.above is None or value > b.above)
-        and (b.at_least is None or value >= b.at_least)
-        and (b.below is None or value < b.below)
-        and (b.at_most is None or value <= b.at_most)
-    )
 
 
 def _plain_type(hint: Any) -> Any | None:
     """The type without "or None"; None where no value of a scenario has it."""
-    if get_origin(hint) in (Union, types.UnionType):
-        kinds = [a for a in get_args(hint) if a is not type(None)]
-        return _plain_type(kinds[0]) if len(kinds) == 1 else None
+    hint = without_none(hint)
     if get_origin(hint) is Literal:
         return hint if all(isinstance(a, str) for a in get_args(hint)) else None
     if get_origin(hint) is tuple:
@@ -239,10 +234,8 @@ def constraint(given: Option) -> str:
         return " or ".join(f'"{a}"' for a in get_args(given.type))
     listed = get_origin(given.type) is tuple
     kind = get_args(given.type)[0] if listed else given.type
-    b = given.bounds
     names = {StepSize: "a step size", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    words = {"above": b.above, "of at least": b.at_least, "below": b.below, "of at most": b.at_most}
-    limits = " and ".join(f"{word} {bound:g}" for word, bound in words.items() if bound is not None)
+    limits = " and ".join(_WORDS[type(bound)].format(bound) for bound in given.bounds)
     text = f"{names[kind]} {limits}".strip()
     return f"a list, each {text}" if listed else text
 

@@ -8,7 +8,7 @@ descriptions for the reference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,17 +23,17 @@ from pydantic_core import PydanticCustomError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.entry import Entry
-from decentral_dp.algorithms.options import Bounds, Option
+from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.data.columns import ColumnRules
 from decentral_dp.data.dataset import label_key
 from decentral_dp.data.tables import Declared
 from decentral_dp.errors import quoted
 from decentral_dp.files.tables import (
-    LARGEST_COUNT,
     Channel,
     Count,
     Decay,
+    DeclaredKey,
     Finite,
     NonNegative,
     Positive,
@@ -356,66 +356,6 @@ def declared_columns(table: CommonProblemTable) -> Declared:
     return Declared(table.label, name, split, table.columns, agents)
 
 
-# Type of a field → the table that it is in a scenario: a step size, a domain.
-Tables = Mapping[Any, type]
-
-
-def registered_fields(tables: Tables) -> dict[str, tuple[Any, Any]]:
-    """Every key of every registered algorithm, all of them optional: which are read depends on the kind.
-
-    Raises:
-        TypeError: where two algorithms declare one key with different types or bounds.
-    """
-    takers: dict[str, list[tuple[Entry, Option]]] = {}
-    for entry in ALGORITHMS.values():
-        for option in entry.keys:
-            takers.setdefault(option.key, []).append((entry, option))
-    return {key: _merged(key, found, tables) for key, found in takers.items()}
-
-
-def own_fields(options: Iterable[Option], tables: Tables) -> dict[str, tuple[Any, Any]]:
-    """The keys of one algorithm, all of them optional: what is missing is refused with an example."""
-    return {o.key: (_annotation(o, tables) | None, Field(None, description=_phrase(o))) for o in options}
-
-
-def _merged(key: str, found: list[tuple[Entry, Option]], tables: Tables) -> tuple[Any, Any]:
-    kinds = {(o.type, o.bounds) for _, o in found}
-    if len(kinds) > 1:
-        raise TypeError(f"{', '.join(entry.kind for entry, _ in found)} declare {key} with different types or bounds")
-    by_phrase: dict[str, list[str]] = {}
-    for entry, option in found:
-        by_phrase.setdefault(_phrase(option), []).append(entry.kind)
-    description = "; ".join(f"{', '.join(names)}: {phrase}" for phrase, names in by_phrase.items())
-    return _annotation(found[0][1], tables) | None, Field(None, description=description)
-
-
-def _phrase(option: Option) -> str:
-    """The description with the unit and the default."""
-    text = option.description or option.key
-    text += f" [{option.unit}]" if option.unit else ""
-    return text if option.default is None else f"{text} (default {option.default})"
-
-
-def _annotation(option: Option, tables: Tables) -> Any:
-    """The type that pydantic checks, with the bounds."""
-    if get_origin(option.type) is tuple:
-        inner = get_args(option.type)[0]
-        return list[_number(inner, option.bounds)]  # type: ignore[misc] # pydantic reads it when it runs
-    if option.type in tables:
-        return tables[option.type]
-    return option.type if get_origin(option.type) is Literal else _number(option.type, option.bounds)
-
-
-def _number(kind: Any, b: Bounds) -> Any:
-    limits = {"gt": b.above, "ge": b.at_least, "lt": b.below, "le": b.at_most}
-    given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-    if kind is int and not {"lt", "le"} & given.keys():
-        given["le"] = LARGEST_COUNT
-    if kind is float and not ({"gt", "ge"} & given.keys() and {"lt", "le"} & given.keys()):
-        given["allow_inf_nan"] = False
-    return Annotated[kind, Field(**given)] if given else kind
-
-
 class Step(Table):
     """Step size λ_t = scale/(t+1)^decay."""
 
@@ -478,8 +418,22 @@ class OutsideAlgorithmTable(AlgorithmTable):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
 
-# Type of an algorithm's field → the table that gives it.
-ALGORITHM_TABLES: dict[Any, type[Table]] = {StepSize: Step, Mapping: DomainTable}
+def own_fields(options: Iterable[tuple[str, Option]]) -> dict[str, tuple[Any, Any]]:
+    """The keys of algorithms, by kind, all of them optional: what is missing is refused with an example."""
+    tables = {StepSize: Step, Mapping: DomainTable}
+    keys = [(kind, DeclaredKey(o.key, tables.get(o.type, o.checked), _phrase(o), False)) for kind, o in options]
+    return merged_fields(keys, _phrases)
+
+
+def _phrase(option: Option) -> str:
+    """The description with the unit and the default."""
+    text = option.description or option.key
+    text += f" [{option.unit}]" if option.unit else ""
+    return text if option.default is None else f"{text} (default {option.default})"
+
+
+def _phrases(by_phrase: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{', '.join(kinds)}: {phrase}" for phrase, kinds in by_phrase.items())
 
 
 if TYPE_CHECKING:
@@ -489,7 +443,9 @@ if TYPE_CHECKING:
 
 else:
     RegisteredAlgorithmTable = create_model(
-        "RegisteredAlgorithmTable", __base__=AlgorithmTable, **registered_fields(ALGORITHM_TABLES)
+        "RegisteredAlgorithmTable",
+        __base__=AlgorithmTable,
+        **own_fields((entry.kind, option) for entry in ALGORITHMS.values() for option in entry.keys),
     )
 
 

@@ -20,7 +20,6 @@ from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import Setting, entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import (
-    ALGORITHM_TABLES,
     AlgorithmTable,
     OutsideAlgorithmTable,
     Partition,
@@ -367,7 +366,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     """What the scenario says of the algorithm's own keys. Raises InputError for values that they cannot have."""
     if not isinstance(s.algorithm, OutsideAlgorithmTable):
         return s.algorithm.own_keys()
-    made: Any = own_fields(entry.keys, ALGORITHM_TABLES)
+    made: Any = own_fields((entry.kind, option) for option in entry.keys)
     table = create_model("AlgorithmKeys", __base__=AlgorithmTable, **made)
     root = create_model("Scenario", algorithm=(table, ...))
     try:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
-from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import DATASETS, ENVIRONMENTS
@@ -83,7 +82,7 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
     wanted |= {key: _USUAL[key] for key in ("algorithm.kind", "algorithm.rounds")}
     entry = ALGORITHMS.get(str(algorithm.get("kind")))
     if entry is not None and "algorithm" not in given:
-        options = {option.key: example_of(option).partition("= ")[2] for option in entry.keys if option.required}
+        options = {option.key: option.example for option in entry.keys if option.required}
         wanted |= {f"algorithm.{key}": entry.example.get(key, value) for key, value in options.items()}
         wanted |= _privacy(entry, problem, privacy, "problem" in given)
     chosen = PROBLEMS.get(str(problem.get("kind")))
@@ -241,7 +240,7 @@ def algorithm_tables(entry: Entry) -> str:
     if entry.trusted:
         return _trusted_tables(entry)
     needed = [option for option in entry.keys if option.required]
-    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *map(example_of, needed)]
+    lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in needed)]
     read = {CLIP_OF_TERM[term] for term in channel_terms(entry)}
     # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
     notes = {"x": "  # read only by problems whose losses have records and x in one term"}
@@ -252,7 +251,7 @@ def algorithm_tables(entry: Entry) -> str:
 
 def _trusted_tables(entry: Entry) -> str:
     def shown(option: Option) -> str:
-        return f"{option.key} = {entry.example[option.key]}" if option.key in entry.example else example_of(option)
+        return f"{option.key} = {entry.example.get(option.key, option.example)}"
 
     problem = entry.example.get("problem", '"logistic_regularisation"')
     data = entry.example.get("data", '"breast_cancer"')
@@ -279,7 +278,7 @@ def _several(entry: Entry, key: str) -> list[str]:
 def channel_terms(entry: Entry) -> set[str]:
     """The terms that the releases of a gossip algorithm are made of."""
     needed = [option for option in entry.keys if option.required]
-    given = {o.key: tomllib.loads(example_of(o))[o.key] for o in needed}
+    given = {o.key: tomllib.loads(o.line)[o.key] for o in needed}
     values = {o.key: StepSize(1.0) if o.type is StepSize else given[o.key] for o in needed}
     built = cast(Algorithm, entry.build(Options(values, {}, "released"), "certified"))
     return {term for channel in built.releases(1, 1).values() for term in channel.terms}

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
-from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
@@ -207,8 +206,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
     _check_sampler(table, entry)
     for key in entry.options:
         if key not in c.keys:
-            add = example_of(taken[key])
-            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {add}.")
+            raise InputError(f"algorithm.{key}: missing. {table.kind} needs it; add for example {taken[key].line}.")
     if privacy.constants is not None and privacy.guarantee in entry.loss_range:
         raise InputError(
             f"privacy.constants: {table.kind} draws by losses, and how far losses of records differ no declared "

@@ -108,7 +108,7 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
     """
     hints, found = get_type_hints(make, include_extras=True), []
     for name, parameter in inspect.signature(make).parameters.items():
-        kind = _without_none(hints[name])
+        kind = without_none(hints[name])
         described = next((m for m in getattr(kind, "__metadata__", ()) if isinstance(m, Key)), None)
         if described is not None:
             bounds = tuple(m for m in kind.__metadata__ if m is not described)
@@ -117,7 +117,7 @@ def declared_keys(make: Callable[..., Any]) -> tuple[DeclaredKey, ...]:
     return tuple(found)
 
 
-def _without_none(hint: Any) -> Any:
+def without_none(hint: Any) -> Any:
     """The type without "or None"."""
     if get_origin(hint) not in (Union, UnionType):
         return hint

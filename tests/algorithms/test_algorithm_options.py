@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import jsonschema
 import pytest
+from annotated_types import Ge
 
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.options import Bounds, constraint, internal, option, options_of
+from decentral_dp.algorithms.options import constraint, internal, option, options_of
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import AlgorithmTable, RegisteredAlgorithmTable
 from decentral_dp.config.loading import scenario_folder
@@ -69,7 +70,7 @@ class Example:
 def test_fields_are_keys() -> None:
     x, count, share, way, sizes = options_of(Example)
     assert (x.key, x.required, x.example) == ("x", True, "{ scale = 0.1, decay = 0.5 }")
-    assert (count.required, count.unit, count.bounds) == (True, "rounds", Bounds(at_least=1))
+    assert (count.required, count.unit, count.bounds) == (True, "rounds", (Ge(1),))
     assert (share.required, share.default, share.type) == (False, None, float)
     assert constraint(share) == "a number above 0 and of at most 1"
     assert constraint(way) == '"up" or "down"'

@@ -12,7 +12,6 @@ import pytest
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.algorithms.entry import example_of
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.loading import load, scenario_folder, scenario_names
 from decentral_dp.problems import BILEVEL as PROBLEMS
@@ -76,7 +75,7 @@ KEYS: dict[str, Any] = {
     if option.type is StepSize
     else 2
     if option.type is int
-    else tomllib.loads(example_of(option))[option.key]
+    else tomllib.loads(option.line)[option.key]
     for entry in ALGORITHMS.values()
     for option in entry.keys
 } | {"smoothness": 50.0, "momentum": 0.5, "penalty": 0.1}
