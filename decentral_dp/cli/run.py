@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -22,7 +23,7 @@ from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import worth
 from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
-from decentral_dp.reporting.facts import facts
+from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
 from decentral_dp.reporting.words import words_of
 from decentral_dp.simulation.folder.layout import check_writable, new_folder
@@ -124,13 +125,13 @@ def print_scores(out: Console, result: RunResult) -> None:
         tables += [("scores of this problem", "lowest and highest agent", added)]
         for what, ends, names in tables:
             if names:
-                out.print(_scores(what, ends, names, metrics))
+                out.print(_scores(what, ends, {n: _printed(n, result) for n in names}, metrics))
     else:
         whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
         out.print(f"Scores of the {result.evaluated_on}, {whose}:")
         table = Table.grid(padding=(0, 2, 0, 0))
         for name in (*known, *added):
-            table.add_row(name, _value(metrics[name]))
+            table.add_row(_printed(name, result), _value(metrics[name]))
         out.print(table)
     for fact in facts(result):
         if fact.about == "scores":
@@ -143,13 +144,17 @@ def _added(names: Iterable[str]) -> list[str]:
     return sorted(n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED))
 
 
-def _scores(what: str, ends: str, names: Sequence[str], metrics: Mapping[str, float]) -> Table:
+def _printed(name: str, result: RunResult) -> str:
+    return "train_loss" if name == "lower_loss" and result.is_one_level else name
+
+
+def _scores(what: str, ends: str, names: Mapping[str, str], metrics: Mapping[str, float]) -> Table:
     rows = [(what, "mean", ends)]
-    for name in names:
+    for name, printed in names.items():
         low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
         # Of these, accuracy and R² are better where they are higher; of a problem's own scores nothing is known.
         first, last = (high, low) if name in _SCORES and name not in _HIGHER_IS_BETTER else (low, high)
-        rows.append((name, _value(metrics[name]), f"{_value(first)}  {_value(last)}"))
+        rows.append((printed, _value(metrics[name]), f"{_value(first)}  {_value(last)}"))
     return terminal(list(zip(*rows, strict=True)))
 
 
@@ -186,6 +191,9 @@ def print_run(run: Run) -> None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
         out.print(f"Report: {run.folder / 'report.html'}", soft_wrap=True)
+        if predicts(result):
+            command = f"decentral-dp predict {shlex.quote(str(run.folder))} FILE --out FILE"
+            out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
 
 
 def _print_worth(out: Console, run: Run) -> None:

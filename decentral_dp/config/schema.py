@@ -100,7 +100,7 @@ class RunTable(Table):
         default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
     )
     measures: Annotated[list[str], Field(min_length=1)] | None = optional(
-        'Measures that are taken, such as ["test_auc", "lower_loss"]; all that there are if left out. `show measures` '
+        'Measures that are taken, such as ["test_auc", "train_loss"]; all that there are if left out. `show measures` '
         "lists them."
     )
     average: Count = Field(
@@ -133,6 +133,12 @@ class RunTable(Table):
             "bilevel problems and all noise stay on the processor."
         ),
     )
+
+    @field_validator("measures")
+    @classmethod
+    def _names_in_files(cls, names: list[str] | None) -> list[str] | None:
+        # So the lower loss of training at one level is called.
+        return names and ["lower_loss" if name == "train_loss" else name for name in names]
 
     @property
     def agents_per_block(self) -> int | None:

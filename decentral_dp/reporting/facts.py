@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from decentral_dp.formatting import delta_text, epsilon_text
+from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.words import WORDS, cut_text, score_text
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import PrivacyStatement, number
@@ -49,6 +50,12 @@ def facts(result: RunResult) -> list[Fact]:
     status = [] if result.status == "ok" else [Fact("status", result.status.replace("_", " "), sentence(result.reason))]
     data = [Fact("data", "Data", str(note)) for note in result.problem.get("notes") or ()]
     return [*status, *data, *privacy_facts(result.privacy), *_score_facts(result)]
+
+
+def predicts(result: RunResult) -> bool:
+    """Whether a run of training at one level left a model for new records."""
+    kind = PROBLEMS.get(str(result.problem.get("kind")))
+    return kind is not None and kind.one_level and not result.has_diverged and bool(result.problem.get("features"))
 
 
 def privacy_facts(privacy: PrivacyStatement) -> list[Fact]:

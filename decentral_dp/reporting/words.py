@@ -164,7 +164,12 @@ BASELINES = MappingProxyType(
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         "upper_loss": Measure("upper loss (validation)", "Upper loss (validation records)", endings=_LOSS),
-        "lower_loss": Measure("lower loss (train)", "Lower loss (train records, regulariser included)", endings=_LOSS),
+        "lower_loss": Measure(
+            "lower loss (train)",
+            "Lower loss (train records, regulariser included)",
+            "lower loss (train), or train_loss: what training at one level makes small",
+            endings=_LOSS,
+        ),
         "test_loss": Measure("loss on held-out records", "Test loss (held-out records)", endings=_TEST),
         "test_auc": Measure("AUC on held-out records", "Test AUC (held-out records)", endings=_TEST),
         "test_accuracy": Measure("accuracy on held-out records", "Test accuracy (held-out records)", endings=_TEST),

@@ -54,7 +54,7 @@ _EXPLAINED = 0.05
 _ROSE = 0.1
 # x hardly moved where no coordinate went farther than this share of max(1, |its start|).
 _MOVED = 0.05
-_LOSSES = ("lower_loss", "upper_loss", "primal")
+_LOSSES = ("lower_loss", "train_loss", "upper_loss", "primal")
 _ENDINGS = ("", "_unreleased")
 
 
@@ -84,6 +84,8 @@ def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[st
         return [single]
     score = score_sentence(ends, baselines(job), int(job.shards.test.size))
     step = "algorithm.y.scale" if job.sends_steps else "the steps"
+    if job.components.one_level:
+        metrics = metrics.replace({"name": {"lower_loss": "train_loss"}})
     falling = loss_sentence(metrics, step)
     if not (score or falling):
         # A model that learned is no worse for an x that stayed where it was put.

@@ -169,6 +169,11 @@ class RunResult(Mapping[str, Any]):
         read: RunResult = _adapter().validate_python(known)
         return read
 
+    @property
+    def is_one_level(self) -> bool:
+        """Whether there are weights alone: x has no coordinates."""
+        return self.problem.get("p") == 0
+
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""
         return number(self.metrics.get(name))

@@ -44,6 +44,18 @@ def test_predictions_are_those_of_the_model(run: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(written.iloc[:, 1:].to_numpy(), chosen.predict_proba(new), rtol=1e-12)
 
 
+def test_a_run_that_left_a_model_says_how_it_predicts_and_calls_its_loss_by_its_name(tmp_path: Path) -> None:
+    command = f"decentral-dp predict {tmp_path / 'run'} FILE --out FILE"
+    said = _command("run", "classification", "--set", "algorithm.rounds=2", "--out", tmp_path / "run")
+    assert command in said
+    assert "train_loss 0." in said
+    assert "lower_loss" not in said
+    assert "decentral-dp predict RUN FILE --out FILE" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    other = _command("run", "ring_breast_cancer", "--set", "algorithm.rounds=2", "--out", tmp_path / "other")
+    assert "lower_loss" in other
+    assert "predict" not in other
+
+
 def test_nothing_is_written_over_and_nothing_in_part(run: Path, tmp_path: Path) -> None:
     out, new = tmp_path / "said.csv", run.parent / "new.csv"
     out.write_text("mine")

@@ -141,7 +141,7 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "differ in one record of one agent",
         "metrics, curves and plots, this very page",
         "This is a simulation",
-        "δ is the probability with which that may fail. The worst agent is the one whose ε is largest.",
+        "the probability of any event in what is released becomes at most e^ε times what it was, plus δ",
         "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient",
         "Channel x is free: it reads no record, being a function of public and released values.",
         "ε → ∞. Once all records are in use",

@@ -33,7 +33,7 @@ def test_train_losses_are_not_computed_where_nobody_asks(monkeypatch: pytest.Mon
     monkeypatch.setattr(Training, "losses", counted)
     decentral_dp.run("classification", set=FEW | {"run.measures": ["test_auc"]})
     assert set(sizes) == {114}
-    decentral_dp.run("classification", set=FEW | {"run.measures": ["lower_loss"]})
+    decentral_dp.run("classification", set=FEW | {"run.measures": ["train_loss"]})
     assert 455 in sizes
 
 

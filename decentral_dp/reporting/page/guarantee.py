@@ -16,7 +16,7 @@ from typing import NamedTuple
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.markup import Html, Part, formula, join, table, tag, unbroken
-from decentral_dp.reporting.page.run import fact_list, figures, is_one_level
+from decentral_dp.reporting.page.run import fact_list, figures
 from decentral_dp.reporting.words import Json, SettingWords, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
@@ -64,7 +64,7 @@ def guarantee_section(result: RunResult) -> list[Html]:
 def _words(result: RunResult) -> SettingWords:
     """Words of the setting; of training at one level those without x, z and validation records."""
     words = words_of(result.privacy, result.topology)
-    if not is_one_level(result):
+    if not result.is_one_level:
         return words
     return replace(words, kind="", dearest="", private="y in state.npz" if words.many else words.private)
 
@@ -317,8 +317,8 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     remarks = [
         f"An agent's ε is what its most expensive record costs{words.dearest}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",
-        "ε bounds how much likelier anything released can become if one record is another; the smaller, the less is "
-        "told. δ is the probability with which that may fail. The worst agent is the one whose ε is largest.",
+        "If what is protected changes, the probability of any event in what is released becomes at most e^ε times what "
+        "it was, plus δ: the smaller both are, the less is told. The worst agent is the one whose ε is largest.",
     ]
     if privacy.claimed:
         remarks.append(

@@ -15,7 +15,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import communication_text, delta_text, epsilon_text, graph_text, over_time_text
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import worth
-from decentral_dp.reporting.facts import facts, sentence
+from decentral_dp.reporting.facts import facts, predicts, sentence
 from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag
 from decentral_dp.reporting.tables import html
@@ -76,7 +76,7 @@ def _who_did_what(result: RunResult) -> str:
     known = PROBLEMS.get(kind)
     task = (known and known.task) or f"solved the {problem.get('solves') or 'bilevel'} problem {kind}".rstrip()
     if not result.tunes_x:
-        which = "train" if is_one_level(result) else "lower"
+        which = "train" if result.is_one_level else "lower"
         task = (known and known.lower_task) or f"minimised the {which} loss of {kind}"
     where = words_of(result.privacy, graph).where or (f" on {article(graph_noun(graph))}" if graph and m > 1 else "")
     return f"{who}{where} {task}" + (f" ({problem['data']} data)" if problem.get("data") else "")
@@ -105,7 +105,7 @@ def _score(result: RunResult) -> str:
             return f"; {words.mean}{in_words} {value:.{digits}f}{of}"
     kind = "upper" if result.tunes_x else "lower"
     loss = result.score(f"{kind}_loss")
-    kind = "train" if is_one_level(result) else kind
+    kind = "train" if result.is_one_level else kind
     return (
         f"; {'' if result.has_diverged else words.final}{kind} loss {power_text(loss)}{of}" if loss is not None else ""
     )
@@ -381,7 +381,7 @@ def score_table(result: RunResult) -> list[Html]:
     if not result.tunes_x:
         plain = [n for n in plain if not n.startswith(_OF_X)]
     labels = {name: measure.page for name, measure in MEASURES.items() if measure.page}
-    if is_one_level(result):
+    if result.is_one_level:
         labels["lower_loss"] = "Train loss (regulariser included)"
     order = [*labels]
     for name in sorted(plain, key=lambda n: next((i for i, o in enumerate(order) if n.startswith(o)), len(order))):
@@ -394,11 +394,6 @@ def score_table(result: RunResult) -> list[Html]:
         shown = ["" if v is None else score_text(v) if abs(v) >= 1e3 else power_text(v, pad=True) for v in cells]
         rows.append((label, [tag("td", text, class_="number") for text in shown]))
     return [table(words.columns, rows)] if rows else []
-
-
-def is_one_level(result: RunResult) -> bool:
-    """Whether there are weights alone: x has no coordinates."""
-    return result.problem.get("p") == 0
 
 
 def outcome_section(folder: Path, result: RunResult) -> list[Html]:
@@ -415,7 +410,15 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
         *score_table(result),
         *beside_scores(result),
         *(curves or [tag("p", "No curves: the run kept no metrics.")]),
+        *(
+            [tag("p", "For predictions of new records, with this folder as RUN: ", tag("code", _PREDICT))]
+            if predicts(result)
+            else []
+        ),
     ]
+
+
+_PREDICT = "decentral-dp predict RUN FILE --out FILE"
 
 
 def beside_scores(result: RunResult) -> list[Html]:

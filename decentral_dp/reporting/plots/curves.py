@@ -47,7 +47,7 @@ def losses(figure: Figure, d: Drawing) -> bool:
     upper = (("upper loss (validation)", "upper_loss", style.BLUE),) if d.result.tunes_x else ()
     named = (
         *upper,
-        ("train loss" if d.result.problem.get("p") == 0 else "lower loss (train)", "lower_loss", style.VERMILLION),
+        ("train loss" if d.result.is_one_level else "lower loss (train)", "lower_loss", style.VERMILLION),
         ("test loss (held out)", "test_loss", style.GREEN),
     )
     curves = {label: (c, colour, "-") for label, name, colour in named if (c := d.score(name))}
