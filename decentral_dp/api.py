@@ -238,7 +238,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     - problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it;
     - algorithm: a dataclass with its fields filled in;
     - mechanism: an object of your own (see `docs/add_a_mechanism.md`);
-    - topology: a `networkx.Graph`, a `Topology`, or pairs of agents;
+    - topology: a `networkx.Graph`, a `Topology`, pairs of agents, a list of graphs, or a function of the round t;
     - data: (features, labels), a table of columns, a pandas `DataFrame` whose label column is problem.label, or a
       `Dataset`;
     - partition: a function, as in a file.

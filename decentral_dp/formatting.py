@@ -170,6 +170,7 @@ _CHANGES = {
     "one_peer_exponential": "everybody sends to one other, at distances 1, 2, 4, … in turn",
     "resample": "drawn anew",
     "sequence": "graphs in turn",
+    "function": "the graph that a function gives",
 }
 
 

@@ -68,8 +68,8 @@ class Objects(TypedDict, total=False):
 
     problem: one made with `from_losses`, or an instance of a class as docs/add_a_problem.md describes it. algorithm: a
     dataclass with its fields filled in. mechanism: an object of your own (docs/add_a_mechanism.md). topology: a
-    `networkx.Graph`, a `Topology`, or pairs of agents. data: (features, labels), a table of columns, a pandas
-    `DataFrame` whose label column is problem.label, or a `Dataset`. partition: a function, as in a file.
+    `networkx.Graph`, a `Topology`, pairs of agents, or several of them. data: (features, labels), a table of columns, a
+    pandas `DataFrame` whose label column is problem.label, or a `Dataset`. partition: a function, as in a file.
     """
 
     problem: Any
@@ -414,7 +414,7 @@ def _component(s: Scenario, what: str, files: Files) -> Component:
             if value is not None:
                 return _from_outside(Component(what, name, "installed", value), s)
     makers: Mapping[str, Callable[..., Any]] = {
-        "topology": partial(_by_round, s, partial(_topology, s, files)),
+        "topology": partial(_by_round, s, files, partial(_topology, s, files)),
         "data": partial(_dataset, s, files),
         "partition": partial(_partition, s.problem),
     }
@@ -426,7 +426,9 @@ def _from_outside(part: Component, s: Scenario) -> Component:
     """A component of the user's own, with what makes it."""
     makers: Mapping[str, Callable[..., Any]] = {
         "problem": partial(instance, part, table_options(s.problem)),
-        "topology": partial(_by_round, s, partial(build_topology, part, s.topology, _graph_seed(s))),
+        "topology": partial(
+            _by_round, s, s.files(), partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
+        ),
         "data": partial(build_dataset, part, s.problem, s.records_seed),
         "partition": partial(dealer, part),
     }
@@ -437,15 +439,23 @@ def _graph_seed(s: Scenario) -> int:
     return s.topology.seed if s.topology.seed is not None else s.public_seed
 
 
-def _by_round(s: Scenario, make: Callable[[], Topology]) -> Topology:
+def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topology:
     """The topology, changing by round where the scenario says so."""
     table, base = s.topology, make()
-    lossy = {key: getattr(table, key) or 0 for key in ("drop", "offline", "delay")}
+    lossy: dict[str, Any] = {key: getattr(table, key) or 0 for key in ("drop", "offline", "delay")}
     if table.over_time is None and not any(lossy.values()):
         return base
+    if base.over_time is not None:
+        if table.over_time is not None:
+            raise InputError(
+                f"topology.over_time: {base.name} says the graph of every round itself ({base.over_time.kind}). Leave "
+                "over_time out."
+            )
+        return replace(base, over_time=replace(base.over_time, **lossy))
     how = table.over_time or "fixed"
     how = OverTimeTable(kind=how) if isinstance(how, str) else how
-    several = [topologies.from_file(s.folder / name, table.weights, base.n_agents) for name in how.files]
+    places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
+    several = [topologies.from_file(place, table.weights, connected=False) for place in places]
     if how.kind == "sequence" and not several:
         raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
     draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None

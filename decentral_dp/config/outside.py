@@ -6,8 +6,9 @@ Problems, objectives, topologies, data sets and partitions of the user's own, as
 
     problem.kind      = "my_problem.py:Mine"      a class: see `problems.recordwise` and `problems.minimax.
                                                   recordwise_objective`; its dataclass fields are keys of [problem]
-    topology.kind     = "my_graph.py:grid"        grid(agents, …) → networkx.Graph, or pairs of agents; what else it
-                                                  takes are keys of [topology]
+    topology.kind     = "my_graph.py:grid"        grid(agents, …) → networkx.Graph, or pairs of agents, or a list of
+                                                  graphs that follow one another; grid(t, …) → that of round t; what
+                                                  else it takes are keys of [topology]
     problem.data      = "my_data.py:load"         load() → features, labels; or a table of them; or a `Dataset`
     problem.partition = "my_split.py:deal"        deal(labels, agents, …) → the agent of each record
 
@@ -24,9 +25,10 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, TypeAlias, get_type_hints
@@ -47,7 +49,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
 from decentral_dp.files.tables import Table
 from decentral_dp.privacy.fingerprint import digest_of_file
-from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx
+from decentral_dp.topology import Topology, from_edges, from_matrix, from_networkx, in_turn
 from decentral_dp.topology.graphs import unknown_key
 from decentral_dp.user_code import USER_ERRORS, blamed, call, find_outside, in_file, installed, reason, untyped_options
 
@@ -249,9 +251,15 @@ _LISTS = ("classes", "feature_names", "image")
 
 # Topologies.
 
+Weights: TypeAlias = str | Mapping[str, Any]
+# The parameter by which a function of the round is known.
+ROUND = "t"
+# Of all graphs of a function, each counted once: 800 MB.
+_MOST_LINKS = 50_000_000
 
-def build_topology(graph: Component, table: TopologyTable, seed: int) -> Topology:
-    """The topology of a function, or of a graph that was handed over. Raises InputError."""
+
+def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: int) -> Topology:
+    """The topology of a function, or of a graph, or of several, that were handed over. Raises InputError."""
     value, name, weights = graph.value, graph.name, table.weights or "metropolis"
     options = dict(table.model_extra or {})
     if isinstance(value, Topology):
@@ -260,23 +268,60 @@ def build_topology(graph: Component, table: TopologyTable, seed: int) -> Topolog
         if options and not graph.is_object:
             raise InputError(f"topology.{next(iter(options))}: {name} is a graph and takes none. Leave it out.")
         with graph.naming_line():
-            return _as_topology(value, name, weights)
+            return _one_or_several(value, name, weights, None, seed)
     known = parameters(value, "topology.kind", name)
     sized = "agents" in known
     if sized and table.agents is None:
         raise InputError("topology.agents: missing. Say how many agents the graph is to have.")
-    own = {k: v for k, v in known.items() if k not in ("agents", "seed")}
+    own = {k: v for k, v in known.items() if k not in ("agents", "seed", ROUND)}
     for key in options:
         if key not in own:
             raise unknown_key(key, name, own)
     chosen = checked_options(own, options, "topology", graph.titled)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
+    call_with = partial(_called, value, key="topology.kind", name=name)
     with graph.naming_line():
-        return _as_topology(_called(value, chosen, "topology.kind", name), name, weights, table.agents)
+        if ROUND not in known:
+            return _one_or_several(call_with(chosen), name, weights, table.agents, seed)
+        # Round 0 is asked for again at the end.
+        asked = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
+        *several, again = _several(asked, name, weights, table.agents)
+        if again is not several[0]:
+            raise InputError(
+                f"topology: {name} gives another graph of round 0 when it is called again. Draw with "
+                f"numpy.random.default_rng([seed, t]), where seed is a parameter of {name}."
+            )
+        return in_turn(several, seed, name, "function")
+
+
+def _one_or_several(value: Any, name: str, weights: Weights, agents: int | None, seed: int) -> Topology:
+    """One graph, or a list of graphs that follow one another. Raises InputError."""
+    listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 2)
+    if listed and any(_is_graph(one) or hasattr(one, "todense") or np.ndim(one) > 1 for one in value):
+        return in_turn(_several(value, name, weights, agents), seed, name)
+    return _as_topology(value, name, weights, agents)
+
+
+def _several(given: Iterable[Any], name: str, weights: Weights, agents: int | None) -> list[Topology]:
+    """The graphs of the rounds, each that comes back as one object. Raises InputError."""
+    found: dict[bytes, Topology] = {}
+    several, links = [], 0
+    for k, value in enumerate(given):
+        one = _as_topology(value, f"{name}, graph {k + 1}", weights, agents, connected=False)
+        parts = (one.mixing.indptr, one.mixing.indices, one.mixing.data)
+        key = repr(one.labels).encode() + b"".join(part.tobytes() for part in parts)
+        links += 0 if key in found else one.mixing.nnz
+        if links > _MOST_LINKS:
+            raise InputError(
+                f"topology: {name} gives more than {_MOST_LINKS:,} weights in {k + 1} graphs. Let graphs come back, or "
+                "use fewer rounds or agents."
+            )
+        several.append(found.setdefault(key, one))
+    return several
 
 
 def _is_graph(found: Any) -> bool:
-    return hasattr(found, "nodes") and hasattr(found, "edges")
+    return isinstance(found, Topology) or (hasattr(found, "nodes") and hasattr(found, "edges"))
 
 
 def _listed(graph: Any) -> Any:
@@ -286,14 +331,18 @@ def _listed(graph: Any) -> Any:
     return graph if isinstance(graph, np.ndarray) else list(graph)
 
 
-def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents: int | None = None) -> Topology:
+def _as_topology(
+    graph: Any, name: str, weights: Weights, agents: int | None = None, connected: bool = True
+) -> Topology:
+    if isinstance(graph, Topology):
+        return graph
     if _is_graph(graph):
         if agents is not None and graph.number_of_nodes() != agents:
             raise InputError(
                 f"topology.kind: {name} gives {graph.number_of_nodes()} agents, and {agents} were asked for. Mend the "
                 "function, or set topology.agents."
             )
-        return from_networkx(graph, weights, name)
+        return from_networkx(graph, weights, name, connected)
     wanted = "a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal"
     kind = type(graph).__name__
     refused = f"topology: got {kind}" if name == kind else f"topology.kind: {name} gives {kind}"
@@ -308,10 +357,10 @@ def _as_topology(graph: Any, name: str, weights: str | Mapping[str, Any], agents
                 f"topology.kind: {name} gives a matrix of {len(numbers)} agents, and {agents} were asked for. Mend the "
                 "function, or set topology.agents."
             )
-        return from_matrix(numbers, weights, name, "topology.kind")
+        return from_matrix(numbers, weights, name, "topology.kind", connected)
     if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
         raise InputError(refused)
-    return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name)
+    return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected)
 
 
 # Data sets.
@@ -510,7 +559,7 @@ def _called(found: Callable[..., Any], values: Mapping[str, Any], key: str, name
 
 # Component → keys of its function that the scenario says elsewhere.
 _PASSED = {
-    "topology": ("agents", "seed"),
+    "topology": ("agents", "seed", ROUND),
     "data": ("agents", "seed"),
     "partition": ("labels", "classes", "agents", "seed"),
 }

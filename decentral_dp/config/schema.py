@@ -484,18 +484,23 @@ class Scenario(Table):
         ):
             if isinstance(written, str) and (inside := in_file(written)) is not None:
                 named[place] = inside.file
+        if isinstance(self.topology.over_time, OverTimeTable):
+            sequence = self.topology.over_time.files
+            named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
         return {place: path for place, path in found.items() if is_there(path) and not path.is_dir()}
 
 
 def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:
-    """Set the file that is named at (table, …, key); of "file.py:Name" the file alone."""
-    *tables, key = place
+    """Set the file that is named at (table, …, key), or at a number of a list; of "file.py:Name" the file alone."""
+    *tables, last = place
+    inner: Any = content
     for table in tables:
-        content = content[table]
-    named = in_file(str(content[key]))
-    content[key] = value if named is None else f"{value}:{named.name}"
+        inner = inner[table]
+    key = int(last) if isinstance(inner, list) else last
+    named = in_file(str(inner[key]))
+    inner[key] = value if named is None else f"{value}:{named.name}"
 
 
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:

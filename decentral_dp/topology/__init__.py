@@ -18,6 +18,7 @@ from decentral_dp.topology.topology import (
     from_file,
     from_matrix,
     from_networkx,
+    in_turn,
     time_varying,
 )
 from decentral_dp.topology.weights import WEIGHTS, WeightRule, of_a_rule

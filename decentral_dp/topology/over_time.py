@@ -6,6 +6,7 @@ Of a base graph with links E and its rule of weights, round t has
     one_peer_exponential   agent i hears agent i − 2^(t mod ⌈log₂ m⌉) mod m alone, weight 1/2
     resample               the graph of the kind drawn anew, every so many rounds
     sequence               one of several graphs, in turn
+    function               what a function of the round gives
 
 Then `offline`: each agent is away for the round with this probability, and sends and hears nothing. `drop`: each
 message is lost with this probability. The weight of what does not arrive is the receiver's own. `delay`: what is heard
@@ -46,7 +47,7 @@ class OverTime:
     """W(t), t = 0, 1, ….
 
     Args:
-        kind: of `KINDS`.
+        kind: of `KINDS`, or "function".
         links: (m, m), every link that any round may have.
         make: t → (m, m) weights w_ij of what i hears from j ≠ i, before anything is lost.
         period: rounds after which all repeats, or over which its mixing is measured.
@@ -202,7 +203,9 @@ class _Drawn:
 
 
 @dataclass(frozen=True)
-class _InTurn:
+class InTurn:
+    """several: (m, m) weights without diagonal, over and over."""
+
     several: tuple[sp.csr_array, ...]
 
     def __call__(self, t: int) -> sp.csr_array:
@@ -302,4 +305,4 @@ def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:
             f"topology.over_time: {len(several)} graphs in turn leave {parts} groups of agents that never hear of one "
             "another. Give graphs whose links together connect all."
         )
-    return OverTime("sequence", union, _InTurn(tuple(several)), len(several), seed)
+    return OverTime("sequence", union, InTurn(tuple(several)), len(several), seed)

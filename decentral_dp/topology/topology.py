@@ -13,6 +13,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
+from decentral_dp.topology.spectrum import laplacian_ends
 from decentral_dp.topology.weights import of_a_rule, weigh
 
 # A resampled graph may have any link, and its union has all.
@@ -33,7 +34,6 @@ class Topology:
         delta2: second smallest eigenvalue λ₂ of −W.
         delta_max: largest eigenvalue λ_m of −W.
         notes: what was converted or left out on the way, in sentences.
-        over_time: how it changes by round; None where it stays.
         over_time: how it changes by round; None where it stays.
 
     Limits:
@@ -145,7 +145,12 @@ def build(
     return _topology(kind, graph, weights, connected=graphs.GENERATORS[kind].connected)
 
 
-def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, agents: int | None = None) -> Topology:
+def from_file(
+    path: str | Path,
+    weights: str | Mapping[str, Any] | None = None,
+    agents: int | None = None,
+    connected: bool = True,
+) -> Topology:
     """Read a topology from a file.
 
     An edge list ends in `.edges`, `.edgelist`, `.txt` or `.csv`. Others are `.toml`, GraphML, GML, GEXF, Pajek
@@ -155,6 +160,7 @@ def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, 
         path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
         weights: overrides the file's; "metropolis" where neither says.
         agents: the expected number, refused if the file has another; None accepts any.
+        connected: whether a graph of several components is refused; default True.
 
     Returns:
         The weighted graph with its labels and positions where the file has them.
@@ -173,11 +179,11 @@ def from_file(path: str | Path, weights: str | Mapping[str, Any] | None = None, 
             f"topology.agents: got {agents}, but {content.name} has {graph.agents} agents; leave agents out or say "
             f"{graph.agents}."
         )
-    return _topology(content.name, graph, rule)
+    return _topology(content.name, graph, rule, connected=connected)
 
 
 def from_networkx(
-    graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph"
+    graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph", connected: bool = True
 ) -> Topology:
     """Convert a `networkx.Graph` to a topology.
 
@@ -188,6 +194,7 @@ def from_networkx(
         graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
         weights: a rule as in `build`; default "metropolis".
         name: for tables and messages.
+        connected: as of `from_file`.
 
     Returns:
         The weighted graph.
@@ -202,7 +209,7 @@ def from_networkx(
         >>> from_networkx(nx.Graph([(3, 0), (3, 1), (3, 2)])).degrees.tolist()
         [1, 1, 1, 3]
     """
-    return _topology(name, read_networkx(graph, f"topology: {name}"), weights)
+    return _topology(name, read_networkx(graph, f"topology: {name}"), weights, connected=connected)
 
 
 def from_edges(
@@ -210,6 +217,7 @@ def from_edges(
     agents: int | None = None,
     weights: str | Mapping[str, Any] = "metropolis",
     name: str = "edges",
+    connected: bool = True,
 ) -> Topology:
     """Convert pairs of agents to a topology.
 
@@ -218,6 +226,7 @@ def from_edges(
         agents: their number m; the largest number + 1 where it is left out.
         weights: a rule as in `build`; default "metropolis".
         name: for tables and messages.
+        connected: as of `from_file`.
 
     Returns:
         The weighted graph.
@@ -246,11 +255,16 @@ def from_edges(
         )
     repeated = len(given) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
-    return _topology(name, graphs.Graph(known if agents is None else agents, pairs, notes=notes), weights)
+    graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes)
+    return _topology(name, graph, weights, connected=connected)
 
 
 def from_matrix(
-    matrix: graphs.Array, weights: str | Mapping[str, Any] = "metropolis", name: str = "matrix", place: str = "topology"
+    matrix: graphs.Array,
+    weights: str | Mapping[str, Any] = "metropolis",
+    name: str = "matrix",
+    place: str = "topology",
+    connected: bool = True,
 ) -> Topology:
     """Convert a symmetric matrix to a topology: agents are linked where it is not 0.
 
@@ -260,6 +274,7 @@ def from_matrix(
         weights: a rule as in `build`; "file" takes the matrix's own.
         name: for tables and messages.
         place: begins the messages.
+        connected: as of `from_file`.
 
     Returns:
         The weighted graph.
@@ -289,7 +304,7 @@ def from_matrix(
         )
     edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
     graph = graphs.Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
-    return _topology(name, graph, weights)
+    return _topology(name, graph, weights, connected=connected)
 
 
 def time_varying(
@@ -347,10 +362,62 @@ def time_varying(
             raise InputError(f"topology.over_time: {m} agents are resampled; at most {_MOST_RESAMPLED} can be.")
         made = changes.resample(_Links(draw), m, every, seed)
     elif kind == "sequence":
-        made = changes.sequence([changes.off_diagonal(one.mixing) for one in (several or [base])], seed)
+        made = changes.sequence([changes.off_diagonal(_in_order(one, base)) for one in (several or [base])], seed)
     else:
         raise graphs.unknown("topology.over_time", kind, changes.KINDS)
     return replace(base, over_time=replace(made, drop=drop, offline=offline, delay=delay))
+
+
+def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
+    """Let graphs follow one another, as one topology whose W is the mean of theirs.
+
+    Args:
+        several: the graph of round 0, 1, …, over and over.
+        seed: of public coins.
+        name: for tables and messages.
+        kind: "sequence", or "function" where a function of the round gave them.
+
+    Returns:
+        The mean of the graphs with its `over_time`.
+
+    Raises:
+        InputError: graphs of other agents, or graphs that together leave some of them apart.
+
+    Example:
+        >>> one, other = (from_edges(np.array([pair]), agents=3, connected=False) for pair in ([0, 1], [1, 2]))
+        >>> both = in_turn([one, other], seed=0, name="both")
+        >>> both.edges.tolist(), both.neighbour_weight.tolist()
+        ([[0, 1], [1, 2]], [0.25, 0.5, 0.25])
+    """
+    first = several[0]
+    # A graph that comes back is one object: an engine sees at once that nothing has changed.
+    weights = {id(one): _in_order(one, first) for one in several}
+    beside = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
+    made = changes.sequence([beside[id(one)] for one in several], seed)
+    mixing = (sum((weights[id(one)] for one in several[1:]), weights[id(first)]) / len(several)).tocsr()
+    rows, columns = mixing.nonzero()
+    edges = graphs.canonical(np.stack([rows, columns], axis=1))
+    ends = laplacian_ends(-mixing)
+    notes = tuple(dict.fromkeys(note for one in several for note in one.notes))
+    return Topology(
+        name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, replace(made, kind=kind)
+    )
+
+
+def _in_order(graph: Topology, first: Topology) -> Any:
+    """W of a graph of a sequence, its agents in the order of the first. Raises InputError where they are others."""
+    if graph.labels == first.labels:
+        return graph.mixing
+    place = {label: k for k, label in enumerate(graph.labels)}
+    if place.keys() != set(first.labels):
+        other = next((label for label in graph.labels if label not in first.labels), None)
+        what = f'has "{other}", which the first lacks' if other is not None else "lacks agents of the first"
+        raise InputError(
+            f"topology.over_time: the graphs of a sequence are of the same agents, and one of {graph.n_agents} {what}, "
+            f"which has {first.n_agents}. Give every graph all agents, those without a link as well."
+        )
+    order = [place[label] for label in first.labels]
+    return graph.mixing[order][:, order].tocsr()
 
 
 @dataclass(frozen=True)

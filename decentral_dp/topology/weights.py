@@ -210,13 +210,13 @@ def _constant(graph: Graph, params: Mapping[str, Any]) -> Array:
 
 
 def _given(graph: Graph, params: Mapping[str, Any]) -> Array:
-    if graph.given is None:
+    if graph.given is None and len(graph.edges):
         flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.weighted else ""
         raise InputError(
             f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every link{flaw}; give them or use '
             '"metropolis".'
         )
-    return graph.given
+    return np.zeros(0) if graph.given is None else graph.given
 
 
 def _optimised(graph: Graph, params: Mapping[str, Any]) -> Array:

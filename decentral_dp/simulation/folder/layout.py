@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
+from scipy.sparse import triu
 
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
@@ -40,6 +40,7 @@ from decentral_dp.simulation.plan import title_here
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graph_files import write_graphml
 from decentral_dp.topology.graphs import Graph
+from decentral_dp.topology.over_time import InTurn
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
 
@@ -192,7 +193,7 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
 
 def _is_graph(place: tuple[str, ...], path: Path) -> bool:
     """Whether it is a graph's file that holds all of it; one of TOML may name another beside it."""
-    return place == ("topology", "file") and path.suffix != ".toml"
+    return place[0] == "topology" and path.suffix not in (".toml", ".py")
 
 
 def _reads_beside(path: Path) -> bool:
@@ -209,14 +210,29 @@ def _free(name: str, taken: Any) -> str:
 
 def write_graph(c: Components, topology: Topology, folder: Path) -> None:
     """Write the graph into the folder where no file holds it, with weights to the last bit where no rule says them."""
-    if not c.topology.is_object:
+    if not _fits_files(c, topology):
         return
-    links: list[tuple[int, int]] = [(int(i), int(j)) for i, j in topology.edges]
-    weights = None
-    if _rule(c, topology) == "file":
-        rows, columns = topology.edges.T
-        weights = np.asarray(topology.mixing[rows, columns]).reshape(-1).tolist()
-    write_graphml(folder / GRAPH, topology.labels, links, weights, topology.positions)
+    for name, mixing in [(GRAPH, topology.mixing), *_in_turn(c, topology).items()]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        links = triu(mixing, 1).tocoo()
+        weights = links.data.tolist() if _rule(c, topology) == "file" else None
+        pairs = list(zip(links.row.tolist(), links.col.tolist(), strict=True))
+        write_graphml(folder / name, topology.labels, pairs, weights, topology.positions)
+
+
+def _fits_files(c: Components, topology: Topology) -> bool:
+    """Whether the graph was an object all of which the folder's files and the scenario's own keys can say."""
+    changes = topology.over_time
+    said = changes is None or c.scenario.topology.over_time is not None or changes.kind in ("fixed", "sequence")
+    return c.topology.is_object and said
+
+
+def _in_turn(c: Components, topology: Topology) -> dict[str, Any]:
+    """File → (m, m) weights of its links, of graphs that follow one another and were objects."""
+    changes = topology.over_time
+    if changes is None or not isinstance(changes.make, InTurn) or c.scenario.topology.over_time is not None:
+        return {}
+    return {f"{INPUTS}/round-{k + 1}.graphml": links for k, links in enumerate(changes.make.several)}
 
 
 def name_graph(content: dict[str, Any], c: Components, topology: Topology, folder: Path) -> None:
@@ -228,14 +244,23 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
         topology: its graph, which `write_graph` has written.
         folder: of the run.
     """
-    if not c.topology.is_object:
+    if not _fits_files(c, topology):
         return
-    table = {"file": GRAPH, "weights": _rule(c, topology)}
+    asked, changes, files = topology_table(c), topology.over_time, [*_in_turn(c, topology)]
+    table: dict[str, Any] = {"file": GRAPH, "weights": _rule(c, topology)}
+    if changes is not None:
+        lossy = {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))}
+        table |= {"seed": changes.seed, **lossy, **{key: asked[key] for key in ("over_time",) if key in asked}}
+    if files:
+        table["over_time"] = {"kind": "sequence", "files": files}
     content["topology"] = table
+    hashed = {**table, "file": digest_of_file(folder / GRAPH)}
+    if files:
+        hashed["over_time"] = {"kind": "sequence", "files": [digest_of_file(folder / name) for name in files]}
     content["run_graph"] = {
-        "digest": table_digest({**table, "file": digest_of_file(folder / GRAPH)}),
+        "digest": table_digest(hashed),
         "given": digest_of(c.topology.value),
-        "table": json.dumps(topology_table(c)),
+        "table": json.dumps(asked),
     }
     content["objects"] = {what: kind for what, kind in content.get("objects", {}).items() if what != "topology"}
     if not content["objects"]:
@@ -245,6 +270,9 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
 def _rule(c: Components, topology: Topology) -> str | Mapping[str, Any]:
     """The rule by which the graph's file gives the weights."""
     stated = c.scenario.topology.weights or "metropolis"
+    if _in_turn(c, topology):
+        # Of graphs that were handed over with weights of their own no rule says those of every round.
+        return "file"
     return stated if _says_weights(stated, topology) else "file"
 
 
