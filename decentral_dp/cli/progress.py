@@ -18,6 +18,7 @@ from rich.progress import Progress as Columns
 
 from decentral_dp.errors import InputError, Stopped, quoted, quoted_path
 from decentral_dp.files.regular import regular
+from decentral_dp.formatting import duration_text
 from decentral_dp.simulation.events import Progress, ProgressCallback, together
 from decentral_dp.simulation.result import plain
 from decentral_dp.simulation.run import Run
@@ -85,14 +86,7 @@ class ProgressBar:
         left = passed / counted * rest
         if left >= _LONG:
             took = f"{passed / counted:.1f} s each by the first {progress.done}"
-            self._bar.console.print(f"About {_duration(left)} for {rest} more {self._unit}: {took}.")
-
-
-def _duration(seconds: float) -> str:
-    """ "40 s", "7 min", "2.5 h"."""
-    if seconds < 90.0:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60.0:.0f} min" if seconds < 5400.0 else f"{seconds / 3600.0:.1f} h"
+            self._bar.console.print(f"About {duration_text(left)} for {rest} more {self._unit}: {took}.")
 
 
 # What --log is given for lines on stderr; anything else is a file.

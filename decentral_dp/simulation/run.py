@@ -35,7 +35,7 @@ from decentral_dp.engines.protocol import Outcome, RunControl, Snapshot
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import OWNERS
 from decentral_dp.files.package import versions
-from decentral_dp.formatting import agent_names, delta_text, epsilon_text
+from decentral_dp.formatting import agent_names, delta_text, duration_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import epsilon_of, spending
 from decentral_dp.privacy.ledger import IntArray, Ledger, Window, released_again
 from decentral_dp.privacy.randomness import secret_root
@@ -486,6 +486,10 @@ def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, 
     return done
 
 
+# Seconds of all evaluations above which they are told.
+_LONG = 10.0
+
+
 def _perform(
     job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
 ) -> tuple[list[Row], Outcome]:
@@ -497,7 +501,7 @@ def _perform(
     rows: list[Row] = [] if found is None else priced(found.rows, spent)
     # Where agents have lost states, rounds that were measured come again.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
-    listed = set(evaluation_rounds)
+    listed, to_come = set(evaluation_rounds), [t for t in evaluation_rounds if t > measured]
     certified = job.scenario.privacy.guarantee == "certified"
 
     def observe(s: Snapshot) -> bool:
@@ -512,6 +516,7 @@ def _perform(
         return False
 
     def evaluate(s: Snapshot) -> None:
+        begun = time.perf_counter()
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
@@ -526,8 +531,15 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
+            left, seconds = len(to_come) - 1, time.perf_counter() - begun
+            long = s.round == to_come[0] and seconds * left > _LONG
             # Between two priced rounds the later one: never less than what is spent.
-            report(s.round, job.rounds, loss=loss, epsilon=next(e for t, e in spent.items() if t >= s.round))
+            epsilon = next(e for t, e in spent.items() if t >= s.round)
+            note = (
+                f"About {duration_text(seconds * left)} for {left} more evaluations: {seconds:.1f} s each. "
+                "run.evaluate_every makes them fewer, and run.measures shorter."
+            )
+            report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=note if long else "")
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,16 @@ def test_one_form_for_all(unit: str) -> None:
     assert [at.done for at in seen] == sorted(at.done for at in seen)
     assert seen[-1].done == total
     assert all(math.isnan(at.loss) == (unit != "rounds") for at in seen)
+
+
+@pytest.mark.parametrize(("step", "note"), [(3.0, "About 12 s for 4 more evaluations: 3.0 s each. run."), (2.4, "")])
+def test_long_evaluations_are_told_after_the_first(monkeypatch: pytest.MonkeyPatch, step: float, note: str) -> None:
+    seconds = itertools.count(0.0, step)
+    monkeypatch.setattr("decentral_dp.simulation.run.time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    seen: list[Progress] = []
+    decentral_dp.run("quadratic", set={"algorithm.rounds": 4, "run.evaluate_every": 1}, progress=seen.append)
+    assert [at.note[: len(note)] for at in seen] == [note, "", "", "", ""]
+    assert bool(seen[0].note) == bool(note)
 
 
 @pytest.mark.parametrize(
