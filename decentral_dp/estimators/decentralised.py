@@ -168,6 +168,12 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         model: Model = self.model_
         return model.predict_proba(validate_data(self, X, dtype=np.float64, order="C", reset=False))
 
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Log-odds of the second of two classes, (n,); of more the log-probability of each, (n, c)."""
+        # Of a confident model an odd rounds to 0.
+        logarithms = np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
+        return logarithms[:, 1] - logarithms[:, 0] if logarithms.shape[1] == 2 else logarithms
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The likeliest class of every record, (n,)."""
         likeliest = self.predict_proba(X).argmax(axis=1)

@@ -73,7 +73,10 @@ def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int,
         except InputError:
             raise
         except USER_ERRORS as error:
-            raise InputError(f"{path}: {name} does not run: {reason(error)}; mend the function.") from error
+            raise InputError(
+                f"{path}: {name}({n_features}, {outputs}), of so many features and outputs, does not run: "
+                f"{reason(error)}; mend the function."
+            ) from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{path}: {name} returned {type(made).__name__}, not a torch module; return an nn.Module.")
     with quiet_torch():

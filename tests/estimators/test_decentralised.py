@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import TunedThresholdClassifierCV, cross_val_score, train_test_split
 from sklearn.utils.estimator_checks import check_estimator
 
 from decentral_dp.errors import InputError
@@ -60,7 +60,13 @@ def test_a_score_near_that_of_one_place(classes: int) -> None:
     shares = 1.0 / (1.0 + np.exp(-outputs[:, 0])) if classes == 2 else None
     if shares is None:
         np.testing.assert_array_equal(ours.predict(test), outputs.argmax(axis=1))
+        np.testing.assert_array_equal(ours.decision_function(test).argmax(axis=1), outputs.argmax(axis=1))
+        assert cross_val_score(ours, test, hidden, cv=2, scoring="roc_auc_ovr").min() > 0.7
     else:
+        np.testing.assert_allclose(ours.decision_function(test), outputs[:, 0], rtol=1e-9, atol=1e-12)
+        assert cross_val_score(ours, test, hidden, cv=2, scoring="roc_auc").min() > 0.7
+        tuned = TunedThresholdClassifierCV(ours, cv="prefit", refit=False, scoring="f1").fit(test, hidden)
+        assert tuned.best_score_ > 0.6
         np.testing.assert_allclose(shares, ours.predict_proba(test)[:, 1])
 
 

@@ -123,7 +123,11 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
             {"problem": {"model": {"kind": "mlp", "hidden": [8]}}},
-            "algorithm.y: missing. It is planned of linear models alone",
+            "It is planned of linear models alone, whose curvature is known. Give algorithm.y and privacy.clip",
+        ),
+        (
+            {"problem": {"model": {"kind": "mlp", "hidden": [8]}}, "privacy": {"guarantee": "none"}},
+            "It is planned of linear models alone, whose curvature is known. Give algorithm.y, for example",
         ),
         (
             {"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa", "rounds": "auto"}},

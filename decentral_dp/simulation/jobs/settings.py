@@ -159,16 +159,17 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
 
 def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) -> float:
     """L. Raises InputError where the rule knows nothing."""
-    s = c.scenario
+    s, wanted = c.scenario, "algorithm.y, for example y = { scale = 0.5 }."
+    if noisy:
+        wanted = "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }."
     if s.privacy.unit == "agent" and c.keys.get("local_steps"):
         raise InputError(
             f"{key}: missing. It is planned for clipped records, and local steps of an agent are clipped as one. Give "
-            "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }."
+            f"{wanted}"
         )
     if problem.curvature is None:
         raise InputError(
-            f"{key}: missing. It is planned of linear models alone, whose curvature is known. Give algorithm.y and "
-            "privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }."
+            f"{key}: missing. It is planned of linear models alone, whose curvature is known. Give {wanted}"
         )
     if not math.isfinite(problem.curvature):
         raise InputError(
