@@ -120,7 +120,7 @@ class Bounded:
             if shape not in ((), (len(self.private), 1)):
                 raise ValueError(f"a value of {len(self.private)} agents cannot be scaled by numbers of shape {shape}")
         sensitivities = {k: _scaled(s, factor) for k, s in self.sensitivities.items()}
-        return Bounded(self.public * factor, self.private * factor, sensitivities, self.norm)
+        return Bounded(_multiple(self.public, factor), self.private * factor, sensitivities, self.norm)
 
     __rmul__ = __mul__
 
@@ -159,6 +159,13 @@ class Bounded:
         factor = math.sqrt(self.private.shape[1]) * (1.0 + 1e-12)
         wider = {k: s._replace(sensitivity=factor * s.sensitivity) for k, s in self.sensitivities.items()}
         return Bounded(self.public, self.private, wider, "l1")
+
+
+def _multiple(public: Array, factor: float | Array) -> Array:
+    """The array times a number; one that holds a single number in all places stays one."""
+    if isinstance(factor, float) and public.size and not any(public.strides):
+        return np.broadcast_to(public[:1, :1] * factor, public.shape)
+    return np.asarray(public * factor)
 
 
 def _scaled(s: Sensitivity, factor: float | Array) -> Sensitivity:

@@ -95,7 +95,10 @@ class RunTable(Table):
             "given. Read by ray."
         ),
     )
-    blocks: Count = Field(default=1, description="Blocks that agents are computed in. Read by local.")
+    blocks: Count | None = optional(
+        "Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's "
+        "cache. What is released does not depend on it. Read by local."
+    )
     evaluate_every: Count = Field(
         default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
     )

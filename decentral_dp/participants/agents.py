@@ -573,11 +573,13 @@ class Batch:
         split: Split | None = problem.reads_records.get(term)
         hidden = any(isinstance(v, Bounded) for v in (x, y, along))
         at = [_opened(v) for v in (x, y)]
-        z = np.zeros_like(at[1]) if along is None else _opened(along)
-        base = np.zeros_like(at[0] if CLIP_OF_TERM[term] == "x" else at[1])
+        # `np.zeros` of many numbers writes none of them.
+        z = np.zeros(at[1].shape) if along is None else _opened(along)
         if term.startswith("lower_"):
             base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
-        mean = np.zeros_like(base)
+        else:
+            base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape)
+        mean = np.zeros(base.shape)
         if split is not None and self._alone is not None:
             for row, (records, rate) in enumerate(self._records(split)):
                 # What one record contributes must not depend on who else is drawn (docs/proofs/27).
@@ -587,7 +589,11 @@ class Batch:
         elif split is not None and self._make_groups is not None:
             for rows, stack, clip in self._equally_clipped(split, times):
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
-                mean[rows] = getattr(some, term)
+                found = getattr(some, term)
+                if found.shape == mean.shape and isinstance(rows, slice):
+                    mean = found
+                else:
+                    mean[rows] = found
         elif split is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 # In the place of the other kind, of which nothing is wanted, the same.

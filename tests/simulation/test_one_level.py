@@ -225,3 +225,25 @@ def test_of_training_nothing_speaks_of_x_or_of_levels(tmp_path: Path) -> None:
     assert "y, the weights: 31" in said
     assert "The worst agent is the one whose ε is largest." in said
     assert "keeps its agent and its place" in said
+
+
+def test_large_weights_are_computed_in_small_blocks_to_the_same_bits() -> None:
+    draw, agents = np.random.default_rng(0), 30
+    data = {
+        "features": draw.normal(size=(4 * agents, 100)),
+        "labels": draw.integers(2, size=4 * agents),
+        "agent": np.repeat(np.arange(agents), 4),
+        "classes": [0, 1],
+    }
+    content: dict[str, Any] = {
+        "seed": 3,
+        "problem": {"kind": "classification", "data": "digits", "model": {"kind": "mlp", "widths": [200]}},
+        "topology": {"kind": "ring", "agents": agents},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 3, "y": {"scale": 0.1}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 8.0, "delta": 1e-5, "clip": {"y": 1.0}},
+    }
+    small = build(load(content), data=data)
+    whole = build(load(content | {"run": {"blocks": 1}}), data=data)
+    assert (small.sizes(), whole.sizes()) == ([25, 5], [30])
+    runs = [decentral_dp.run(c, data=data) for c in (content, content | {"run": {"blocks": 1}})]
+    assert runs[0].released["y"].tobytes() == runs[1].released["y"].tobytes()

@@ -120,11 +120,17 @@ class DpDsgd(OneLevel):
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Moving) -> dp.GossipSteps[Moving]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)
-        combined = (1.0 - dataset.neighbour_weight) * released.y + neighbour_sum.y
-        ahead = combined + self.heavy_ball * (combined - s.before) if self.heavy_ball else combined
+        # In place: of a network every further array of all agents' weights takes as long as a product.
+        combined = (1.0 - dataset.neighbour_weight) * released.y
+        combined += neighbour_sum.y
+        ahead = combined
+        if self.heavy_ball:
+            ahead = combined - s.before
+            ahead *= self.heavy_ball
+            ahead += combined
         if self.block:
             return Moving(s.x, ahead + dataset.local_steps(t, s.x, combined, self.steps, self.y(t)), combined)
-        y = ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined)
+        y = ahead + -self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined)
         for k in range(1, self.steps):
             # A release to itself: neighbours go on from the last one of a round alone.
             own = (yield dp.Gossip(y=y)).released.y

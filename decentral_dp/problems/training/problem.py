@@ -110,7 +110,8 @@ class Training(StackedProblem):
             return self.loss.slopes(outputs, records.label[agents, part])
 
         total = self.model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
-        return Terms(lower_grad_y=total / max(records.label.shape[1], 1))
+        total /= max(records.label.shape[1], 1)
+        return Terms(lower_grad_y=total)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]
@@ -119,6 +120,9 @@ class Training(StackedProblem):
         return {}
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        if not self.l2:
+            # One number in all places, which takes no memory.
+            return Regulariser(np.broadcast_to(0.0, y.shape), np.broadcast_to(0.0, z.shape), np.zeros((len(y), 0)))
         return Regulariser(self.l2 * y, self.l2 * z, np.zeros((len(y), 0)))
 
     def regulariser_value(self, x: Array, y: Array) -> Array:

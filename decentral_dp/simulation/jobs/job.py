@@ -213,7 +213,7 @@ class Job(Protocol):
 
     def sizes(self) -> list[int]:
         """Agents of each block, as the scenario's [run] table says."""
-        return block_sizes(self.n_agents, self.scenario.run.blocks, self.scenario.run.agents_per_block)
+        return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
         elsewhere = isinstance(self.records, RecordsElsewhere)
@@ -224,6 +224,11 @@ def public_network(topology: Topology, s: Scenario) -> Network:
     """Return what everybody knows of the network."""
     over_time = topology.over_time
     return Network(topology.mixing if over_time is None else over_time.links, s.public_seed, over_time)
+
+
+# Weights of an agent from which on blocks are small, and weights of a block then: 4 MiB, which stay in cache and which
+# the allocator gives out again, where larger arrays are new pages of the system each time.
+_LARGE, _CACHED = 2**14, 2**19
 
 
 @final
@@ -255,6 +260,12 @@ class GossipJob(Job):
     @property
     def state_parts(self) -> int:
         return len(self.sizes())
+
+    def sizes(self) -> list[int]:
+        run, weights = self.scenario.run, self.problem.q
+        if run.engine == "local" and run.blocks is None and not self.central and weights >= _LARGE:
+            return block_sizes(self.n_agents, 1, max(1, _CACHED // weights))
+        return Job.sizes(self)
 
     @property
     def states_are_elsewhere(self) -> bool:
