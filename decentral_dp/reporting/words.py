@@ -126,6 +126,7 @@ SCORE = Reach("Of runs, over rounds and at the end", ("run",), ("run",))
 PRICE = Reach("Of plans, over rounds and at the end; of runs, at the end", ("run", "plan"), ("plan",))
 OF_RUNS = Reach("Of runs, at the end", ("run",), ())
 FACT = Reach("Of runs and plans, at the end", ("run", "plan"), ())
+SENT = Reach("Of runs and plans, over rounds and at the end", ("run", "plan"), ("run", "plan"))
 OF_PLANS = Reach("Of plans, at the end", ("plan",), ())
 
 
@@ -261,6 +262,10 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
             "distance of z to the network average (ℓ2)", "Distance to the average, z", endings=_SPREAD
         ),
         "agents": Measure("agents", meaning="number of agents", reach=FACT),
+        "bits": Measure("bits sent per agent", meaning="bits that an agent has sent, mean over agents", reach=SENT),
+        "bits_to_test_accuracy_0.9": Measure(
+            meaning="bits sent per agent where a metric first reaches a level; any metric, any level", reach=OF_RUNS
+        ),
         "claimed": Measure("ε claimed by the printed formula", reach=PRICE),
         "claimed_endless": Measure("ε claimed by the printed formula for T → ∞", reach=OF_PLANS),
         "diverged": Measure(
@@ -270,7 +275,12 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
         "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
         "epsilon_spent": Measure("ε spent by the worst agent"),
+        "epsilon_to_test_accuracy_0.9": Measure(
+            meaning="ε spent by the worst agent where a metric first reaches a level; any metric, any level",
+            reach=OF_RUNS,
+        ),
         "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
+        "messages": Measure("messages sent per agent", reach=SENT),
         "neighbour_weight": Measure("smallest total weight of an agent's neighbours", reach=FACT),
         "network_epsilon_distance_1": Measure(
             meaning="largest certified ε towards a neighbour; …_2, …_3: that far away", reach=FACT
@@ -287,6 +297,10 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         ),
         "ok": Measure(meaning="1 where the cell ended ok, else 0; a mean is a share of cells", reach=FACT),
         "rounds": Measure(meaning="rounds that were run", reach=FACT),
+        "rounds_to_test_accuracy_0.9": Measure(
+            meaning="first evaluated round at which a metric reaches a level; any metric, any level",
+            reach=OF_RUNS,
+        ),
         "seconds": Measure(meaning="time that the run took", reach=OF_RUNS),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
         "test_worst_group_loss": Measure(meaning="loss of the worst group of held-out records"),
@@ -310,6 +324,9 @@ ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
+_REACHED = {"rounds": "rounds", "epsilon": "ε spent", "bits": "bits sent per agent"}
+
+
 def metric_words(name: str) -> str | None:
     """What a measured name is; None where nothing is known of it.
 
@@ -318,12 +335,18 @@ def metric_words(name: str) -> str | None:
         ('upper loss (validation)', 'loss on held-out records, highest agent', None)
         >>> metric_words("network_epsilon_distance_2")
         'largest ε towards an agent 2 links away'
+        >>> metric_words("rounds_to_test_accuracy_0.9")
+        'rounds until 0.9 is reached, accuracy on held-out records'
     """
     if words := MEASURES.get(name, Measure()).figure:
         return words
     links = name.removeprefix("network_epsilon_distance_")
     if links != name and links.isdecimal():
         return f"largest ε towards an agent {links} {'link' if links == '1' else 'links'} away"
+    what, reached, score = name.partition("_to_")
+    if reached and what in _REACHED:
+        metric, _, level = score.rpartition("_")
+        return f"{_REACHED[what]} until {level} is reached, {metric_words(metric) or metric.replace('_', ' ')}"
     ending = next((e for e in ENDINGS if name.endswith(e)), "")
     words = MEASURES.get(name.removesuffix(ending), Measure()).figure
     return words + ENDINGS[ending][0] if words else None

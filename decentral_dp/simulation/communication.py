@@ -13,6 +13,7 @@ s_j being `slowdown` for an agent that lags in this round, by a public coin, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -53,22 +54,11 @@ def communication(job: Job) -> Communication | None:
     if not isinstance(job, GossipJob) or not job.rounds:
         return None
     each, width = job.ledger.releases_per_round, _numbers_of_a_round(job)
-    over_time, table = job.topology.over_time, job.scenario.run.network
-    senders = senders_of(job.algorithm, job.public_network)
-    alike = over_time is None and senders is None and not (table and table.stragglers)
-    counted = 1 if alike else min(job.rounds, _MOST_COUNTED)
+    table, counted = job.scenario.run.network, 0
     messages, seconds = np.zeros(job.n_agents), 0.0
-    fixed = off_diagonal(job.topology.mixing)
-    for t in range(counted):
-        if job.central:
-            hearers = np.full(job.n_agents, 2.0)
-        else:
-            weights = fixed if over_time is None else over_time.sent(t)
-            hearers = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
-        if senders is not None:
-            hearers = np.where(senders.at(t), hearers, 0.0)
+    for counted, hearers in enumerate(_hearers(job), 1):
         messages += hearers
-        seconds += 0.0 if table is None else _seconds(table, hearers * width * BITS / each, t, job) * each
+        seconds += 0.0 if table is None else _seconds(table, hearers * width * BITS / each, counted - 1, job) * each
     share = job.rounds / counted
     total = round(float(messages.sum()) * share) * each
     numbers = round(float(messages.sum()) * share) * width
@@ -79,6 +69,43 @@ def communication(job: Job) -> Communication | None:
         by_agent=tuple(round(float(count) * share) * each for count in messages),
         seconds=None if table is None else seconds * share,
     )
+
+
+def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
+    """Count what an agent has sent after so many rounds, in the mean over agents.
+
+    Args:
+        job: planned.
+        rounds: after which it is counted.
+
+    Returns:
+        "messages" and "bits", one for each of `rounds`; nothing of a trusted coordinator.
+    """
+    if not isinstance(job, GossipJob) or not job.rounds:
+        return {}
+    sums = np.cumsum([0.0, *(hearers.mean() for hearers in _hearers(job))])
+    counted = sums.size - 1
+    messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
+    width = _numbers_of_a_round(job) * BITS
+    return {
+        "messages": [count * job.ledger.releases_per_round for count in messages],
+        "bits": [count * width for count in messages],
+    }
+
+
+def _hearers(job: GossipJob) -> Iterator[Array]:
+    """Yield (m,) to how many others each agent sends in an exchange of round 0, 1, …, while rounds may differ."""
+    over_time, table = job.topology.over_time, job.scenario.run.network
+    senders = senders_of(job.algorithm, job.public_network)
+    alike = over_time is None and senders is None and not (table and table.stragglers)
+    fixed = off_diagonal(job.topology.mixing)
+    for t in range(1 if alike else min(job.rounds, _MOST_COUNTED)):
+        if job.central:
+            hearers = np.full(job.n_agents, 2.0)
+        else:
+            weights = fixed if over_time is None else over_time.sent(t)
+            hearers = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
+        yield hearers if senders is None else np.where(senders.at(t), hearers, 0.0)
 
 
 def _numbers_of_a_round(job: GossipJob) -> int:

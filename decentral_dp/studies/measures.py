@@ -13,24 +13,30 @@ The cells are a table with the columns guarantee, mechanism and delta (see `tabl
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import pandas as pd
 
 from decentral_dp.config.loading import nearest_of
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import delta_text
-from decentral_dp.reporting.words import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, Measure, metric_words
+from decentral_dp.reporting.words import FACT, MEASURES, OF_PLANS, OF_RUNS, PRICE, SCORE, SENT, Measure, metric_words
 from decentral_dp.studies.schema import Axis, Label, Plot, Side, Study
+from decentral_dp.tasks.outcomes import number
 
 Split = Literal["run", "plan"]
 
 # Of pairs so many links apart; any number of links can be asked for.
 _AT_A_DISTANCE = re.compile(r"network_epsilon_distance_[1-9][0-9]{0,5}")
+# When a metric first reaches a level; any level can be asked for.
+_TO = re.compile(r"(rounds|epsilon|bits)_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
+# Of these more is better; of all other metrics less.
+_RISING = re.compile(r"accuracy|auc|f1|recall|precision|r2|weight_clean")
 # Known of a cell that diverged, too: its price and what it was, not how well it did.
-OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if "run" not in m.reach.over_rounds)
+OF_EVERY_CELL = tuple(name for name, m in MEASURES.items() if m.reach != SCORE)
 _QUALIFIED = re.compile(r"(_last|_unreleased)?(_min|_max)?$")
 # An algorithm may send other variables, each with its distance.
 _ANY_DISTANCE = re.compile(r"consensus_\w+")
@@ -59,7 +65,7 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
 
     Example:
         >>> names_of("plan", over_rounds=True)
-        ['claimed', 'epsilon_max', 'epsilon_pure_max']
+        ['bits', 'claimed', 'epsilon_max', 'epsilon_pure_max', 'messages']
     """
     reaches = ((name, m, m.reach.over_rounds if over_rounds else m.reach.of) for name, m in MEASURES.items())
     return sorted(f"{name}{ending}" for name, m, kinds in reaches if kind in kinds for ending in m.endings)
@@ -127,17 +133,53 @@ def _check(place: str, name: str, kind: Split, over_rounds: bool) -> None:
 
 
 def _is_known(name: str, kind: Split, over_rounds: bool) -> bool:
-    if not over_rounds and _AT_A_DISTANCE.fullmatch(name):
+    if not over_rounds and (_AT_A_DISTANCE.fullmatch(name) or (kind == "run" and is_to(name))):
         return True
     return name in names_of(kind, over_rounds) or (kind == "run" and _ANY_DISTANCE.fullmatch(name) is not None)
 
 
-def asks_for_network(study: Study) -> bool:
-    """Whether a measure, a picture, a claim or a gain of the study is what agents learn of each other."""
+def is_to(name: str) -> bool:
+    """Whether a name asks when a metric first reaches a level.
+
+    Example:
+        >>> is_to("rounds_to_test_accuracy_0.9"), is_to("bits_to_test_accuracy"), is_to("rounds_to_nothing_1")
+        (True, False, False)
+    """
+    parts = _TO.fullmatch(name)
+    return parts is not None and parts[2] in names_of("run", over_rounds=True)
+
+
+def first_at(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
+    """Find at which round, ε or number of bits a metric first reaches a level; NaN where it never does.
+
+    An ε that is not known of that round is the next one that is.
+
+    Args:
+        name: such as "rounds_to_test_accuracy_0.9".
+        curves: name → its rounds, and its values there.
+
+    Example:
+        >>> first_at("bits_to_test_loss_0.5", {"test_loss": [[0, 5], [0.7, 0.4]], "bits": [[0, 5], [0.0, 640.0]]})
+        640.0
+    """
+    parts = _TO.fullmatch(name)
+    if parts is None or parts[2] not in curves:
+        return math.nan
+    rounds, values = curves[parts[2]]
+    sign = 1.0 if _RISING.search(parts[2]) else -1.0
+    level = sign * float(parts[3])
+    first = next((t for t, value in zip(rounds, values, strict=True) if sign * number(value) >= level), None)
+    if first is None or parts[1] == "rounds":
+        return math.nan if first is None else float(first)
+    at, known = curves.get("bits" if parts[1] == "bits" else "epsilon_spent", ((), ()))
+    return next((number(value) for t, value in zip(at, known, strict=True) if t >= first), math.nan)
+
+
+def asked(study: Study) -> set[str]:
+    """List what the study's tables, pictures, claims and gains name."""
     sides = [side for claim in study.claims for side in (claim.left, claim.right) if isinstance(side, Side)]
-    names = [*study.measure, *(side.measure for side in sides), *(gain.measure for gain in study.gains)]
-    names += [name for plot in study.plots for name in (plot.x, *plot.measures)]
-    return any(name.startswith("network_epsilon_") for name in names)
+    names = {*study.measure, *(side.measure for side in sides), *(gain.measure for gain in study.gains)}
+    return names | {name for plot in study.plots for name in (plot.x, *plot.measures)}
 
 
 def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
@@ -180,7 +222,7 @@ def grouped() -> dict[str, dict[str, Measure]]:
         >>> list(grouped())[0], list(grouped()["Of plans, at the end"])[0]
         ('Of runs, over rounds and at the end', 'claimed_endless')
     """
-    reaches = (SCORE, PRICE, OF_RUNS, FACT, OF_PLANS)
+    reaches = (SCORE, SENT, PRICE, OF_RUNS, FACT, OF_PLANS)
     return {reach.head: {name: m for name, m in sorted(MEASURES.items()) if m.reach is reach} for reach in reaches}
 
 
@@ -190,11 +232,12 @@ CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
 # Measures of what one agent learns of another begin so.
 NETWORK = "network_epsilon_"
+_OTHERS = (NETWORK, "epsilon_to_")
 
 
 def is_epsilon(name: str) -> bool:
     """Whether a measure is a price, certified or claimed, of which rounding may take nothing off."""
-    return name in (*BUDGETS, *CLAIMS) or name.startswith(NETWORK)
+    return name in (*BUDGETS, *CLAIMS) or name.startswith(_OTHERS)
 
 
 def guarantees(cells: pd.DataFrame) -> list[str]:
@@ -221,7 +264,7 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     at_delta = cells["guarantee"].isin(["certified", "as_printed"])
     if name == "endless_stream":
         at_delta &= cells["mechanism"] == "gaussian"
-    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(NETWORK)):
+    if name == "epsilon_pure_max" or not (name in (*BUDGETS, *TARGETS) or name.startswith(_OTHERS)):
         return []
     return sorted(set(cells.loc[at_delta, "delta"]))
 

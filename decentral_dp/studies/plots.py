@@ -422,7 +422,7 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
     height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
     if study.width is not None:
         width = study.width
-    height += 0.0 if plot.points is None else _NAMES_HIGH
+    height += 0.0 if plot.points is None or are_joined(plot, by_name) else _NAMES_HIGH
     figure = style.new_figure(width, height)
     each = panel_axes(figure, len(panels), across)
     also = left_out(plot, axes, summary)
@@ -523,7 +523,7 @@ def _coinciding(plot: Plot, part: pd.DataFrame, lines: Sequence[Line], cells: pd
         found = _of(part, line)
         if not len(found):
             continue
-        mean = found.sort_values(plot.x)["mean"].to_numpy(dtype=np.float64)
+        mean = found.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             curve = np.log(mean) if logarithmic else mean
         name = ", ".join(filter(None, (line.value, line.also)))
@@ -589,8 +589,12 @@ def _lines(
 
 
 def are_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
-    """Whether points are joined by lines: along rounds and numbers, but not across names or measured values."""
-    return plot.x == "round" or (plot.x in axes and axes[plot.x].is_numeric)
+    """Whether points are joined by lines: along rounds and numbers, but not across names or measured values.
+
+    Where x is measured they are joined along an axis of numbers that is `points`.
+    """
+    along = plot.x if plot.points is None else plot.points
+    return along == "round" or (along in axes and axes[along].is_numeric)
 
 
 def _of(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
@@ -655,7 +659,7 @@ def _panel(
     if plot.x in axes and len(values := values_of(axes, plot.x, shown)) <= _MOST_TICKS:
         ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
         ax.minorticks_off()
-    if plot.points is not None:
+    if plot.points is not None and not are_joined(plot, axes):
         _name_points(ax, plot, axes, rows)
     return unplaced
 

@@ -25,6 +25,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.files.package import package_digest
 from decentral_dp.privacy.accounting.accountants import spending
+from decentral_dp.simulation.communication import sent_after
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import plain
@@ -155,6 +156,7 @@ def _run(scenario: Scenario, network: bool) -> Record:
     record["curves"] = {
         str(name): [part["round"].tolist(), part["value"].tolist()] for name, part in means.groupby("name", sort=False)
     }
+    _add_sent(record, job, sorted({*means["round"].tolist(), result.rounds}))
     privacy = result.privacy
     record["notes"] = list(privacy.authors_notes)
     record["finals"] |= {} if diverged else result.metrics
@@ -183,6 +185,7 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
         "epsilon_pure_max": [cuts, _spent(job, cuts, job.budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
+    _add_sent(record, job, cuts)
     whole = claim_of(job)
     record["finals"] |= {
         "epsilon_max": job.budget.epsilon.max(),
@@ -222,6 +225,12 @@ def _spent(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: f
     spent = spending(job.ledger.only(worst), delta, cuts)
     # Composed in one piece, the last number is as good or better.
     return [*spent.tolist()[:-1], min(float(spent[-1]), float(budget.max()))]
+
+
+def _add_sent(record: Record, job: Job, rounds: list[int]) -> None:
+    sent = sent_after(job, rounds)
+    record["curves"] |= {name: [rounds, counts] for name, counts in sent.items()}
+    record["finals"] |= {name: counts[-1] for name, counts in sent.items()}
 
 
 def _network(job: Job) -> dict[str, float]:

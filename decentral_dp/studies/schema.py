@@ -52,7 +52,10 @@ class Plot(Table):
         "Axis whose values are lines of their own. Where x is measured, what else varies at one x has own markers."
     )
     panels: str | None = optional("Axis whose values are panels of their own.")
-    points: str | None = optional("Axis whose values are points along a line.")
+    points: str | None = optional(
+        "Axis whose values are points along a line, where x is measured: of names they are written above, of numbers "
+        "they are joined."
+    )
     log: Literal["", "x", "y", "xy"] = Field(
         default="", description='Which axes are logarithmic: "x", "y", "xy", or "" for none.'
     )

@@ -29,7 +29,7 @@ from decentral_dp.reporting.notebook_progress import shown
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
-from decentral_dp.studies.measures import asks_for_network, check_names, unmeasured
+from decentral_dp.studies.measures import NETWORK, asked, check_names, unmeasured
 from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
 from decentral_dp.studies.plots import left_out_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
@@ -305,7 +305,7 @@ def _conduct(
         )
     knew = has_salt(kept)
     salt = salt_in(kept)
-    network = asks_for_network(study)
+    network = any(name.startswith(NETWORK) for name in asked(study))
     planned = [task_of(cell, study.kind, study.rounds, network, salt) for cell in listed]
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
     if begun is not None:
@@ -363,9 +363,11 @@ def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
         name = getattr(plot, role)
         if name is not None and name not in names:
             raise InputError(f"{place}.{role}: {name!r} does not vary here; name one of {', '.join(names) or 'none'}.")
-    if plot.points is not None and (plot.panels is not None or plot.x == "round" or plot.x in names):
+    along = plot.points is not None and next(axis for axis in varied if axis.name == plot.points).is_numeric
+    if plot.points is not None and ((plot.panels and not along) or plot.x == "round" or plot.x in names):
         raise InputError(
-            f"{place}.points: names are written where x is measured, and there are no panels. Leave it out."
+            f"{place}.points: points are joined, or named, where x is measured; they are named where there are no "
+            "panels. Leave it out."
         )
     settled = {name for name, wanted in plot.where.items() if not isinstance(wanted, list)}
     used = {plot.x, plot.lines, plot.panels, plot.points} | settled
@@ -388,7 +390,7 @@ def _write(
 ) -> Findings:
     names = [axis.name for axis in varied]
     before = _plots_before(out)
-    measured = results(listed, keys, records, study.rounds)
+    measured = results(listed, keys, records, study.rounds, asked(study))
     table = cell_table(listed, keys, records)
     means = summary(measured, names, study.confidence, table)
     counted, fixed = counted_rows(measured, table), planned_alike(listed, table["status"].tolist())

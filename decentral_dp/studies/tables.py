@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ def results(
     keys: Sequence[str],
     records: Sequence[Record],
     rounds: Literal["last", "all"] | list[int],
+    asked: Collection[str] = (),
 ) -> pd.DataFrame:
     """Tabulate every measured value.
 
@@ -43,6 +44,7 @@ def results(
         keys: name of each cell.
         records: of each cell.
         rounds: at which curves are kept.
+        asked: names of the study, of which those are measured that say when a metric first reaches a level.
 
     Returns:
         Columns cell, seed, one per axis, round, last, name, value; `last` marks what was measured at the end. A value
@@ -59,6 +61,8 @@ def results(
     for which, record in enumerate(records):
         for name, stored in record["finals"].items():
             add(which, record["round"], True, name, stored)
+        for name in sorted(filter(measures.is_to, asked)):
+            add(which, record["round"], True, name, measures.first_at(name, record["curves"]))
         for name, (at, values) in record["curves"].items():
             wanted = set(_kept_rounds(rounds, at))
             for round_, stored in zip(at, values, strict=True):
