@@ -20,7 +20,7 @@ from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import AuditPlan, Ends, check_workers
 from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
 from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
-from decentral_dp.adversaries.network.view import ASSUMPTIONS, UNPRICED, NetworkView, Unpriced, prepare
+from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
 from decentral_dp.config.loading import assign, load, parsed
@@ -333,8 +333,11 @@ def print_view(view: NetworkView, title: str) -> None:
     """ε by distance, beside those for every message; and what they rest on."""
     out, delta = console(), delta_text(view.delta)
     out.print(Text(title or "Network", style="bold"))
-    out.print(f"ε of one record at δ = {delta}: the largest certified, and the exact ones in real arithmetic:")
-    table = _table(["observer"], ["links away", "pairs", "certified ε", "exact: least", "mean", "largest"])
+    training = view.linear is not None
+    other = "those of linear gossip, which are no bound" if training else "the exact ones in real arithmetic"
+    out.print(f"ε of one record at δ = {delta}: the largest certified, and {other}:")
+    least = "linear: least" if training else "exact: least"
+    table = _table(["observer"], ["links away", "pairs", "certified ε", least, "mean", "largest"])
     groups = [("one agent", slice(None))] if view.alone else [
         (view.observer(row), slice(row, row + 1)) for row in range(len(view.pairs.observers))
     ]  # fmt: skip
@@ -342,11 +345,11 @@ def print_view(view: NetworkView, title: str) -> None:
         certified, distance = view.certified[rows], view.distance[rows]
         for links in np.unique(distance[~np.isnan(certified)]):
             there = (distance == links) & ~np.isnan(certified)
-            cells = _cells(certified[there], view.epsilon[rows][there])
+            cells = _cells(certified[there], view.beside[rows][there])
             table.add_row(Text(name), str(links), str(there.sum()), *cells)
             name = ""
     table.add_row("every message", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))
-    _print(table, ASSUMPTIONS if view.priced else (*ASSUMPTIONS, UNPRICED))
+    _print(table, view.assumptions)
 
 
 def _cells(certified: Array, exact: Array) -> list[str]:

@@ -27,6 +27,8 @@ _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/test_kept_releases.py"
 _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
+_NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
+_VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _UNITS = "tests/privacy/test_units.py"
 _CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
 
@@ -729,6 +731,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         "d_hxy=2.0 * slope * g",
         "d_hxy=slope * g",
         ("tests/constants/test_refute.py::test_no_constant_is_broken_and_many_are_reached[groups]",),
+    ),
+    Mutation(
+        "distances of hidden messages of any sign, as in the linear price",
+        "privacy/accounting/neighbour_price.py",
+        "best = min(best, _spent(coupled, victim, moved, np.maximum(apart, 0.0)))",
+        "best = min(best, _spent(coupled, victim, moved, apart))",
+        (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
+    ),
+    Mutation(
+        "a tenth of what hidden messages pass on left out",
+        "privacy/accounting/neighbour_price.py",
+        "arrives = factors @ before + coupled.rounding[t]",
+        "arrives = 0.9 * factors @ before + coupled.rounding[t]",
+        (f"{_NEIGHBOURS}::test_agrees_with_another_solver",),
+    ),
+    Mutation(
+        "a clip that leaves every convex step contracting",
+        "privacy/accounting/neighbour_price.py",
+        "convex = positive / np.sqrt(1.0 - np.minimum(moved / (4.0 * positive), 0.5))",
+        "convex = positive",
+        (f"{_NEIGHBOURS}::test_no_jacobian_exceeds_the_factor_and_some_reach_it",),
+    ),
+    Mutation(
+        "softmax priced as a loss with scalar gradients",
+        "adversaries/network/training.py",
+        "not isinstance(problem.loss, CrossEntropy)",
+        "True",
+        (f"{_VIEW_OF_TRAINING}::test_a_loss_without_a_scalar_gradient_costs_more_than_one_with",),
+    ),
+    Mutation(
+        "one record moves a neighbour's view by one clip, not two",
+        "adversaries/network/training.py",
+        "moved = step[:, None] * 2.0 * job.clip.y",
+        "moved = step[:, None] * job.clip.y",
+        (f"{_VIEW_OF_TRAINING}::test_a_secret_batch_is_priced_as_read_in_every_round",),
     ),
     Mutation(
         "rounding of what neighbours received left out",

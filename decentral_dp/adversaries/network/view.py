@@ -1,16 +1,21 @@
 """A budget seen from inside the network: what a few curious agents learn of another agent's record.
 
-Exact where the whole of what an observer receives is a linear image of Gaussian noise, and refused elsewhere: gossip on
-the lower level alone (`ldp_single_level`, `dp_dsgd`), Gaussian noise on released states, and a problem whose per-record
-gradient does not depend on the state (`mean_estimation`), averaged over all records seen so far.
-`privacy.network_accounting` has the formulas, `privacy.network_rounding` the bound for float64, `ASSUMPTIONS` what
-both rest on.
+Of gossip on the lower level alone (`ldp_single_level`, `dp_dsgd`) with Gaussian noise on released states.
+
+- Exact where the whole of what an observer receives is a linear image of that noise: a problem whose per-record
+  gradient does not depend on the state (`mean_estimation`), averaged over all records seen so far.
+  `privacy.accounting.network` has the formulas, and the bound for float64.
+- Bounded for linear models in training (`classification`, `regression`), whose hidden states pass records on:
+  `privacy.accounting.neighbour_price`. Beside it stands the price of linear gossip, which is no bound for training.
+
+`ASSUMPTIONS` says what all rests on. Elsewhere refused.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import shortest_path
 
+from decentral_dp.adversaries.network import training
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.gossip import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
@@ -31,6 +37,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob, Job
@@ -49,6 +56,13 @@ ASSUMPTIONS = (
     "Certified ε holds for the float64 numbers and noise of these messages: it adds what rounding can tell, and is "
     "never above the certified ε for every message. Exact ε is for real numbers and ideal noise.",
 )
+OF_TRAINING = (
+    "Certified ε holds for the float64 numbers and noise of these messages, whatever the records of hidden agents are: "
+    "features are clipped to declared bounds, so steps pull hidden states apart by known factors at most. No model, "
+    "metric or checkpoint is shown, and the graph and batches depend on no noise. The linear price is what published "
+    "calculators state of training. It is sound for one reading of a record or contributions that never turn, and no "
+    "bound where gradients depend on hidden states."
+)
 UNPRICED = (
     "The exact ε was not computed: over so many rounds float64 rounding alone could tell an observer inside as much as "
     "every message does, so that no pair is certified for less. Take fewer rounds for more."
@@ -63,8 +77,8 @@ class NetworkView:
 
     distance: (o, m) links between the victim and the nearest member of the observer. certified: (o, m) ε at delta that
     holds for float64. epsilon: (o, m) the same, exact in real arithmetic; NaN everywhere where it would not matter
-    (UNPRICED). certified_total, epsilon_total: (m,) against somebody who sees every message. name: of the graph.
-    labels: of the agents.
+    (UNPRICED), and of training, with ideal noise. certified_total, epsilon_total: (m,) against somebody who sees every
+    message. name: of the graph. labels: of the agents. linear: (o, m) μ of linear gossip, of training alone.
 
     Example:
         >>> import decentral_dp
@@ -82,6 +96,22 @@ class NetworkView:
     certified_total: Array
     name: str
     labels: tuple[str, ...]
+    linear: Array | None = None
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the numbers rest on, in sentences."""
+        if self.linear is not None:
+            return (*ASSUMPTIONS[:3], OF_TRAINING)
+        return ASSUMPTIONS if self.priced else (*ASSUMPTIONS, UNPRICED)
+
+    @property
+    def beside(self) -> Array:
+        """(o, m) ε beside the certified one: exact in real arithmetic, and of training that of linear gossip."""
+        if self.linear is None:
+            return self.epsilon
+        inside = np.isnan(self.linear)
+        return np.where(inside, np.nan, gaussian_epsilon(np.where(inside, 0.0, self.linear), self.delta))
 
     @property
     def alone(self) -> bool:
@@ -116,13 +146,19 @@ class NetworkView:
         """One row for each observer and each victim outside it: the columns of `network.parquet`.
 
         observer is text, such as "0+3", and victim a number; observer_name and victim_name are both text, as the graph
-        calls its agents.
+        calls its agents. Of training there are also mu_linear, epsilon_linear, mu_certified and mu_everything.
         """
         import pandas as pd
 
         row, victim = np.nonzero(~np.isnan(self.certified))
         names = np.array(["+".join(map(str, members)) for members in self.pairs.observers])
         called = np.array(["+".join(self.labels[i] for i in members) for members in self.pairs.observers], dtype=object)
+        training = {} if self.linear is None else {
+            "mu_linear": self.linear[row, victim],
+            "epsilon_linear": self.beside[row, victim],
+            "mu_certified": self.pairs.mu[row, victim],
+            "mu_everything": self.pairs.total[victim],
+        }  # fmt: skip
         return pd.DataFrame(
             {
                 "observer": names[row],
@@ -136,16 +172,17 @@ class NetworkView:
                 "delta": self.delta,
                 "observer_name": called[row],
                 "victim_name": np.array(self.labels, dtype=object)[victim],
+                **training,
             }
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Unpriced:
-    """A job of which all is known but the exact price of its pairs, which takes long.
+    """A job of which all is known but the price of its pairs, which takes long.
 
     system: the arguments of `pairwise`. observers: sets of agents. nu, draws: see `certified_epsilon`. floor: (o, m)
-    what is certified at best, NaN where the victim is an observer.
+    what is certified at best, NaN where the victim is an observer. steps: of training, which `system` is no price of.
     """
 
     job: Job
@@ -154,6 +191,7 @@ class Unpriced:
     nu: Array
     draws: NDArray[np.int64]
     floor: Array
+    steps: training.Steps | None = None
 
     @property
     def finished(self) -> bool:
@@ -164,6 +202,7 @@ class Unpriced:
     def view(self, progress: ProgressCallback | None = None) -> NetworkView:
         """The price of every pair. progress: called with a `Progress` of "observers"."""
         job, system = self.job, self.system
+        linear: Array | None = None
         delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
         if self.finished:
             total = network.everything(system["injected"], system["noise"], system["arrivals"])
@@ -171,7 +210,13 @@ class Unpriced:
             pairs = network.NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
             certified, epsilon = self.floor, nothing
         else:
-            pairs = network.pairwise(**system, observers=self.observers, progress=Reporter(progress, "observers"))
+            reporter = Reporter(progress, "observers")
+            if self.steps is None:
+                pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
+            else:
+                gossip = network.pairwise(**system, observers=self.observers)
+                mu = np.minimum(training.price(self.steps, self.observers, reporter), gossip.total)
+                pairs, linear = replace(gossip, mu=mu), gossip.mu
             certified = network.certified_epsilon(
                 pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
             )
@@ -188,6 +233,7 @@ class Unpriced:
             job.budget.epsilon,
             job.topology.name,
             job.topology.labels,
+            linear,
         )
 
 
@@ -256,42 +302,59 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     job, algorithm, problem = _priceable(planned)
     sets = None if coalitions is None else numbered(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
-    rounds, counts = np.arange(job.rounds), job.counts["train"]
-    step = algorithm.y.series(job.rounds)
-    averaged = job.stream.averaged(rounds[:, None], counts)
-    noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
-    pull, local = step * (1.0 + problem.ridge), np.zeros(job.rounds)
-    # ∇_y R = (1 + ridge) y − ridge x is taken at the agent's own message, or at the mixture of messages.
-    contraction, share = (pull, local + 1.0) if isinstance(algorithm, LdpSingleLevel) else (local, 1.0 - pull)
-    injected = step[:, None] * 2.0 * job.clip.y / averaged
-    mixing = job.topology.mixing.toarray()
-    summed = injected * (summation_slack(averaged, problem.q) - 1.0)
-    start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
-    added = step * (job.clip.y + problem.ridge * x)
-    nu = network.rounding(network.Sent(mixing, share, contraction, noise, problem.q, summed, start, added), observers)
-    draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     known = np.zeros((len(observers), job.n_agents))
     for row, members in enumerate(observers):
         known[row, list(members)] = np.nan
     if np.isnan(known).all():
         raise InputError("network: every agent is an observer, so no pair is left to price; leave some agents outside.")
+    rounds, counts = np.arange(job.rounds), job.counts["train"]
+    step = algorithm.y.series(job.rounds)
+    averaged = job.stream.averaged(rounds[:, None], counts)
+    draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
+    mixing = job.topology.mixing.toarray()
+    # What a step takes off the point that it is taken at: (1 + ridge) y − ridge x of the mean, l2 y in training.
+    pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
+    own_point = isinstance(algorithm, LdpSingleLevel)
     system = {
         "mixing": mixing,
-        "contraction": contraction,
-        "injected": injected,
-        "noise": noise,
+        "contraction": pull if own_point else 0.0 * step,
+        "injected": step[:, None] * 2.0 * job.clip.y / averaged,
+        "noise": job.noise["y"].at(rounds + 1, GAUSSIAN),
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
-        "share": share,
+        "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
+    if isinstance(problem, Training):
+        steps, nu = training.steps_of(job, algorithm, problem), np.zeros(len(observers))
+    else:
+        steps, nu = None, _rounding(job, problem, system, observers)
     floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
-    unpriced = Unpriced(job, observers, system, nu, draws, floor)
+    unpriced = Unpriced(job, observers, system, nu, draws, floor, steps)
     if not unpriced.finished:
-        network.require_time(len(observers), job.n_agents, job.rounds)
+        require_time = network.require_time if steps is None else training.require_time
+        require_time(len(observers), job.n_agents, job.rounds)
     return unpriced
 
 
-def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation]:
-    """A job whose messages are exactly Gaussian, its algorithm and problem. Raises InputError for any other."""
+def _rounding(
+    job: GossipJob, problem: MeanEstimation, system: Mapping[str, Any], observers: tuple[tuple[int, ...], ...]
+) -> Array:
+    """ν of every observer."""
+    algorithm: Any = job.algorithm
+    step, averaged = (
+        algorithm.y.series(job.rounds),
+        job.stream.averaged(np.arange(job.rounds)[:, None], job.counts["train"]),
+    )
+    start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
+    summed = system["injected"] * (summation_slack(averaged, problem.q) - 1.0)
+    sent = network.Sent(
+        system["mixing"], system["share"], system["contraction"], system["noise"], problem.q, summed, start,
+        step * (job.clip.y + problem.ridge * x),
+    )  # fmt: skip
+    return network.rounding(sent, observers)
+
+
+def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstimation | Training]:
+    """A job whose pairs of agents have a price, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
     linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
     if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear):
@@ -308,10 +371,19 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         raise InputError(
             "topology: pairs of agents are priced on a network that stays. Leave out over_time, drop, offline, delay."
         )
-    if not isinstance(job.problem, MeanEstimation):
+    problem = job.problem
+    if isinstance(problem, Training) and not math.isfinite(math.inf if problem.length is None else problem.length):
+        raise InputError(
+            "problem.model: how far a step pulls two hidden states apart has no bound "
+            + ("for a network" if problem.length is None else "where features have none")
+            + ', and so no price below that of every message is certified; use model = "linear" and declared ranges '
+            '(scale = "public_ranges").'
+        )
+    if not isinstance(problem, MeanEstimation | Training):
         raise InputError(
             f"problem.kind: gradients of {job.scenario.problem.kind} depend on the state, and so does what is clipped "
-            'off them, so messages are not Gaussian and cannot be priced exactly; use "mean_estimation".'
+            'off them, so messages are not Gaussian and cannot be priced exactly; use "mean_estimation", or a linear '
+            'model of "classification" or "regression", of which a bound is certified.'
         )
     if privacy.guarantee != "certified" or not isinstance(job.algorithm, LdpSingleLevel | DpDsgd):
         raise InputError(
@@ -334,9 +406,11 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             f"privacy.unit: what an observer inside learns of {job.unit.noun} is not derived, only of one replaced "
             "record. Leave unit and neighbours out."
         )
-    if job.stream.kind in ("minibatch", "poisson"):
+    # A secret fixed-size batch is priced as if it held the record in every round; a Poisson batch may be many times as
+    # large as what it is divided by, and steps then pull states apart.
+    if job.stream.kind in (("poisson",) if isinstance(problem, Training) else ("minibatch", "poisson")):
         raise InputError(
             "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "
             'exactly; use "all", or records that accumulate.'
         )
-    return job, job.algorithm, job.problem
+    return job, job.algorithm, problem

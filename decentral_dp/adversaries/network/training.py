@@ -1,0 +1,164 @@
+"""What curious agents learn of others in training: the facts of a job that prices against neighbours rest on.
+
+Certified where how far a step pulls two hidden states apart is known: a linear model of features that the code clips to
+declared bounds, with per-record clipping, by `ldp_single_level` or `dp_dsgd`. With ω = I + W, η a step, L the largest
+curvature of a record's loss and m the ridge, and h = `step_factor`,
+
+    dp_dsgd            R_ij = h(1) |ω_ij|
+    ldp_single_level   R_ij = |ω_ij| for j ≠ i,     R_ii = h(ω_ii)
+    D_t = η_t · 2C/N_t
+
+A secret minibatch is priced as if the record were read in every round: no amplification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.bounded import Array, summation_slack
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting import network
+from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.problems.training.losses import CrossEntropy
+from decentral_dp.problems.training.problem import Training
+from decentral_dp.simulation.jobs.job import GossipJob
+
+# Seconds of a pair and round: about ten banded systems of two times as many diagonals as agents.
+_PER_AGENT, _PER_CUBE = 3e-5, 1e-8
+# No normal variate of float64 is larger, and of real ones one in 10^440.
+_LARGEST_VARIATE = 45.0
+# What one operation of float64 may be off by, times how much is left for what the bounds of a step leave out.
+_ROUNDING = 64.0 * 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """T rounds of training in public numbers.
+
+    Args:
+        mixed: ω = I + W, (m, m).
+        factors: R of every round, (m, m) each.
+        moved: D, (T, m).
+        noise: s, (T, m).
+        rounding: (T, m), what float64 adds to the distance of two noiseless messages; +inf where messages may leave
+            their grid.
+    """
+
+    mixed: Array
+    factors: tuple[Array, ...]
+    moved: Array
+    noise: Array
+    rounding: Array
+
+
+def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Training) -> Steps:
+    """Collect the public numbers of a job.
+
+    Args:
+        job: planned.
+        algorithm: its algorithm.
+        problem: its problem, a linear model of features of bounded norm.
+
+    Raises:
+        ValueError: features without a bound.
+    """
+    length = problem.length
+    if length is None or not math.isfinite(length):
+        raise ValueError("factors are known of bounded features alone")
+    rounds = np.arange(job.rounds)
+    step = algorithm.y.series(job.rounds)
+    averaged = job.stream.averaged(rounds[:, None], job.counts["train"])
+    noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
+    own_point = isinstance(algorithm, LdpSingleLevel)
+    mixed = np.eye(job.n_agents) + job.topology.mixing.toarray()
+    curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
+    factors = tuple(_factors(mixed, curvature, float(eta), problem.l2, scalar, own_point) for eta in step)
+    moved = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
+    start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
+    rounding = _rounding(mixed, factors, step, noise, averaged.astype(np.float64), problem, length, job.clip.y, start)
+    return Steps(mixed, factors, moved, noise, rounding)
+
+
+def _factors(mixed: Array, curvature: float, step: float, ridge: float, scalar: bool, own_point: bool) -> Array:
+    if not own_point:
+        return np.abs(mixed) * step_factor(1.0, curvature, step, ridge, scalar)
+    out = np.abs(mixed)
+    np.fill_diagonal(out, step_factor(np.diag(mixed), curvature, step, ridge, scalar))
+    return out
+
+
+def _rounding(
+    mixed: Array, factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
+    length: float, clip: float, start: float,
+) -> Array:  # fmt: skip
+    """(T, m): two worlds' noiseless messages, twice what each strays from real arithmetic, and the grid of what came.
+
+    Messages are multiples of a grid g and come out of noise on it: two that were d apart before it are d + √q g apart.
+    """
+    q, c = problem.q, float(problem.model.outputs)
+    cells = GAUSSIAN.grid(noise, q)
+    own = 1.5 if GAUSSIAN.rounds_at_random(q) else 1.0
+    root, out, largest, came = np.sqrt(q), np.zeros(noise.shape), start, np.zeros(noise.shape[1])
+    for t, eta in enumerate(step):
+        # Largest |output| of a record, and sup of ‖its gradient‖ before it is clipped.
+        output = length * root * largest
+        gradient = (output + 2.0) * length * np.sqrt(c)
+        terms = averaged[t] + q + 8.0 * c + 32.0
+        strayed = root * largest * (1.0 + eta * (problem.l2 + problem.loss.curvature * length**2)) + eta * (
+            gradient * (1.0 + length) + clip
+        )
+        computed = _ROUNDING * terms * strayed
+        out[t] = factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed)
+        grown = np.abs(mixed).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
+        largest = float((grown + computed + _LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max())
+        came = cells[t]
+        if not largest < 2.0**52 * cells[t].min():
+            out[t:] = np.inf
+            break
+    return out
+
+
+def price(
+    steps: Steps, observers: tuple[tuple[int, ...], ...], progress: Callable[[int, int], None] | None = None
+) -> Array:
+    """Compute μ of every pair, (o, m), NaN where the victim is an observer; it holds for float64 messages.
+
+    Args:
+        steps: of the job.
+        observers: sets of agents.
+        progress: called with how many observers are done, and of how many.
+    """
+    rounds, m = steps.noise.shape
+    mu = np.full((len(observers), m), np.nan)
+    for row, members in enumerate(observers):
+        seen = np.zeros((rounds, m), dtype=np.bool_)
+        seen[:, (steps.mixed[list(members)] != 0.0).any(axis=0)] = True
+        noise = steps.noise.copy()
+        noise[:, list(members)] = np.inf
+        coupled = Coupled(steps.factors, noise, seen, steps.rounding)
+        for victim in np.setdiff1d(np.arange(m), members):
+            mu[row, victim] = neighbour_mu(coupled, int(victim), steps.moved[:, victim])
+        if progress is not None:
+            progress(row + 1, len(observers))
+    return mu
+
+
+def require_time(observers: int, agents: int, rounds: int) -> None:
+    """Refuse what would take longer than `network.MOST_SECONDS` on one core.
+
+    Raises:
+        InputError: it would.
+    """
+    seconds = observers * agents * rounds * (agents * _PER_AGENT + agents**3 * _PER_CUBE)
+    if seconds > network.MOST_SECONDS:
+        raise InputError(
+            f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
+            f"{seconds / 60.0:.0f} minutes to price, and {network.MOST_SECONDS / 60.0:.0f} are the most; name fewer "
+            "observers (--coalition), or take fewer agents or rounds."
+        )

@@ -1,0 +1,209 @@
+"""Prices against curious neighbours in training, where gradients depend on hidden states.
+
+Round t maps the messages m_{t−1} of all agents to m_{i,t} = Φ_{i,t}(m_{t−1}) + z_{i,t}, z ~ N(0, s²_{i,t} I)
+independent. For the unchanged data sets
+
+    ‖Φ_{i,t}(m) − Φ_{i,t}(m')‖ ≤ Σ_j R_{t,ij} ‖m_j − m'_j‖,
+
+and the replaced record of agent v moves v's own noiseless message of round t by at most D_t. An observer O that sees
+the messages of the agents S_t ⊇ O of round t learns no more than a Gaussian pair with
+
+    μ² = min over d ≥ 0, d_{i,t} = 0 on S_t:   Σ_{t,i} (R_t d_{t−1} + D_t e_v − d_t)²_{i,+} / s²_{i,t},     d_{−1} = 0.
+
+d_{i,t} is how far the messages of agent i may be apart in two coupled worlds; what exceeds it is taken away by a shift
+of that agent's noise. Every d ≥ 0 that is 0 on S_t gives a valid price: what is printed is evaluated at the d that was
+found, with every rounding upwards, so that no solver is trusted. d = 0 is the price against who sees every message.
+
+With d of any sign and R the mixing weights this is the price of linear gossip, which is no bound for training.
+
+Proofs in docs/proofs/37 and 38. The Lipschitz factors of the steps of this package are there, too: see `step_factor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, solveh_banded
+
+from decentral_dp.bounded import Array
+
+# Exchanges of variables between zero and positive; then the best price so far is taken.
+_PIVOTS = 40
+# Of float64, the largest relative error of one operation.
+_UNIT = 2.0**-53
+
+
+class Coupled(NamedTuple):
+    """What is public of T rounds among m agents.
+
+    Args:
+        factors: R, T arrays (m, m), entries at least 0.
+        noise: s, (T, m); +inf at members of the observer, whose noise hides nothing from it.
+        seen: S, (T, m) whether the observer sees the message.
+        rounding: (T, m) what float64 adds to the distance of two noiseless messages.
+    """
+
+    factors: Sequence[Array]
+    noise: Array
+    seen: NDArray[np.bool_]
+    rounding: Array
+
+
+def step_factor(kept: float | Array, curvature: float, step: float, ridge: float, scalar: bool) -> float | Array:
+    """Bound ‖(w − ηm) I − η J‖ for a step of length η on records of clipped gradients J and a ridge m outside the clip.
+
+        scalar gradients φ'(aᵀy) a:      max(|w − ηm|, |w − ηm − ηL|)
+        any convex loss, ηL ≤ 2u:        u (1 − ηL/(4u))^(−1/2),    u = w − ηm
+        else                             |u| + ηL
+
+    Args:
+        kept: w, the weight of the point itself.
+        curvature: L, the largest curvature of a record's loss.
+        step: η.
+        ridge: m.
+        scalar: whether every record's gradient is φ'(aᵀy) a with φ convex, such as those of logistic, squared, Huber.
+
+    Returns:
+        The bound, with the shape of `kept`.
+
+    References:
+        Proof in docs/proofs/38.
+
+    Example:
+        >>> step_factor(1.0, 1.0, 0.5, 0.0, scalar=True)
+        1.0
+        >>> round(float(step_factor(1.0, 1.0, 0.5, 0.0, scalar=False)), 4)
+        1.069
+    """
+    left, moved = np.asarray(kept, dtype=np.float64) - step * ridge, step * curvature
+    if scalar:
+        bound = np.maximum(np.abs(left), np.abs(left - moved))
+    else:
+        positive = np.where(left > 0.0, left, 1.0)
+        convex = positive / np.sqrt(1.0 - np.minimum(moved / (4.0 * positive), 0.5))
+        bound = np.where(moved <= 2.0 * left, convex, np.abs(left) + moved)
+    # A few operations, each of which may round down.
+    upwards = np.asarray(bound * (1.0 + 16.0 * _UNIT))
+    return float(upwards) if upwards.ndim == 0 and np.isscalar(kept) else upwards
+
+
+def neighbour_mu(coupled: Coupled, victim: int, moved: Array) -> float:
+    """Compute μ of one record of one agent.
+
+    Args:
+        coupled: the rounds.
+        victim: v, no member of the observer.
+        moved: D, (T,), how far the record moves the victim's noiseless message.
+
+    Returns:
+        A price that holds in float64.
+
+    Example:
+        >>> pull = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3.0
+        >>> seen = np.array([[False, True, True]] * 2)
+        >>> noise = np.array([[1.0, 1.0, np.inf]] * 2)
+        >>> rounds = Coupled([pull, pull], noise, seen, np.zeros((2, 3)))
+        >>> round(neighbour_mu(rounds, 0, np.array([2.0, 0.0])), 6)
+        0.632456
+    """
+    hidden, inside = ~coupled.seen, np.isinf(coupled.noise)
+    if inside[:, victim].any() or any(
+        factors[np.ix_(inside[t + 1], hidden[t])].any() for t, factors in enumerate(coupled.factors[1:])
+    ):
+        raise ValueError("the victim is no observer, and an observer sees every message that it goes on from")
+    apart = np.zeros(hidden.shape)
+    best = _spent(coupled, victim, moved, apart)
+    system = _system(coupled, victim, moved)
+    free = hidden.copy()
+    fewest, patience = np.inf, 3
+    for _ in range(_PIVOTS):
+        apart, slope = system(free)
+        best = min(best, _spent(coupled, victim, moved, np.maximum(apart, 0.0)))
+        largest = max(float(np.abs(apart).max(initial=0.0)), 1e-300)
+        wrong = np.where(free, apart < -1e-12 * largest, hidden & (slope < -1e-12 * largest))
+        count = int(wrong.sum())
+        if not count:
+            break
+        # Kim & Park 2011: all at once while that helps, then the last one alone, which ends.
+        if count < fewest:
+            fewest, patience = count, 3
+        elif patience:
+            patience -= 1
+        else:
+            wrong = _last_of(wrong)
+        free = free ^ wrong
+    return best
+
+
+def _last_of(wrong: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    one = np.zeros_like(wrong)
+    one.flat[np.flatnonzero(wrong)[-1]] = True
+    return one
+
+
+def _spent(coupled: Coupled, victim: int, moved: Array, apart: Array) -> float:
+    """√ of the sum at d, every rounding upwards."""
+    terms = apart.shape[1] + 8.0
+    before, total = np.zeros(apart.shape[1]), 0.0
+    for t, factors in enumerate(coupled.factors):
+        arrives = factors @ before + coupled.rounding[t]
+        arrives[victim] += moved[t]
+        # A sum of m products that are at least 0 is off by at most m + 1 roundings of itself.
+        excess = np.maximum(arrives * (1.0 + 2.0 * terms * _UNIT) - apart[t], 0.0)
+        # An observer's inputs are equal in both worlds, and so is what it computes.
+        total += float(np.square(np.where(np.isinf(coupled.noise[t]), 0.0, excess) / coupled.noise[t]).sum())
+        before = apart[t]
+    return float(np.sqrt(total) * (1.0 + 4.0 * (terms + len(coupled.factors)) * _UNIT))
+
+
+def _system(coupled: Coupled, victim: int, moved: Array) -> Callable[[NDArray[np.bool_]], tuple[Array, Array]]:
+    """Least squares in d_{i,t} of i outside the observer, one block for each round, as a banded normal matrix."""
+    rounds, m = coupled.noise.shape
+    weight = 1.0 / np.square(coupled.noise)
+    width = 2 * m
+    bands = np.zeros((width, rounds * m))
+    at = np.arange(m)
+    for t in range(rounds):
+        block = np.diag(weight[t])
+        if t + 1 < rounds:
+            ahead = weight[t + 1][:, None] * coupled.factors[t + 1]
+            block = block + coupled.factors[t + 1].T @ ahead
+            # Rows of the next round below this one.
+            rows, columns = np.meshgrid(at, at, indexing="ij")
+            bands[m + rows - columns, t * m + columns] = -ahead[rows, columns]
+        low, left = np.tril_indices(m)
+        bands[low - left, t * m + left] = block[low, left]
+    right = np.zeros((rounds, m))
+    right[:, victim] += weight[:, victim] * moved
+    for t in range(rounds - 1):
+        right[t] -= coupled.factors[t + 1][victim] * weight[t + 1, victim] * moved[t + 1]
+
+    def solve(free: NDArray[np.bool_]) -> tuple[Array, Array]:
+        chosen = free.ravel()
+        masked = bands.copy()
+        for below in range(width):
+            both = chosen[: chosen.size - below] & chosen[below:]
+            masked[below, : both.size] *= both
+        masked[0, ~chosen] = 1.0
+        try:
+            apart = solveh_banded(masked, np.where(chosen, right.ravel(), 0.0), lower=True, check_finite=False)
+        except LinAlgError:
+            apart = np.zeros(chosen.size)
+        apart = np.where(chosen, apart, 0.0)
+        slope = _times(bands, apart) - right.ravel()
+        return apart.reshape(free.shape), slope.reshape(free.shape)
+
+    return solve
+
+
+def _times(bands: Array, values: Array) -> Array:
+    """The symmetric banded matrix times a vector."""
+    out: Array = bands[0] * values
+    for below in range(1, min(len(bands), values.size)):
+        line = bands[below, : values.size - below]
+        out[below:] += line * values[: values.size - below]
+        out[: values.size - below] += line * values[below:]
+    return out

@@ -1,0 +1,180 @@
+"""What a curious neighbour learns in training: factors of the package's own steps, the view, what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from decentral_dp.adversaries.network.training import steps_of
+from decentral_dp.adversaries.network.view import prepare
+from decentral_dp.bounded import Bounded
+from decentral_dp.config.loading import load
+from decentral_dp.errors import InputError
+from decentral_dp.exchange import Bundle, Reply
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+
+NUMBERS = {
+    "problem.kind": "regression",
+    "problem.label": "label",
+    "problem.classes": [],
+    "problem.label_range": [-1.0, 1.0],
+    "problem.scale": {name: [-1.0, 1.0] for name in "abcd"},
+    "algorithm.y.scale": 1.5,
+}
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "logistic": {"problem.data": "breast_cancer"},
+    "cross_entropy": {"problem.data": "wine", "algorithm.y.scale": 2.0},
+    "squared": {**NUMBERS},
+    "huber": {**NUMBERS, "problem.loss": "huber"},
+}
+
+
+def job_of(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any) -> Job:
+    keys = {
+        "algorithm.kind": algorithm,
+        "algorithm.rounds": 12,
+        "algorithm.y.scale": 6.0,
+        "privacy.clip.y": 0.05,
+        "topology.agents": 6,
+        "problem.l2": 0.02,
+        **({"algorithm.heavy_ball": 0.0} if algorithm == "dp_dsgd" else {}),
+        **PROBLEMS[problem],
+        **more,
+    }
+    return build(
+        load("classification", [f"{key}={toml(value)}" for key, value in keys.items()]),
+        data=numbers() if problem in ("squared", "huber") else None,
+    )
+
+
+def numbers() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.uniform(-1.0, 1.0, (240, 4)), columns=list("abcd"))
+    return frame.assign(label=np.clip(frame @ [0.5, -0.3, 0.2, 0.1], -1.0, 1.0))
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(v)}" for key, v in value.items()) + " }"
+    return json.dumps(value)
+
+
+def message_of(job: Any, t: int, messages: Any) -> Any:
+    """Φ_t of all agents, by the program's own step: (m, q)."""
+    (node,) = job.nodes()
+    off = job.topology.mixing.toarray()
+    np.fill_diagonal(off, 0.0)
+    running = node.program.step(t, node.dataset, node.program.init(node.dataset)._replace(y=messages))
+    next(running)
+    try:
+        running.send(Reply(Bundle({"y": messages}), Bundle({"y": off @ messages})))
+    except StopIteration as done:
+        y = done.value.y
+        return y.value if isinstance(y, Bounded) else y
+    raise AssertionError("one exchange a round")
+
+
+@pytest.mark.parametrize("algorithm", ["dp_dsgd", "ldp_single_level"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_steps_of_the_package_keep_their_factors(problem: str, algorithm: str) -> None:
+    """Messages of all sizes, near and far apart, along data and at random; some clip, some do not."""
+    job: Any = job_of(problem, algorithm)
+    steps = steps_of(job, job.algorithm, job.problem)
+    rng, q = np.random.default_rng(1), job.problem.q
+    largest = 0.0
+    for trial in range(40):
+        here = rng.standard_normal((6, q)) * 10.0 ** rng.uniform(-2, 1.5)
+        apart = rng.standard_normal((6, q)) * 10.0 ** rng.uniform(-3, 1)
+        apart *= rng.random((6, 1)) < 0.5
+        t = trial % 12
+        moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
+        bound = steps.factors[t] @ np.linalg.norm(apart, axis=1)
+        assert (moved <= bound * (1 + 1e-9) + 1e-12).all()
+        largest = max(largest, float((moved / np.maximum(bound, 1e-300)).max()))
+    assert largest > 0.5
+
+
+def test_a_record_moves_a_message_by_what_is_priced() -> None:
+    job: Any = job_of()
+    steps = steps_of(job, job.algorithm, job.problem)
+    here = np.random.default_rng(0).standard_normal((6, job.problem.q))
+    records = job.records["train"][2]
+    features, label = records.features.copy(), records.label.copy()
+    features[0], label[0] = -features[0], 1.0 - label[0]
+    other = records._replace(features=features, label=label)
+    train = tuple(other if i == 2 else r for i, r in enumerate(job.records["train"]))
+    worlds = [message_of(one, 0, here) for one in (job, replace(job, records={**job.records, "train": train}))]
+    moved = np.linalg.norm(worlds[1] - worlds[0], axis=1)
+    assert moved[[0, 1, 3, 4, 5]].max() == 0.0
+    assert 0.2 * steps.moved[0, 2] < moved[2] <= steps.moved[0, 2]
+
+
+def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message() -> None:
+    view = prepare(job_of()).view()
+    frame = view.to_frame()
+    assert {"mu_linear", "epsilon_linear", "mu_certified", "mu_everything"} <= set(frame.columns)
+    assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
+    assert (frame["mu_certified"] <= frame["mu_everything"]).all()
+    assert (frame["epsilon"] <= frame["certified"]).all()
+    assert (frame["certified"] <= frame["certified_total"]).all()
+    near, far = frame[frame["distance"] == 1], frame[frame["distance"] == 3]
+    np.testing.assert_allclose(near["mu_certified"], near["mu_everything"], rtol=1e-9)
+    assert far["certified"].max() < 0.6 * far["certified_total"].min()
+    assert view.linear is not None
+    assert "no bound" in " ".join(view.assumptions)
+    by_distance = frame.groupby("distance")["certified"].max().to_numpy()
+    assert (np.diff(by_distance) < 0).all()
+
+
+def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
+    """Softmax regression: factors above one, by the clip."""
+    job: Any = job_of("cross_entropy", **{"problem.l2": 0.0})
+    steps = steps_of(job, job.algorithm, job.problem)
+    assert steps.factors[0].sum(axis=1).min() > 1.01
+    scalar: Any = job_of("logistic", **{"problem.l2": 0.0, "algorithm.y.scale": 1.0})
+    assert steps_of(scalar, scalar.algorithm, scalar.problem).factors[0].sum(axis=1).max() <= 1.0 + 1e-12
+    frame = prepare(job).view().to_frame()
+    assert (frame["mu_linear"] <= frame["mu_certified"] * (1 + 1e-9)).all()
+
+
+def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
+    job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
+    steps = steps_of(job, job.algorithm, job.problem)
+    np.testing.assert_allclose(steps.moved[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
+    frame = prepare(job).view().to_frame()
+    assert (frame["certified"] <= frame["certified_total"]).all()
+
+
+def test_float64_adds_little() -> None:
+    job: Any = job_of()
+    steps = steps_of(job, job.algorithm, job.problem)
+    assert 0.0 < (steps.rounding / steps.noise).max() < 1e-3
+
+
+REFUSED = {
+    "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: how far a step pulls two hidden states apart"),
+    "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
+    "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: dp_dsgd with momentum"),
+    "topology.over_time": ("matching", "topology: pairs of agents are priced on a network that stays"),
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_no_factor_is_known_of_is_refused(key: str) -> None:
+    value, sentence = REFUSED[key]
+    with pytest.raises(InputError) as caught:
+        prepare(job_of(**{key: value}))
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_would_take_minutes_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"40 observers among 40 agents over 900 rounds would take about \d+ minutes"):
+        prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 900}))
+    assert prepare(job_of(**{"topology.agents": 40, "algorithm.rounds": 40}), [[0]]).steps is not None

@@ -1,0 +1,277 @@
+"""Prices against neighbours in training: known numbers, another solver, systems and attacks that may not exceed it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+from scipy.stats import norm
+
+from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
+from decentral_dp.privacy.accounting.network import pairwise
+
+
+def metropolis(graph: nx.Graph) -> Any:
+    """I + W."""
+    n, degree = len(graph), max(dict(graph.degree).values())
+    links = nx.to_numpy_array(graph, nodelist=range(n)) / (1 + degree)
+    return links + np.diag(1.0 - links.sum(axis=1))
+
+
+def watched(mixed: Any, observer: int, rounds: int, factor: float = 1.0) -> Coupled:
+    m = len(mixed)
+    seen = np.zeros((rounds, m), dtype=bool)
+    seen[:, mixed[observer] != 0.0] = True
+    noise = np.ones((rounds, m))
+    noise[:, observer] = np.inf
+    return Coupled([factor * mixed] * rounds, noise, seen, np.zeros((rounds, m)))
+
+
+def always(rounds: int, size: float = 1.0) -> Any:
+    return np.full(rounds, size)
+
+
+def once(rounds: int, size: float) -> Any:
+    return np.concatenate([[size], np.zeros(rounds - 1)])
+
+
+RING = metropolis(nx.cycle_graph(16))
+# Two readers' numbers, by code of their own.
+CASES: dict[str, tuple[Any, int, int, Any, float, float]] = {
+    "path of 4, read once": (metropolis(nx.path_graph(4)), 3, 0, once(60, 2.0), 0.402705, 0.398925),
+    "star": (metropolis(nx.star_graph(5)), 2, 1, always(2, 2.0), 2 / 37**0.5, 2 / 40**0.5),
+    "path of 3": (metropolis(nx.path_graph(3)), 2, 0, once(2, 2.0), 2 / 10**0.5, 2 / 10**0.5),
+    "ring, 1 link": (RING, 0, 1, always(100), 10.0, 5.975672),
+    "ring, 2 links": (RING, 0, 2, always(100), 5.394821, 4.769879),
+    "ring, 3 links": (RING, 0, 3, always(100), 4.021001, 3.880921),
+    "ring, 8 links": (RING, 0, 8, always(100), 1.771445, 1.765808),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_of_paths_stars_and_rings(case: str) -> None:
+    mixed, observer, victim, moved, wanted, linear = CASES[case]
+    assert neighbour_mu(watched(mixed, observer, len(moved)), victim, moved) == pytest.approx(wanted, abs=6e-7)
+    pushed = np.zeros((len(moved), len(mixed)))
+    pushed[:, victim] = moved
+    first = np.arange(len(moved))[:, None] == np.zeros(len(mixed))
+    off = mixed - np.eye(len(mixed))
+    found = pairwise(off, np.zeros(len(moved)), pushed, np.ones_like(pushed), [[observer]], first)
+    assert found.mu[0, victim] == pytest.approx(linear, abs=6e-7)
+
+
+@pytest.mark.parametrize(("factor", "wanted"), [(0.99, 1.390), (1.05, 3.822), (1.1, 4.898), (1.5, 7.612), (2.0, 8.944)])
+def test_a_factor_above_one_costs_with_the_distance(factor: float, wanted: float) -> None:
+    assert neighbour_mu(watched(RING, 0, 100, factor), 8, always(100)) == pytest.approx(wanted, abs=6e-4)
+
+
+def by_least_squares(coupled: Coupled, victim: int, moved: Any) -> float:
+    """The same problem, dense, by a solver of scipy."""
+    rounds, m = coupled.noise.shape
+    scale = 1.0 / coupled.noise
+    matrix, right = np.zeros((rounds * m, rounds * m)), np.zeros(rounds * m)
+    for t in range(rounds):
+        rows = slice(t * m, (t + 1) * m)
+        matrix[rows, rows] = -np.diag(scale[t])
+        if t:
+            matrix[rows, slice((t - 1) * m, t * m)] = scale[t][:, None] * coupled.factors[t]
+        right[t * m + victim] = scale[t, victim] * moved[t]
+    free = ~coupled.seen.ravel()
+    found = lsq_linear(matrix[:, free], -right, bounds=(0.0, np.inf), tol=1e-14, method="bvls")
+    return float(np.sqrt(2.0 * found.cost))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_agrees_with_another_solver(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = nx.gnp_random_graph(6, 0.5, seed=seed)
+    graph.add_edges_from(nx.path_graph(6).edges)
+    coupled = watched(metropolis(graph), 0, 5)
+    factors = [f * rng.uniform(0.3, 1.6) for f in coupled.factors]
+    coupled = coupled._replace(factors=factors, noise=coupled.noise * rng.uniform(0.3, 3.0, coupled.noise.shape))
+    moved = rng.uniform(0.0, 2.0, 5)
+    for victim in range(1, 6):
+        found = neighbour_mu(coupled, victim, moved)
+        assert found == pytest.approx(by_least_squares(coupled, victim, moved), rel=1e-7)
+        # Every d is a price, and none is above that of every message.
+        assert found <= np.sqrt(np.square(moved / coupled.noise[:, victim]).sum()) * (1 + 1e-9)
+
+
+def system_mu(factors: Any, coupled: Coupled, victim: int, moved: Any) -> float:
+    """μ of the linear system m_t = F_t m_{t−1} + moved_t e_v + noise, by the covariance of all that is seen."""
+    rounds, m = coupled.noise.shape
+    own = np.where(np.isinf(coupled.noise), 0.0, coupled.noise)
+    mean, means, shares = np.zeros(m), [], []
+    share = np.zeros((m, 0))
+    for t in range(rounds):
+        mean = factors[t] @ mean + moved[t] * np.eye(m)[victim]
+        share = np.concatenate([factors[t] @ share, np.diag(own[t])], axis=1)
+        # The observer knows its own noise, and what it sends is a function of what it heard.
+        told = coupled.seen[t] & ~np.isinf(coupled.noise[t])
+        means.append(mean[told])
+        shares.append(np.pad(share[told], ((0, 0), (0, (rounds - 1 - t) * m))))
+    a, b = np.concatenate(means), np.concatenate(shares)
+    return float(np.sqrt(a @ np.linalg.pinv(b @ b.T, rcond=1e-13) @ a))
+
+
+def worst_system(coupled: Coupled, victim: int, moved: Any, seed: int, least: float) -> float:
+    """Hill climbing over matrices F, entry by entry R times a number in [least, 1], and signs of contributions."""
+    rng = np.random.default_rng(seed)
+    shape = (len(coupled.factors), *coupled.factors[0].shape)
+    shrink, sign = rng.choice([least, 1.0], shape), np.ones(len(moved))
+
+    def shown(shrunk: Any, signs: Any) -> float:
+        return system_mu([f * k for f, k in zip(coupled.factors, shrunk, strict=True)], coupled, victim, signs * moved)
+
+    best = shown(shrink, sign)
+    for _ in range(60):
+        trial, turned = shrink.copy(), sign.copy()
+        rows = rng.integers(0, shape[0]), rng.integers(0, shape[1])
+        trial[rows] = rng.uniform(least, 1.0) if rng.random() < 0.5 else rng.choice([least, 1.0])
+        if rng.random() < 0.3:
+            turned[rng.integers(0, len(moved))] *= -1.0
+        now = shown(trial, turned)
+        if now > best:
+            best, shrink, sign = now, trial, turned
+    return best
+
+
+def systems() -> Any:
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        m = int(rng.integers(3, 6))
+        graph = nx.gnp_random_graph(m, 0.4, seed=seed)
+        graph.add_edges_from(nx.path_graph(m).edges)
+        rounds = int(rng.integers(2, 6))
+        coupled = watched(metropolis(graph), 0, rounds, float(rng.choice([0.7, 1.0, 1.3])))
+        coupled = coupled._replace(noise=coupled.noise * rng.uniform(0.5, 2.0, coupled.noise.shape))
+        yield coupled, int(rng.integers(1, m)), rng.uniform(0.2, 1.5, rounds), seed
+
+
+def test_no_gaussian_system_exceeds_the_price() -> None:
+    ratios = [
+        worst_system(coupled, victim, moved, seed, least) / neighbour_mu(coupled, victim, moved)
+        for coupled, victim, moved, seed in systems()
+        for least in (0.0, -1.0)
+    ]
+    assert max(ratios) <= 1.0 + 1e-9
+    assert max(ratios) > 0.99
+
+
+def test_a_factor_that_is_too_small_would_show() -> None:
+    """A tenth less than the factors of a system: its price is exceeded by some."""
+    less = [
+        worst_system(coupled, victim, moved, seed, 0.0)
+        / neighbour_mu(coupled._replace(factors=[0.9 * f for f in coupled.factors]), victim, moved)
+        for coupled, victim, moved, seed in systems()
+    ]
+    assert max(less) > 1.001
+
+
+def test_a_view_without_a_neighbour_would_show() -> None:
+    """A message that is seen and left out of the view makes a price that a linear system exceeds."""
+    coupled = watched(metropolis(nx.path_graph(4)), 3, 6)
+    blind = coupled.seen.copy()
+    blind[:, 2] = False
+    shown = system_mu(coupled.factors, coupled, 0, always(6))
+    assert shown <= neighbour_mu(coupled, 0, always(6))
+    # Nothing is seen then but the observer's own messages, and no input of it may be hidden.
+    with pytest.raises(ValueError, match="sees every message that it goes on from"):
+        neighbour_mu(coupled._replace(seen=blind), 0, always(6))
+
+
+def test_the_linear_price_is_exceeded_and_this_one_is_not() -> None:
+    """Convex quadratics: hidden leaves of a star with ηh = 1 wipe out the noise that hid the victim."""
+    mixed, rounds, m = metropolis(nx.star_graph(5)), 100, 6
+    coupled, moved = watched(mixed, 2, rounds), always(rounds, 2.0)
+    pushed, first = np.zeros((rounds, m)), np.arange(rounds)[:, None] == np.zeros(m)
+    pushed[:, 0] = moved
+    # The centre is agent 0 here, the victim agent 1.
+    pushed = np.roll(pushed, 1, axis=1)
+    flat, steep = np.ones((rounds, m)), np.ones((rounds, m))
+    steep[:, 3:] = 0.0
+    off, noise = mixed - np.eye(m), np.ones((rounds, m))
+    linear, shown = (
+        float(pairwise(off, np.zeros(rounds), pushed, noise, [[2]], first, share).mu[0, 1]) for share in (flat, steep)
+    )
+    assert linear == pytest.approx(8.774964, abs=6e-7)
+    assert shown == pytest.approx(13.425237, abs=6e-7)
+    assert linear < shown <= neighbour_mu(coupled, 1, moved) == pytest.approx(13.711309, abs=6e-7)
+
+
+def test_two_rounds_of_a_turning_gradient_break_the_linear_price() -> None:
+    """Path v – h – o, weights 1/3. h's clipped gradient is −D sign(state): the victim's sign comes again at full clip.
+
+    Round 0 tells o nothing but k, a part of h's state. In round 1 it sees y = w u + D sign(k + w u) + N(0, σ²) with
+    u = ±D + N(0, σ²): total variation and δ(1), by quadrature.
+    """
+    mixed = metropolis(nx.path_graph(3))
+    third, clip = 1.0 / 3.0, 1.0
+    u, weight = np.polynomial.legendre.leggauss(400)
+    u, weight = 9.0 * u, 9.0 * weight
+    y = np.linspace(-9.0, 9.0, 3001)
+
+    def density(sign: float) -> Any:
+        # k = 0: the most telling of what o can make h start from.
+        inner = norm.pdf(y[:, None] - third * u - clip * np.sign(u)) * norm.pdf(u - sign * clip) * weight
+        return inner.sum(axis=1)
+
+    p, q = density(1.0), density(-1.0)
+    apart = {e: float(np.trapezoid(np.maximum(p - np.exp(e) * q, 0.0), y)) for e in (0.0, 1.0)}
+    assert apart[0.0] > 0.47
+    assert apart[1.0] > 0.21
+
+    def profile(mu: float, e: float) -> float:
+        return float(norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu))
+
+    # The gradient of h turns by 2 D where its state turns: no factor bounds that, and everything seen is the price.
+    linear, everything = 2.0 / 10**0.5, 2.0
+    assert neighbour_mu(watched(mixed, 2, 2), 0, once(2, 2.0)) == pytest.approx(linear, abs=1e-6)
+    for e, shown in apart.items():
+        assert profile(linear, e) < shown < profile(everything, e)
+    # With the factor of a gradient that is 100-smooth the price is that of everything.
+    assert neighbour_mu(watched(mixed, 2, 2, 100.0), 0, once(2, 2.0)) == pytest.approx(everything, rel=1e-2)
+
+
+@pytest.mark.parametrize("moved", [0.1, 0.5, 1.0, 1.5, 2.0])
+def test_no_jacobian_exceeds_the_factor_and_some_reach_it(moved: float) -> None:
+    """Random M and ĝ, and the best of two dimensions, against (1 − a/4)^(−1/2)."""
+    bound = step_factor(1.0, moved, 1.0, 0.0, scalar=False)
+    rng = np.random.default_rng(0)
+    largest = 0.0
+    for _ in range(3000):
+        d = int(rng.integers(2, 5))
+        basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+        m = basis @ np.diag(moved * rng.random(d) ** rng.choice([0.1, 1.0, 10.0])) @ basis.T
+        g = rng.standard_normal(d)
+        clipped = np.eye(d) - np.outer(g, g) / (g @ g)
+        largest = max(largest, float(np.linalg.norm(np.eye(d) - rng.random() * clipped @ m, 2)))
+    assert largest <= bound
+    angles = np.linspace(0.0, np.pi, 20001)
+    a = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    # M = a aaᵀ, ĝ = e_1: the Jacobian is I − e_2 e_2ᵀ M.
+    jacobian = np.broadcast_to(np.eye(2), (len(a), 2, 2)).copy()
+    jacobian[:, 1, :] -= moved * a[:, 1:] * a
+    assert np.linalg.norm(jacobian, 2, axis=(1, 2)).max() == pytest.approx(float(bound), rel=1e-6)
+    # One plus the step is what holds of any loss; it is far above.
+    assert float(bound) < 1.0 + moved
+
+
+def test_a_scalar_gradient_keeps_steps_from_pulling_apart() -> None:
+    assert step_factor(1.0, 2.0, 1.0, 0.0, scalar=True) == pytest.approx(1.0)
+    assert step_factor(1.0, 3.0, 1.0, 0.0, scalar=True) == pytest.approx(2.0)
+    assert step_factor(1.0, 1.0, 1.0, 0.25, scalar=True) == pytest.approx(0.75)
+    assert step_factor(np.array([0.5, 1.0]), 1.0, 1.0, 0.0, scalar=True).tolist() == pytest.approx([0.5, 1.0])
+    # A batch three times as large as what it is divided by, at ηL = 2.
+    assert step_factor(1.0, 6.0, 1.0, 0.0, scalar=True) == pytest.approx(5.0)
+
+
+def test_what_float64_adds_is_added() -> None:
+    coupled = watched(RING, 0, 20)
+    little = coupled._replace(rounding=np.full(coupled.noise.shape, 1e-3))
+    without, with_it = (neighbour_mu(c, 4, always(20)) for c in (coupled, little))
+    assert without < with_it <= without + 1e-3 * np.sqrt(20 * 15)
+    assert neighbour_mu(coupled._replace(rounding=np.full(coupled.noise.shape, np.inf)), 4, always(20)) == np.inf
