@@ -91,6 +91,14 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
     return {key: value for key, value in wanted.items() if not _holds(tables, key)}
 
 
+def refusal_of_levels(algorithm: str, problem: str) -> InputError:
+    """The refusal of an algorithm of two levels where nothing is tuned."""
+    return InputError(
+        f'algorithm.kind: {algorithm} solves a bilevel problem, and {problem} has nothing to tune. Take "dp_dsgd" or '
+        '"ldp_single_level".'
+    )
+
+
 def all_at_once(error: InputError, content: Mapping[str, Any], given: Sequence[str] = ()) -> InputError:
     """The refusal of a scenario: of one that lacks several keys, and is refused for one of them, that names all.
 
@@ -111,7 +119,12 @@ def all_at_once(error: InputError, content: Mapping[str, Any], given: Sequence[s
     about = any(said.startswith(f"{key}: missing") for key in lacking) or (
         said.startswith("topology (") and any(f"{key.removeprefix('topology.')} is missing" in said for key in lacking)
     )
-    return InputError(missing_sentence(lacking)) if about and len(lacking) > 1 else error
+    if not about or len(lacking) < 2:
+        return error
+    kind = content.get("problem", {}).get("kind")
+    if "algorithm.x" in lacking and kind in PROBLEMS and PROBLEMS[kind].one_level:
+        return refusal_of_levels(content["algorithm"]["kind"], kind)
+    return InputError(missing_sentence(lacking))
 
 
 def missing_sentence(lacking: Mapping[str, str], what: str = "scenario") -> str:

@@ -17,6 +17,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
+from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.outside import Component
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
@@ -272,10 +273,7 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
     """
     if c.one_level and not set(terms) <= {"lower_grad_y"}:
         s = c.scenario
-        raise InputError(
-            f"algorithm.kind: {s.algorithm.kind} solves a bilevel problem, and {s.problem.kind} has nothing to tune. "
-            'Take "dp_dsgd" or "ldp_single_level".'
-        )
+        raise refusal_of_levels(s.algorithm.kind, s.problem.kind)
 
 
 # What a whole problem of an author's has to have. One that is given as an object may be for a plan alone: what only

@@ -280,11 +280,19 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
                 PrivacyWarning,
                 stacklevel=2,
             )
-        problem = {"kind": "regression", "classes": [], "label_range": _two("label_range", limits), "loss": self.loss}
+        low, high = _two("label_range", limits)
+        problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         trained = _train(self, problem, features, labels, agents)
+        if ((labels < low) | (labels > high)).mean() > _MOST_CUT:
+            warnings.warn(
+                "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
+                "meaning of the labels.",
+                ScaleWarning,
+                stacklevel=2,
+            )
         _keep(self, trained, found)
         if self.model == "linear":
-            unit, middle = 0.5 * (limits[1] - limits[0]), 0.5 * (limits[1] + limits[0])
+            unit, middle = 0.5 * (high - low), 0.5 * (high + low)
             coef, intercept = _linear(trained.model, self.data_range)
             self.coef_, self.intercept_ = unit * coef[0], float(unit * intercept[0] + middle)
         return self
@@ -311,7 +319,8 @@ def _train(
 ) -> Trained:
     """Run the agents. Raises InputError."""
     n, d = features.shape
-    owner, agents = _owners(owners, n, self.agents)
+    owner, owned = _owners(owners, n, self.agents)
+    agents = self.agents if owner is None else len(owned)
     names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
     low, high = _range(self.data_range, d)
     _warn_of_cuts(self, features, low, high)
@@ -359,7 +368,7 @@ def _train(
         )
     done = run_job(planned)
     budget, m = planned.budget, planned.n_agents
-    model = done.model
+    model = done.model if done.model.agents else replace(done.model, agents=owned)
     epsilon = float(budget.epsilon.max())
     statement = (
         f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
@@ -402,17 +411,23 @@ def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(match.argmax(axis=1))
 
 
-def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, int | None]:
-    """(n,) numbers of the owners, and how many there are; None where nothing says. Raises InputError."""
+def _owners(owners: ArrayLike | None, n: int, agents: int | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """(n,) numbers of the owners, and their names; None and nobody where nothing says. Raises InputError."""
     if owners is None:
-        return None, agents
+        return None, ()
     column = np.asarray(owners)
     if column.shape != (n,):
         raise InputError(f"fit: agents has the shape {column.shape}; wanted ({n},), the owner of each record.")
-    known, numbers = np.unique(column, return_inverse=True)
+    try:
+        known, numbers = np.unique(column, return_inverse=True)
+        gaps = bool((known != known).any())
+    except TypeError:
+        gaps = True
+    if gaps:
+        raise InputError("fit: agents has gaps, or mixes names and numbers; say of every record who owns it.")
     if agents is not None and agents != len(known):
         raise InputError(f"agents: got {agents}, and the column of owners names {len(known)}. Leave the parameter out.")
-    return numbers.astype(np.int64), len(known)
+    return numbers.astype(np.int64), tuple(map(str, known))
 
 
 def _graph(topology: Any, agents: int | None) -> tuple[dict[str, Any] | None, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load
 from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
@@ -363,14 +364,17 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()
-    limits = scenario.problem.label_range
+    limits, partition = scenario.problem.label_range, scenario.problem.partition
+    names_of_agents = agent_names(result.topology.get("labels"))
+    if not names_of_agents and isinstance(partition, Partition):
+        names_of_agents = agent_names(partition.agents)
     return Model(
         problem,
         np.array(y),
         reading,
         classes,
         None if limits is None or classes else (limits[0], limits[1]),
-        tuple(agent_names(result.topology.get("labels"))),
+        names_of_agents,
         linked=len(y) == 1 or result.topology.get("edges") != [],
     )
 

@@ -135,6 +135,8 @@ def test_owners_and_graphs(kind: Any) -> None:
     owners = np.repeat(["Bern", "Chur", "Genf", "Zug"], [90, 110, 200, 200])
     model = kind(**usual).fit(features, labels, agents=owners)
     assert len(model.model_.published) == 4
+    np.testing.assert_array_equal(model.model_.of("Genf").published, model.model_.of(2).published)
+    assert model.model_.of("Genf").agent == 2
     graph = nx.star_graph(6)
     for topology, agents, wanted in (
         ("complete", 3, 3),
@@ -206,9 +208,14 @@ def test_labels_and_owners_that_cannot_be_used_are_refused() -> None:
         declared.fit(features, labels, agents=[0, 1])
     with pytest.raises(InputError, match="names 3"):
         clone(declared).set_params(agents=4).fit(features, labels, agents=np.arange(len(features)) % 3)
+    for gap in (np.nan, None):
+        with pytest.raises(InputError, match="agents has gaps"):
+            declared.fit(features, labels, agents=np.array([gap, "a" if gap is None else 1.0] * (len(features) // 2)))
     with pytest.raises(TypeError, match="sample_weight"):
         declared.fit(features, labels, sample_weight=np.ones(len(features)))
     numbers = _records(DecentralisedRegressor)
+    with pytest.warns(ScaleWarning, match="y lies outside label_range"):
+        DecentralisedRegressor(**USUAL, label_range=(5, 6)).fit(*numbers)
     for limits in (3, (2, 1), ("a", "b"), (0, np.inf)):
         with pytest.raises(InputError, match="label_range"):
             DecentralisedRegressor(**USUAL, label_range=limits).fit(*numbers)

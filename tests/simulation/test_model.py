@@ -356,6 +356,15 @@ def test_agents_are_called_by_their_names(csv: Path) -> None:
     np.testing.assert_array_equal(run.predict(csv, agent="Genf"), run.predict(csv, agent=2))
 
 
+def test_agents_have_the_names_in_the_column_of_owners(csv: Path) -> None:
+    names = ["Bern", "Zug", "Genf", "Chur"]
+    pd.read_csv(csv).assign(canton=[names[k % 4] for k in range(N)]).to_csv(csv, index=False)
+    owner = {"kind": "column", "name": "canton", "agents": names}
+    model = decentral_dp.run(_scenario(csv, {**SICK, "partition": owner})).model
+    np.testing.assert_array_equal(model.of("Genf").predict(csv), model.of(2).predict(csv))
+    assert 'such as "Bern"' in _refusal(model.of, "Paris")
+
+
 def test_records_with_their_agents_leave_a_model(csv: Path) -> None:
     shards = csv.parent / "shards"
     decentral_dp.write_shards(_scenario(csv, SICK), shards)

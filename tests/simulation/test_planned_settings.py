@@ -134,6 +134,7 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
             'algorithm.rounds: "auto" is for problem.kind = "classification" or "regression"',
         ),
         ({"algorithm": {"kind": "ldp_dsbo", "x": {"scale": 1.0}, "z": {"scale": 1.0}}}, "has nothing to tune"),
+        ({"algorithm": {"kind": "ldp_dsbo"}}, "classification has nothing to tune. Take"),
     ],
 )
 def test_refusals(tables: dict[str, Any], sentence: str) -> None:
