@@ -285,6 +285,10 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "network_epsilon_distance_1": Measure(
             meaning="largest certified ε towards a neighbour; …_2, …_3: that far away", reach=FACT
         ),
+        "network_linear_distance_1": Measure(
+            meaning="largest ε towards a neighbour by the linear price, in training no bound; …_2, …_3: that far away",
+            reach=FACT,
+        ),
         "network_epsilon_max": Measure(
             "largest ε towards one other agent",
             meaning="certified ε of one record towards one other agent, the largest of all pairs",
@@ -340,9 +344,10 @@ def metric_words(name: str) -> str | None:
     """
     if words := MEASURES.get(name, Measure()).figure:
         return words
-    links = name.removeprefix("network_epsilon_distance_")
-    if links != name and links.isdecimal():
-        return f"largest ε towards an agent {links} {'link' if links == '1' else 'links'} away"
+    for start, price in (("network_epsilon_distance_", "ε"), ("network_linear_distance_", "linear ε, no bound,")):
+        links = name.removeprefix(start)
+        if links != name and links.isdecimal():
+            return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"
     what, reached, score = name.partition("_to_")
     if reached and what in _REACHED:
         metric, _, level = score.rpartition("_")

@@ -30,7 +30,7 @@ from decentral_dp.tasks.outcomes import number
 Split = Literal["run", "plan"]
 
 # Of pairs so many links apart; any number of links can be asked for.
-_AT_A_DISTANCE = re.compile(r"network_epsilon_distance_[1-9][0-9]{0,5}")
+_AT_A_DISTANCE = re.compile(r"network_(epsilon|linear)_distance_[1-9][0-9]{0,5}")
 # When a metric first reaches a level; any level can be asked for.
 _TO = re.compile(r"(rounds|epsilon|bits)_to_([a-z]\w*)_(-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)")
 # Of these more is better; of all other metrics less.
@@ -231,8 +231,8 @@ BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "e
 CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
 # Measures of what one agent learns of another begin so.
-NETWORK = "network_epsilon_"
-_OTHERS = (NETWORK, "epsilon_to_")
+NETWORK = ("network_epsilon_", "network_linear_")
+_OTHERS = (*NETWORK, "epsilon_to_")
 
 
 def is_epsilon(name: str) -> bool:

@@ -247,11 +247,13 @@ def _pairs(job: Job) -> dict[str, float]:
         view = prepare(job).view()
     except InputError as error:
         raise InputError(f"measure: network_epsilon cannot be priced of this cell; {error}") from error
+    linear = {} if view.linear is None else view.at_distance(view.beside)
     certified = view.certified[~np.isnan(view.certified)]
     return {
         "network_epsilon_max": float(certified.max()),
         "network_epsilon_mean": float(certified.mean()),
         **{f"network_epsilon_distance_{links}": epsilon for links, epsilon in view.at_distance().items()},
+        **{f"network_linear_distance_{links}": epsilon for links, epsilon in linear.items()},
     }
 
 

@@ -136,11 +136,16 @@ class NetworkView:
         seen = f"{observers} observer{'s' if observers > 1 else ''} of {len(self.labels)} agents"
         return f"<NetworkView {self.name!r}: {seen}, ε at most {most} (of every message {every})>"
 
-    def at_distance(self) -> dict[int, float]:
-        """Links between observer and victim → the largest certified ε of the pairs that far apart."""
-        known = ~np.isnan(self.certified)
-        apart, certified = self.distance[known], self.certified[known]
-        return {int(links): float(certified[apart == links].max()) for links in np.unique(apart)}
+    def at_distance(self, epsilon: Array | None = None) -> dict[int, float]:
+        """Links between observer and victim → the largest ε of the pairs that far apart.
+
+        Args:
+            epsilon: (o, m), `certified` by default, or `beside`.
+        """
+        taken = self.certified if epsilon is None else epsilon
+        known = ~np.isnan(taken)
+        apart, prices = self.distance[known], taken[known]
+        return {int(links): float(prices[apart == links].max()) for links in np.unique(apart)}
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each observer and each victim outside it: the columns of `network.parquet`.
