@@ -15,12 +15,12 @@ from scipy.optimize import brentq
 
 from decentral_dp.bounded import Array
 from decentral_dp.constants.problem_constants import (
+    ProblemConstants,
     default_penalty,
-    descent_steps,
-    estimator_bias,
     minimiser_sensitivity,
     penalty_bias,
     smoothness,
+    up,
 )
 from papers.draws import mu_of, noised
 from papers.findings import Check, Row, around, slope_check
@@ -59,6 +59,46 @@ def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
     alpha = float(brentq(lambda a: math.log(at(math.exp(a))[2]) - a, math.log(1e-4), math.log(1e4), xtol=1e-6))
     lam, rounds, _ = at(math.exp(alpha))
     return lam, rounds
+
+
+def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: float) -> float:
+    """Bound how far ∇_x F + λ(∇_x G(ỹ^λ) − ∇_x G(ỹ)) is from ∇L*_λ: β.
+
+        (b_fxy + λ b_gxy)·penalised + λ b_gxy·plain
+
+    Args:
+        c: constants, which hold on the wider ball of y^λ.
+        lam: λ > 0.
+        plain: bound on ‖ỹ − y‖.
+        penalised: bound on ‖ỹ^λ − y^λ‖.
+
+    References:
+        Kornowski 2024, Lemma 20.
+    """
+    return up((c.b_fxy + lam * c.b_gxy) * penalised + lam * c.b_gxy * plain)
+
+
+def descent_steps(smooth: float, gap: float, target: float) -> int:
+    """Count the steps of size 1/(2b) after which the best gradient mapping is at most `target`.
+
+        T = ⌈(64/3) b gap/α²⌉
+
+    Args:
+        smooth: b.
+        gap: bound on the value at the start minus its infimum, from public facts.
+        target: α.
+
+    Limits:
+        The bias may be α/8, and the noise of each step `noise_quantile` up to α/8.
+
+    References:
+        Kornowski 2024, Proposition 10.
+
+    Example:
+        >>> descent_steps(smooth=2.0, gap=1.0, target=0.5)
+        171
+    """
+    return max(1, math.ceil(64.0 / 3.0 * smooth * gap / target**2))
 
 
 def inner_errors(

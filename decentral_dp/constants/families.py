@@ -35,9 +35,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.penalties import Pull, SharedStrength, Strengths
+from decentral_dp.problems.bilevel.penalties import ClassStrengths, Pull, SharedStrength, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import Regularised
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
 
@@ -414,20 +413,16 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
         return Linear(problem, radius)
     if isinstance(problem, HyperCleaning):
         return Weighed(problem, loss_of(problem.model, radius, label_bound))
-    if isinstance(problem, Quadratic):
-        return Pulled(problem, loss_of(problem, radius, label_bound), problem.ridge)
-    if isinstance(problem, LogisticHyperparameter):
-        return Separate(problem, loss_of(problem, radius, label_bound))
-    if isinstance(problem, SoftmaxHyperparameter):
-        return Separate(problem, loss_of(problem, radius, label_bound), 2.0 / problem.q)
-    if isinstance(problem, Regularised):
-        loss = loss_of(problem.model, radius, label_bound)
-        if isinstance(problem.penalty, SharedStrength):
+    loss = loss_of(problem, radius, label_bound)
+    match problem.penalty if isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic) else None:
+        case SharedStrength():
             return Shared(problem, loss)
-        if isinstance(problem.penalty, Strengths):
+        case Strengths():
             return Separate(problem, loss)
-        if isinstance(problem.penalty, Pull):
-            return Pulled(problem, loss, problem.penalty.ridge)
+        case ClassStrengths():
+            return Separate(problem, loss, 2.0 / problem.q)
+        case Pull(ridge):
+            return Pulled(problem, loss, ridge)
     raise _without(problem)
 
 

@@ -534,23 +534,6 @@ def penalty_smoothness(c: ProblemConstants, lam: float) -> float:
     return up(c.b_fxx + turned * c.m_gxy + along * mixed + c.b_gxy / modulus * bracket)
 
 
-def estimator_bias(c: ProblemConstants, lam: float, plain: float, penalised: float) -> float:
-    """Bound how far ∇_x F + λ(∇_x G(ỹ^λ) − ∇_x G(ỹ)) is from ∇L*_λ: β.
-
-        (b_fxy + λ b_gxy)·penalised + λ b_gxy·plain
-
-    Args:
-        c: constants, which hold on the wider ball of y^λ.
-        lam: λ > 0.
-        plain: bound on ‖ỹ − y‖.
-        penalised: bound on ‖ỹ^λ − y^λ‖.
-
-    References:
-        Kornowski 2024, Lemma 20.
-    """
-    return up((c.b_fxy + lam * c.b_gxy) * penalised + lam * c.b_gxy * plain)
-
-
 def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> float:
     """Choose λ such that D₁/λ + λ b_gxy (plain + penalised) is least, and with declared constants at least 2 b_fyy/μ.
 
@@ -565,29 +548,6 @@ def default_penalty(c: ProblemConstants, plain: float, penalised: float) -> floa
     noise = c.b_gxy * (plain + penalised)
     best = math.sqrt(penalty_bias(c) / noise) if noise > 0.0 else math.inf
     return best if c.label == "analytic" else max(best, 2.0 * c.b_fyy / c.mu)
-
-
-def descent_steps(smooth: float, gap: float, target: float) -> int:
-    """Count the steps of size 1/(2b) after which the best gradient mapping is at most `target`.
-
-        T = ⌈(64/3) b gap/α²⌉
-
-    Args:
-        smooth: b.
-        gap: bound on the value at the start minus its infimum, from public facts.
-        target: α.
-
-    Limits:
-        The bias may be α/8, and the noise of each step `noise_quantile` up to α/8.
-
-    References:
-        Kornowski 2024, Proposition 10.
-
-    Example:
-        >>> descent_steps(smooth=2.0, gap=1.0, target=0.5)
-        171
-    """
-    return max(1, math.ceil(64.0 / 3.0 * smooth * gap / target**2))
 
 
 def noise_quantile(scale: float, dimension: int, steps: int, failure: float) -> float:

@@ -157,20 +157,17 @@ def feature_norms(features: Array) -> tuple[Array, Array]:
 
 
 class Bounds(NamedTuple):
-    """radius: ‖a‖₁ of every record. strength: sup exp(x_s). y, z: sup |y_s| and sup |z_s|."""
+    """radius: ‖a‖₁ of every record. y, z: sup |y_s| and sup |z_s|."""
 
     radius: float
-    strength: float
     y: float
     z: float
 
 
 def declared_bounds(box: Mapping[str, float], radius: float | None) -> Bounds | None:
-    """What analytic constants start from; None where a bound is missing, or too large for a float64."""
-    x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
-    if radius is None or x > 700.0 or not all(math.isfinite(v) for v in (radius, x, y, z)):
-        return None
-    return Bounds(radius, math.exp(x), y, z)
+    """What analytic constants start from; None where a bound is missing."""
+    y, z = (box.get(channel, math.inf) for channel in ("y", "z"))
+    return None if radius is None or not all(map(math.isfinite, (radius, y, z))) else Bounds(radius, y, z)
 
 
 def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:

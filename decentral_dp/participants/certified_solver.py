@@ -58,7 +58,6 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
-from decentral_dp.problems.bilevel.regularised_losses import Regularised
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
 from decentral_dp.problems.records import regulariser_matrices, take
@@ -231,13 +230,12 @@ def moments(problem: Problem, records: Any) -> Moments:
 
 def squared(problem: Problem) -> bool:
     """Whether both losses are the squared loss."""
-    return isinstance(problem.model if isinstance(problem, Regularised) else problem, Quadratic)
+    return isinstance(problem, Quadratic)
 
 
 def alike(problem: Problem) -> bool:
     """Whether the upper loss of a validation record has the Hessian in y that the lower loss has of it."""
-    model = problem.model if isinstance(problem, Regularised) else problem
-    return isinstance(model, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning)
+    return isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning)
 
 
 def _upper_product(problem: Problem, x: Array, y: Array, v: Array, records: Any) -> Array:

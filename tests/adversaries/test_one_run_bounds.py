@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from scipy.stats import norm
 
 from decentral_dp.adversaries.audit.one_run import (
-    approximate_error,
+    LeastError,
     epsilon_refuted,
     gaussian_error,
     impossible,
@@ -23,6 +23,12 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 
 # (ε, δ) of one record, two of them curves whose straight pieces all bear.
 BUDGETS = ((0.0, 0.1), (0.5, 0.0), (1.0, 0.05), (2.0, 0.01))
+
+
+def approximate_error(epsilon: float, delta: float) -> LeastError:
+    """G of the curve of (ε, δ): max(0, e^(−ε)·(h − δ), 1 − δ − e^ε·(1 − h))."""
+    grown = float(np.exp(epsilon))
+    return lambda power: max(0.0, (power - delta) / grown, 1.0 - delta - grown * (1.0 - power))
 
 
 def most(right: int, guesses: int, canaries: int, error: Any) -> float:

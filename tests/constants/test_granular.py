@@ -17,9 +17,7 @@ from decentral_dp.constants.problem_constants import (
     Clips,
     ProblemConstants,
     default_penalty,
-    descent_steps,
     estimate_slack,
-    estimator_bias,
     hypergradient_lipschitz,
     hypergradient_sensitivity,
     implicit_sensitivity,
@@ -32,6 +30,7 @@ from decentral_dp.constants.problem_constants import (
     solution_spread,
 )
 from decentral_dp.errors import InputError
+from papers.penalty_rate import descent_steps, estimator_bias
 from tests.support.paper_bounds import penalty_distance, printed_hypergradient
 
 MANY = 10**9

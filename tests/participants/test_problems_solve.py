@@ -11,6 +11,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
+from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import hypergradient, solve_inverse_hvp, true_hypergradient
 
 COUNTS = ((5, 7), (5, 7), (9, 4), (6, 7), (5, 7))
@@ -37,11 +38,15 @@ def test_quadratic_closed_forms(ridge):
     agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 1))
     x = np.random.default_rng(2).normal(size=D)
     y = solve_lower(problem, x, agents)
-    np.testing.assert_allclose(y, problem.lower_solution(x, agents), rtol=1e-8)
+    np.testing.assert_allclose(y, closed_form(problem).lower_solution(x, agents), rtol=1e-8)
     z = solve_inverse_hvp(problem, x, y, agents)
-    np.testing.assert_allclose(z, problem.z_star(x, agents), rtol=1e-7)
-    np.testing.assert_allclose(hypergradient(problem, x, y, z, agents), problem.hypergradient(x, agents), rtol=1e-7)
-    np.testing.assert_allclose(true_hypergradient(problem, x, agents), problem.hypergradient(x, agents), rtol=1e-7)
+    np.testing.assert_allclose(z, closed_form(problem).z_star(x, agents), rtol=1e-7)
+    np.testing.assert_allclose(
+        hypergradient(problem, x, y, z, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+    )
+    np.testing.assert_allclose(
+        true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+    )
 
 
 def test_quadratic_solution_minimises_the_lower_level_by_least_squares():
@@ -53,7 +58,7 @@ def test_quadratic_solution_minimises_the_lower_level_by_least_squares():
     rows = [w * a for w, ((a, _), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * np.eye(D)]
     targets = [w * b for w, ((_, b), _) in zip(weights, raw, strict=True)] + [np.sqrt(0.3) * x]
     wanted = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets))[0]
-    np.testing.assert_allclose(problem.lower_solution(x, prepared(problem, raw)), wanted, rtol=1e-9)
+    np.testing.assert_allclose(closed_form(problem).lower_solution(x, prepared(problem, raw)), wanted, rtol=1e-9)
 
 
 def test_quadratic_hypergradient_is_the_slope_of_its_value():
@@ -62,29 +67,30 @@ def test_quadratic_hypergradient_is_the_slope_of_its_value():
     rng = np.random.default_rng(6)
     x, direction = rng.normal(size=(2, D))
     slope = (
-        problem.upper_value(x + 1e-4 * direction, agents) - problem.upper_value(x - 1e-4 * direction, agents)
+        closed_form(problem).upper_value(x + 1e-4 * direction, agents)
+        - closed_form(problem).upper_value(x - 1e-4 * direction, agents)
     ) / 2e-4
-    assert problem.hypergradient(x, agents) @ direction == pytest.approx(slope, rel=1e-7)
+    assert closed_form(problem).hypergradient(x, agents) @ direction == pytest.approx(slope, rel=1e-7)
 
 
 def test_quadratic_optimum_is_below_everything_around_it():
     problem = Quadratic(D, 0.8)
     agents = prepared(problem, raw_agents([-1.0, 0.5, 3.0], 7))
-    best = problem.optimum(agents)
-    np.testing.assert_allclose(problem.hypergradient(best.x, agents), 0.0, atol=1e-10)
-    np.testing.assert_allclose(problem.lower_solution(best.x, agents), best.y, rtol=1e-8)
-    assert best.value == pytest.approx(problem.upper_value(best.x, agents))
+    best = closed_form(problem).optimum(agents)
+    np.testing.assert_allclose(closed_form(problem).hypergradient(best.x, agents), 0.0, atol=1e-10)
+    np.testing.assert_allclose(closed_form(problem).lower_solution(best.x, agents), best.y, rtol=1e-8)
+    assert best.value == pytest.approx(closed_form(problem).upper_value(best.x, agents))
     rng = np.random.default_rng(8)
     for step in (1e-3, 0.1, 3.0):
-        assert problem.upper_value(best.x + step * rng.normal(size=D), agents) > best.value
+        assert closed_form(problem).upper_value(best.x + step * rng.normal(size=D), agents) > best.value
 
 
 def test_quadratic_optimum_where_validation_records_are_too_few():
     problem = Quadratic(6, 0.8)
     agents = prepared(problem, raw_agents([-1.0, 0.5], 9, d=6, counts=((8, 2), (8, 2))))
-    best = problem.optimum(agents)
+    best = closed_form(problem).optimum(agents)
     assert best.value == pytest.approx(0.0, abs=1e-20)
-    np.testing.assert_allclose(problem.hypergradient(best.x, agents), 0.0, atol=1e-10)
+    np.testing.assert_allclose(closed_form(problem).hypergradient(best.x, agents), 0.0, atol=1e-10)
 
 
 def naive_logistic_f(raw, x):

@@ -90,17 +90,6 @@ def gaussian_error(mu: float) -> LeastError:
     return lambda power: float(ndtr(ndtri(min(power, 1.0)) - mu))
 
 
-def approximate_error(epsilon: float, delta: float) -> LeastError:
-    """Give G of the curve of (ε, δ): max(0, e^(−ε)·(h − δ), 1 − δ − e^ε·(1 − h)).
-
-    Example:
-        >>> approximate_error(epsilon=0.0, delta=0.1)(0.6)
-        0.5
-    """
-    grown = float(np.exp(epsilon))
-    return lambda power: max(0.0, (power - delta) / grown, 1.0 - delta - grown * (1.0 - power))
-
-
 def impossible(right: int, guesses: int, canaries: int, error: LeastError, probability: float) -> bool:
     """Say whether so many right guesses, or more, are less likely than a probability under a trade-off curve.
 

@@ -175,7 +175,7 @@ class HyperCleaning(StackedProblem):
     ) -> Terms:
         if "upper_grad_y" in wanted:
             return self.model.stacked_terms(x, y, z, _plain(records), clip, wanted)
-        c, d, g, n = len(self.model.classes), self.model.p, len(y), max(records.label.shape[1], 1)
+        c, d, g, n = len(self.model.classes), self.model.width, len(y), max(records.label.shape[1], 1)
         both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
         norms, member = norms_of(_plain(records), clip), np.arange(g)[:, None]
         grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
@@ -238,7 +238,7 @@ class HyperCleaning(StackedProblem):
         lower, upper = np.zeros(len(y)), np.zeros(len(y))
         weight = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(weights), max(self.model.p, y.size // self.model.p)):
+            for part in blocks(len(weights), max(self.model.width, y.size // self.model.width)):
                 loss = self.model.record_losses(y, _plain(records), part)
                 upper += loss @ weights[part]
                 lower += (loss * weight[:, records.group[part]]) @ weights[part]

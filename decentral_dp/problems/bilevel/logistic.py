@@ -27,29 +27,28 @@ from decentral_dp.models.linear_terms import (
     with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.penalties import Intercept, Strengths
+from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Strengths
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
-
-PENALTY = Strengths()
+from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, asked
 
 
 @dataclass(frozen=True)
-class LinearClassifier(StackedProblem, Protocol):
+class LinearClassifier(Penalised, StackedProblem, Protocol):
     """A problem whose loss is one of a linear classifier in both levels, and of y alone.
 
     Args:
         n_features: columns of the records.
         classes: the declared labels, in their order.
         intercept: whether a constant feature 1 is appended, regularised like the others; default no.
+        chosen: the regulariser in the place of its own.
     """
 
-    name: ClassVar[str]
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
     n_features: int
     classes: tuple[float, ...] = (-1.0, 1.0)
     intercept: Intercept = False
+    chosen: Penalty | None = None
 
     @classmethod
     def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:
@@ -57,7 +56,8 @@ class LinearClassifier(StackedProblem, Protocol):
         return cls(n_features, tuple(float(c) for c in classes), intercept)
 
     @property
-    def p(self) -> int:
+    def width(self) -> int:
+        """Features of a record, with the intercept."""
         return self.n_features + self.intercept
 
     @property
@@ -66,7 +66,7 @@ class LinearClassifier(StackedProblem, Protocol):
 
     def named(self, y: Array) -> dict[str, Array]:
         """ "weight" (e, d), and "bias" (e,) where there is an intercept."""
-        return named_rows(y.reshape(-1, self.p), self.intercept)
+        return named_rows(y.reshape(-1, self.width), self.intercept)
 
 
 class LogisticRecords(NamedTuple):
@@ -95,7 +95,7 @@ class LogisticHyperparameter(LinearClassifier):
     Reference: Chen & Wang, ICML 2024, Section 5.1 (losses as means instead of sums over the records).
     """
 
-    name: ClassVar[str] = "logistic_hyperparameter"
+    name: str = "logistic_hyperparameter"
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)
@@ -103,7 +103,11 @@ class LogisticHyperparameter(LinearClassifier):
 
     @property
     def q(self) -> int:
-        return self.p
+        return self.width
+
+    @property
+    def penalty(self) -> Penalty:
+        return Strengths() if self.chosen is None else self.chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -137,15 +141,6 @@ class LogisticHyperparameter(LinearClassifier):
             clip,
             asked(wanted, LOSS_OF_Y),
         )
-
-    def largest_x(self, curvature: float) -> float:
-        return PENALTY.largest_x(curvature)
-
-    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        return PENALTY.terms(x, y, z)
-
-    def regulariser_value(self, x: Array, y: Array) -> Array:
-        return PENALTY.value(x, y)
 
     def losses(self, x: Array, y: Array, records: LogisticRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
@@ -182,7 +177,7 @@ class LogisticHyperparameter(LinearClassifier):
         two points, since they bound each record's term by itself: 2·sup|σ|·R, and 2·sup σ'·|aᵀz|·R.
         Attained, except that K[z, y] needs R·box["y"] ≥ log(2 + √3), where |σ''| is largest.
         """
-        known, regulariser = declared_bounds(box, radius), PENALTY.lipschitz(box)
+        known, regulariser = declared_bounds(box, radius), self.penalty.lipschitz(box)
         if known is None or regulariser is None:
             return None
         r, m_z = known.radius + self.intercept, known.z

@@ -52,7 +52,7 @@ from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
 from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class LossProblem:
         with losses_on(self.device):
             for split, records in (("train", train), ("validation", validation)):
                 names = [t for t, reads in self.reads_records.items() if reads == split and t in wanted]
-                means |= self._means(names, self._rows_of(names, x, y, z), records, clip)
+                means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
         return Terms(**means)
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
@@ -151,16 +151,25 @@ class LossProblem:
         return self._captured[key]
 
     def _means(
-        self, names: Collection[str], oracle: Callable[..., Mapping[str, Tensor]], records: LossRecords, clip: Clip
+        self,
+        names: Collection[str],
+        oracle: Callable[..., Mapping[str, Tensor]],
+        records: LossRecords,
+        clip: Clip,
+        width: int,
     ) -> dict[str, Array]:
-        """(1/N) Σ_k clip(term_k) for each of these terms."""
+        """(1/N) Σ_k clip(term_k) for each of these terms or matrices, a matrix clipped as a whole.
+
+        width: numbers that one record takes while they are formed.
+        """
         if not names:
             return {}
-        sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
-        for features, labels in self._chunks(records, self._width):
-            for term, rows in rows_or_nan(oracle, features, labels).items():
-                sums[term] += clipped_sum(to_numpy(rows), clip.bound(CLIP_OF_TERM[term]), clip.norm)
-        return {term: total / max(len(records.features), 1) for term, total in sums.items()}
+        sums = {name: np.zeros(sizes(self.p, self.q)[name]) for name in names}
+        for features, labels in self._chunks(records, width):
+            for name, rows in rows_or_nan(oracle, features, labels).items():
+                flat, bound = to_numpy(rows).reshape(len(rows), -1), clip.bound(CLIP_OF_TERM[name])
+                sums[name] += clipped_sum(flat, bound, clip.norm).reshape(sums[name].shape)
+        return {name: total / max(len(records.features), 1) for name, total in sums.items()}
 
     @property
     def _width(self) -> int:
@@ -217,18 +226,9 @@ class LossProblem:
             raise ValueError("lower_hessian_product needs the matrix that it is a product with")
         if not names:
             return {}
-        q = self.q
-        shapes = {"lower_hessian": (q, q), "lower_jacobian": (self.p, q), "lower_hessian_product": (q, self.p)}
-        sums = {name: np.zeros(shapes[name]) for name in names}
-        width = self.n_features + (q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + q)
+        width = self.n_features + (self.q if set(names) != {"lower_hessian_product"} else self.p) * (self.p + self.q)
         with losses_on(self.device):
-            oracle = self._matrices_of(names, x, y, matrix)
-            for features, labels in self._chunks(train, width):
-                for name, rows in rows_or_nan(oracle, features, labels).items():
-                    flat = to_numpy(rows).reshape(len(rows), -1)
-                    bound = clip.bound(CLIP_OF_TERM[MATRICES[name]])
-                    sums[name] += clipped_sum(flat, bound, clip.norm).reshape(shapes[name])
-        return {name: total / max(len(train.features), 1) for name, total in sums.items()}
+            return self._means(names, self._matrices_of(names, x, y, matrix), train, clip, width)
 
     def _matrices_of(
         self, names: Collection[str], x: Array, y: Array, matrix: Array | None

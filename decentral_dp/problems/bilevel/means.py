@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -34,17 +34,11 @@ class MeanRecords(NamedTuple):
     l2: Array
 
 
-class Optimum(NamedTuple):
-    """x*: (p,), y*(x*): (q,), F(x*)."""
-
-    x: Array
-    y: Array
-    value: float
-
-
 @dataclass(frozen=True)
-class VectorProblem(Problem, Protocol):
-    """A problem with one lower variable for each column of the records, and one upper variable for each of these.
+class MeanProblem(Problem, Protocol):
+    """A problem over vectors without labels, in which no second derivative of l reads a record.
+
+    There is one lower variable for each column of the records, and one upper variable for each of these.
 
     Args:
         n_features: columns of the records, p = q.
@@ -69,10 +63,6 @@ class VectorProblem(Problem, Protocol):
     def q(self) -> int:
         return self.n_features
 
-
-class MeanProblem(VectorProblem, Protocol):
-    """A problem over vectors without labels, in which no second derivative of l reads a record."""
-
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
         """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
         rows = checked_features(features, labels, self.n_features, intercept=False)
@@ -82,9 +72,6 @@ class MeanProblem(VectorProblem, Protocol):
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         return {}
-
-
-Agents = Sequence[tuple[MeanRecords, MeanRecords]]
 
 
 @dataclass(frozen=True)
@@ -162,35 +149,6 @@ class MeanEstimation(MeanProblem):
         swap: dict[Split, Array] = {"train": radius * np.eye(3)[1] * 2.0, "validation": radius * np.eye(3)[2] * 2.0}
         return LipschitzConstants(sensitivity, regulariser, swap, two_point=False)
 
-    # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
-
-    def lower_solution(self, x: Array, agents: Agents) -> Array:
-        """y*(x), (q,)."""
-        return (_mean([train for train, _ in agents]) + self.ridge * x) / (1.0 + self.ridge)
-
-    def z_star(self, x: Array, agents: Agents) -> Array:
-        """z*(x) = (∇²_yy g)⁻¹ ∇_y f at y*(x), (q,)."""
-        return (self.lower_solution(x, agents) - _mean([v for _, v in agents])) / (1.0 + self.ridge)
-
-    def hypergradient(self, x: Array, agents: Agents) -> Array:
-        """∇F(x), (p,)."""
-        return self.ridge * self.z_star(x, agents)
-
-    def upper_value(self, x: Array, agents: Agents) -> float:
-        """F(x)."""
-        y = self.lower_solution(x, agents)
-        return float(np.mean([0.5 * np.mean(np.square(v.features - y).sum(axis=1)) for _, v in agents]))
-
-    def optimum(self, agents: Agents) -> Optimum:
-        """The minimiser of F."""
-        y = _mean([v for _, v in agents])
-        x = ((1.0 + self.ridge) * y - _mean([train for train, _ in agents])) / self.ridge
-        return Optimum(x, y, self.upper_value(x, agents))
-
-
-def _mean(shards: Sequence[MeanRecords]) -> Array:
-    return np.asarray(np.mean([s.features.mean(axis=0) for s in shards], axis=0))
-
 
 @dataclass(frozen=True)
 class MeanLowerBound(MeanProblem):
@@ -260,17 +218,6 @@ class MeanLowerBound(MeanProblem):
         data: dict[Split, Array] = {"train": np.zeros((3, 3)), "validation": np.zeros((3, 3))}
         swap: dict[Split, Array] = {"train": np.zeros(3), "validation": np.array([0.0, 0.0, 2.0 * self.slope * radius])}
         return LipschitzConstants(data, regulariser, swap, two_point=False)
-
-    # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
-
-    def lower_solution(self, x: Array) -> Array:
-        """y*(x), (q,)."""
-        return self.stretch * x
-
-    def hypergradient(self, validation: Sequence[MeanRecords]) -> Array:
-        """∇F, (p,), the same at every x."""
-        means = [v.features.mean(axis=0) for v in validation]
-        return np.asarray(-self.slope * self.stretch * np.mean(means, axis=0))
 
 
 ENTRIES = (

@@ -41,6 +41,30 @@ class Penalty(Protocol):
         ...
 
 
+class Penalised(Protocol):
+    """A problem with such a regulariser."""
+
+    @property
+    def penalty(self) -> Penalty: ...
+
+    @property
+    def q(self) -> int: ...
+
+    @property
+    def p(self) -> int:
+        return self.penalty.uppers(self.q)
+
+    def largest_x(self, curvature: float) -> float:
+        """As of `Steepening`."""
+        return self.penalty.largest_x(curvature)
+
+    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
+        return self.penalty.terms(x, y, z)
+
+    def regulariser_value(self, x: Array, y: Array) -> Array:
+        return self.penalty.value(x, y)
+
+
 def largest_strength(curvature: float) -> float:
     """The x with exp(x) = curvature: beyond it a penalty ½ exp(x) y² curves more."""
     return math.log(curvature)
@@ -67,10 +91,52 @@ class Strengths(NamedTuple):
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
         """All Jacobians are diagonal; attained at the corner of the box."""
-        x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
-        if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)):
+        if (found := _corner(box)) is None:
             return None
-        return math.exp(x) * np.array([[y * z, z, y], [y, 1.0, 0.0], [z, 0.0, 1.0]])
+        strength, y, z = found
+        return strength * np.array([[y * z, z, y], [y, 1.0, 0.0], [z, 0.0, 1.0]])
+
+
+class ClassStrengths(NamedTuple):
+    """R(x, y) = Σ_r Σ_s exp(x_s) Y_rs² / q, Y being y as a (classes, p) matrix: a strength for every feature.
+
+    dimension: q.
+    """
+
+    classes: int
+    dimension: int
+
+    def uppers(self, q: int) -> int:
+        return q // self.classes
+
+    def largest_x(self, curvature: float) -> float:
+        return largest_strength(0.5 * self.dimension * curvature)
+
+    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
+        shape = (len(y), self.classes, x.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            strength = np.exp(x)[:, None, :] * (2.0 / self.dimension)
+            grad_y = strength * y.reshape(shape)
+            jvp = (grad_y * z.reshape(shape)).sum(axis=1)
+            return Regulariser(grad_y.reshape(y.shape), (strength * z.reshape(shape)).reshape(y.shape), jvp)
+
+    def value(self, x: Array, y: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = (y * y).reshape(len(y), self.classes, x.shape[1]).sum(axis=1)
+            return np.asarray((np.exp(x) * squares).sum(axis=1) / self.dimension)
+
+    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
+        """A coordinate of x moves a variable of each class; attained at the corner of the box."""
+        if (found := _corner(box)) is None:
+            return None
+        (strength, y, z), c = found, self.classes
+        return 2.0 / self.dimension * strength * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
+
+
+def _corner(box: Mapping[str, float]) -> tuple[float, float, float] | None:
+    """sup exp(x_s), sup |y_s| and sup |z_s|; None where a bound is missing, or too large for a float64."""
+    x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
+    return None if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)) else (math.exp(x), y, z)
 
 
 class SharedStrength(NamedTuple):
@@ -95,11 +161,10 @@ class SharedStrength(NamedTuple):
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
         """What x moves is moved in all q lower variables at once; attained at the corner of the box."""
-        x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
-        if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)):
+        if (found := _corner(box)) is None:
             return None
-        q = self.dimension
-        return math.exp(x) * np.array([[q * y * z, z, y], [q * y, 1.0, 0.0], [q * z, 0.0, 1.0]])
+        (strength, y, z), q = found, self.dimension
+        return strength * np.array([[q * y * z, z, y], [q * y, 1.0, 0.0], [q * z, 0.0, 1.0]])
 
 
 class Pull(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -13,6 +13,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
     backward,
     blocks,
+    check_n_features,
     checked_features,
     clip_coefficients,
     curved_sums,
@@ -23,10 +24,9 @@ from decentral_dp.models.linear_terms import (
     with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.means import Optimum, VectorProblem
-from decentral_dp.problems.bilevel.penalties import Intercept, Pull
+from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Pull, Ridge, check_ridge
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, StackedProblem, Terms, asked
+from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, asked
 
 
 class QuadraticRecords(NamedTuple):
@@ -38,11 +38,8 @@ class QuadraticRecords(NamedTuple):
     l2: Array
 
 
-Agents = Sequence[tuple[QuadraticRecords, QuadraticRecords]]
-
-
 @dataclass(frozen=True)
-class Quadratic(VectorProblem, StackedProblem):
+class Quadratic(Penalised, StackedProblem):
     """Lower level: squares on train records, pulled toward x; upper level: squares on validation records.
 
         l(y; a, b) = h(y; a, b) = ½(aᵀy − b)²,     R(x, y) = ½ ridge ‖y − x‖²
@@ -56,20 +53,29 @@ class Quadratic(VectorProblem, StackedProblem):
     neither does anything of x: its channel is free.
 
     n_features → columns of the records; ridge > 0 → strength of the pull; intercept → append a constant feature 1,
-    pulled like the others. p = q = n_features (+ 1). Labels are numbers.
+    pulled like the others; chosen → the regulariser in the place of the pull. p = q = n_features (+ 1). Labels are
+    numbers.
     """
 
-    intercept: Intercept = False
-    name: ClassVar[str] = "quadratic"
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
 
-    @property
-    def p(self) -> int:
-        return self.n_features + self.intercept
+    n_features: int
+    ridge: Ridge = 1.0
+    intercept: Intercept = False
+    chosen: Penalty | None = None
+    name: str = "quadratic"
+
+    def __post_init__(self) -> None:
+        check_n_features(self.n_features)
+        check_ridge(self.ridge)
 
     @property
     def q(self) -> int:
-        return self.p
+        return self.n_features + self.intercept
+
+    @property
+    def penalty(self) -> Penalty:
+        return Pull(self.ridge) if self.chosen is None else self.chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -110,12 +116,6 @@ class Quadratic(VectorProblem, StackedProblem):
             asked(wanted, LOSS_OF_Y),
         )
 
-    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        return Pull(self.ridge).terms(x, y, z)
-
-    def regulariser_value(self, x: Array, y: Array) -> Array:
-        return Pull(self.ridge).value(x, y)
-
     def losses(self, x: Array, y: Array, records: QuadraticRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -147,47 +147,9 @@ class Quadratic(VectorProblem, StackedProblem):
 
     # No constants: the gradient grows with the label, and no bound on labels is declared.
 
-    # Ground truth, over all agents' (train, validation) records: weight 1/m for each agent, 1/n for each record.
-
-    def lower_solution(self, x: Array, agents: Agents) -> Array:
-        """y*(x), (q,)."""
-        curvature, linear = _moments([train for train, _ in agents])
-        return np.asarray(np.linalg.solve(curvature + self.ridge * np.eye(self.q), linear + self.ridge * x))
-
-    def z_star(self, x: Array, agents: Agents) -> Array:
-        """z*(x) = (∇²_yy g)⁻¹ ∇_y f at y*(x), (q,)."""
-        curvature, _ = _moments([train for train, _ in agents])
-        upper_curvature, upper_linear = _moments([validation for _, validation in agents])
-        upper_grad = upper_curvature @ self.lower_solution(x, agents) - upper_linear
-        return np.asarray(np.linalg.solve(curvature + self.ridge * np.eye(self.q), upper_grad))
-
-    def hypergradient(self, x: Array, agents: Agents) -> Array:
-        """∇F(x), (p,)."""
-        return self.ridge * self.z_star(x, agents)
-
-    def upper_value(self, x: Array, agents: Agents) -> float:
-        """F(x)."""
-        y = self.lower_solution(x, agents)
-        return float(np.mean([0.5 * np.mean(np.square(v.features @ y - v.target)) for _, v in agents]))
-
-    def optimum(self, agents: Agents) -> Optimum:
-        """A minimiser of F: the one whose y*(x) is shortest, where Ā is singular and there are many."""
-        curvature, linear = _moments([train for train, _ in agents])
-        upper_curvature, upper_linear = _moments([validation for _, validation in agents])
-        y: Array = np.asarray(np.linalg.lstsq(upper_curvature, upper_linear)[0])
-        x = y + (curvature @ y - linear) / self.ridge
-        return Optimum(x, y, self.upper_value(x, agents))
-
 
 def _norms(records: QuadraticRecords, clip: Clip) -> Array:
     return records.l1 if clip.norm == "l1" else records.l2
-
-
-def _moments(shards: Sequence[QuadraticRecords]) -> tuple[Array, Array]:
-    """(1/m) Σ_i mean_i a aᵀ and (1/m) Σ_i mean_i a b."""
-    second = [s.features.T @ s.features / len(s.target) for s in shards]
-    cross = [s.features.T @ s.target / len(s.target) for s in shards]
-    return np.asarray(np.mean(second, axis=0)), np.asarray(np.mean(cross, axis=0))
 
 
 ENTRY = Entry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ from decentral_dp.models.linear_terms import (
 )
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LinearClassifier
-from decentral_dp.problems.bilevel.penalties import largest_strength
+from decentral_dp.problems.bilevel.penalties import ClassStrengths, Penalty
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, Regulariser, Terms, asked
+from decentral_dp.problems.protocol import LOSS_OF_Y, Terms, asked
 
 
 class SoftmaxRecords(NamedTuple):
@@ -60,7 +60,7 @@ class SoftmaxHyperparameter(LinearClassifier):
     not bounded below.
     """
 
-    name: ClassVar[str] = "softmax_hyperparameter"
+    name: str = "softmax_hyperparameter"
 
     def __post_init__(self) -> None:
         check_n_features(self.n_features)
@@ -68,7 +68,11 @@ class SoftmaxHyperparameter(LinearClassifier):
 
     @property
     def q(self) -> int:
-        return len(self.classes) * self.p
+        return len(self.classes) * self.width
+
+    @property
+    def penalty(self) -> Penalty:
+        return ClassStrengths(len(self.classes), self.q) if self.chosen is None else self.chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
@@ -82,8 +86,8 @@ class SoftmaxHyperparameter(LinearClassifier):
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
         sloped = upper or "lower_grad_y" in wanted
         along = np.concatenate([y, z], axis=1) if curved else y
-        along = along.reshape(g, -1, self.p)
-        norms, grad, hvp = norms_of(records, clip), np.zeros((g, c, self.p)), np.zeros((g, c, self.p))
+        along = along.reshape(g, -1, self.width)
+        norms, grad, hvp = norms_of(records, clip), np.zeros((g, c, self.width)), np.zeros((g, c, self.width))
         with np.errstate(all="ignore"):
             for agents, part in tiles(*records.features.shape):
                 a, size = records.features[agents, part], norms[agents, part]
@@ -105,7 +109,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         self, x: Array, y: Array, matrix: Array | None, train: SoftmaxRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖²."""
-        weights = y.reshape(len(self.classes), self.p)
+        weights = y.reshape(len(self.classes), self.width)
         return curved_sums(
             train.features,
             norms_of(train, clip),
@@ -115,27 +119,10 @@ class SoftmaxHyperparameter(LinearClassifier):
             asked(wanted, LOSS_OF_Y),
         )
 
-    def largest_x(self, curvature: float) -> float:
-        """Of R = (1/q) Σ exp(x_s) y_s², which curves by 2 exp(x_s)/q."""
-        return largest_strength(0.5 * self.q * curvature)
-
-    def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        shape = (len(y), len(self.classes), self.p)
-        with np.errstate(over="ignore", invalid="ignore"):
-            strength = np.exp(x)[:, None, :] * (2.0 / self.q)
-            grad_y = strength * y.reshape(shape)
-            jvp = (grad_y * z.reshape(shape)).sum(axis=1)
-            return Regulariser(grad_y.reshape(y.shape), (strength * z.reshape(shape)).reshape(y.shape), jvp)
-
-    def regulariser_value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares = (y * y).reshape(len(y), len(self.classes), self.p).sum(axis=1)
-            return np.asarray((np.exp(x) * squares).sum(axis=1) / self.q)
-
     def losses(self, x: Array, y: Array, records: SoftmaxRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(weights), max(self.p, y.size // self.p)):
+            for part in blocks(len(weights), max(self.width, y.size // self.width)):
                 mean += self.record_losses(y, records, part) @ weights[part]
         return mean, mean.copy()
 
@@ -149,7 +136,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(records.label), max(self.p, y.size // self.p)):
+            for part in blocks(len(records.label), max(self.width, y.size // self.width)):
                 scores = self._scores(y, records.features[part])
                 best = scores == scores.max(axis=1, keepdims=True)
                 # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
@@ -174,26 +161,25 @@ class SoftmaxHyperparameter(LinearClassifier):
         most 2/(3√3)·U, attained by two classes. All Jacobians gain ‖a aᵀ‖_{1→1} ≤ R².
         The swaps hold over two points: twice the bound of one term.
         """
-        known = declared_bounds(box, radius)
-        if known is None:
+        known, regulariser = declared_bounds(box, radius), self.penalty.lipschitz(box)
+        if known is None or regulariser is None:
             return None
-        c, r, m_y, m_z = len(self.classes), known.radius + self.intercept, known.y, known.z
+        r, m_z = known.radius + self.intercept, known.z
         train = np.zeros((3, 3))
         train[1, 1] = train[2, 2] = r**2 / 2
         train[2, 1] = 2 * r**3 * m_z / (3 * math.sqrt(3))
         validation = np.zeros((3, 3))
         validation[2, 1] = r**2 / 2
-        diagonal = np.array([[c * m_y * m_z, m_z, m_y], [c * m_y, 1.0, 0.0], [c * m_z, 0.0, 1.0]])
         return LipschitzConstants(
             data={"train": train, "validation": validation},
-            regulariser=2.0 / self.q * known.strength * diagonal,
+            regulariser=regulariser,
             swap={"train": np.array([0.0, 4 * r, 2 * r**2 * m_z]), "validation": np.array([0.0, 0.0, 4 * r])},
             two_point=True,
         )
 
     def _scores(self, y: Array, features: Array) -> Array:
         """(b, c, n) scores of n records under each row of y, by one product."""
-        stacked = y.reshape(-1, self.p) @ features.T
+        stacked = y.reshape(-1, self.width) @ features.T
         return np.asarray(stacked.reshape(len(y), len(self.classes), len(features)))
 
 

@@ -34,9 +34,9 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Finite, Key, Share
 from decentral_dp.formatting import least_text
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
-from decentral_dp.problems.minimax.composite import Composite, Objective, Values
+from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence_of
-from decentral_dp.problems.minimax.losses import Cap, Capped, Loss, Strength, capped_loss
+from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.problems.minimax.protocol import Known
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
@@ -44,10 +44,9 @@ LARGEST_WEIGHT = 1e6
 
 
 @dataclass(frozen=True)
-class DroObjective(Objective):
+class DroObjective(CappedObjective):
     """loss: ℓ with its cap B. strength: λ."""
 
-    loss: Capped
     divergence: Divergence
     strength: float
 
@@ -93,12 +92,6 @@ class DroObjective(Objective):
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         robust = self.robust(self.loss.values(outputs, labels))
         return {**self.loss.judged(outputs, labels), "robust_loss": robust}
-
-    def losses(self, outputs: Array, labels: Array) -> Array:
-        return self.loss.plain(outputs, labels)
-
-    def confidences(self, outputs: Array) -> Array | None:
-        return self.loss.confidences(outputs)
 
     def _weights(self, losses: Array, eta: float) -> Array:
         return self.divergence.weight((losses - eta) / self.strength)

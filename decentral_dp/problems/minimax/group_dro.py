@@ -36,8 +36,8 @@ from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Key, Share
 from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
-from decentral_dp.problems.minimax.composite import Composite, Objective, Values
-from decentral_dp.problems.minimax.losses import Cap, Capped, Loss, Strength, capped_loss
+from decentral_dp.problems.minimax.composite import Composite, Values
+from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.problems.minimax.protocol import Known
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
@@ -45,10 +45,9 @@ _ROUNDED = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class GroupDroObjective(Objective):
+class GroupDroObjective(CappedObjective):
     """loss: ℓ with its cap B. strength: μ. shares: π, (K,)."""
 
-    loss: Capped
     strength: float
     shares: Array
 
@@ -107,12 +106,6 @@ class GroupDroObjective(Objective):
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         worst = _worst(self.loss.values(outputs, labels), labels)
         return {**self.loss.judged(outputs, labels), "worst_group_loss": worst}
-
-    def losses(self, outputs: Array, labels: Array) -> Array:
-        return self.loss.plain(outputs, labels)
-
-    def confidences(self, outputs: Array) -> Array | None:
-        return self.loss.confidences(outputs)
 
 
 def _worst(losses: Array, labels: Array) -> float:

@@ -47,8 +47,8 @@ from decentral_dp.files.tables import Key, Positive
 from decentral_dp.formatting import least_text
 from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
-from decentral_dp.problems.minimax.composite import Composite, Labelled, Objective, Values
-from decentral_dp.problems.minimax.losses import Cap, Capped, Loss, Strength, capped_loss
+from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
+from decentral_dp.problems.minimax.losses import Cap, Capped, CappedObjective, Loss, Strength, capped_loss
 from decentral_dp.problems.minimax.protocol import Known, Minimax, Scores
 
 # The least that h̄ may be promised to be.
@@ -58,13 +58,12 @@ _TERMS = {"inner": "inner", "inner_x": "grad_x", "inner_y": "grad_y"}
 
 
 @dataclass(frozen=True)
-class Inner(Objective):
+class Inner(CappedObjective):
     """h = exp((ℓ − shift)/λ) as an objective: grad_x is ∇_x h, grad_y is ∂_λ h, and "inner" h itself.
 
     lowest, highest: of λ. shift: B, and no other for what is released.
     """
 
-    loss: Capped
     lowest: float
     highest: float
     shift: float
@@ -101,15 +100,6 @@ class Inner(Objective):
 
     def scores(self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: object) -> Scores:
         return {}
-
-    def test_scores(self, outputs: Array, labels: Array) -> Scores:
-        return self.loss.judged(outputs, labels)
-
-    def losses(self, outputs: Array, labels: Array) -> Array:
-        return self.loss.plain(outputs, labels)
-
-    def confidences(self, outputs: Array) -> Array | None:
-        return self.loss.confidences(outputs)
 
 
 @dataclass(frozen=True)

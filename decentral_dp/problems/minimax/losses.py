@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -146,6 +146,22 @@ class Capped:
         """(n,) probability of the class that is predicted."""
         of = self.loss.probabilities
         return None if of is None else np.asarray(np.max(of(outputs), axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class CappedObjective(Objective, Protocol):
+    """An objective of losses that are cut. loss: ℓ with its cap B."""
+
+    loss: Capped
+
+    def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
+        return self.loss.judged(outputs, labels)
+
+    def losses(self, outputs: Array, labels: Array) -> Array:
+        return self.loss.plain(outputs, labels)
+
+    def confidences(self, outputs: Array) -> Array | None:
+        return self.loss.confidences(outputs)
 
 
 Loss = Annotated[str, Key("The loss of one record, by name, or a Python file.")]

@@ -17,6 +17,7 @@ from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest, with_fields_of
 from tests.support import naive
+from tests.support.closed_forms import closed_form
 from tests.support.naive import CLIPS, STREAM_NAMES, STREAMS, Loop, finished, ledgers, made, squares
 from tests.support.replay import conversation, loud
 
@@ -217,7 +218,7 @@ def test_decaying_steps_reach_the_common_minimiser(name: str) -> None:
     parts = moments(job)
     best = np.linalg.solve(sum(h for h, _ in parts), sum(c for _, c in parts))
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    np.testing.assert_allclose(best, job.problem.lower_solution(np.full(2, 0.7), agents), atol=1e-12)
+    np.testing.assert_allclose(best, closed_form(job.problem).lower_solution(np.full(2, 0.7), agents), atol=1e-12)
     last = finished(job).last.released["y"]
     assert np.abs(last - best).max() < 0.01 * np.abs(best + 0.4).max()
 

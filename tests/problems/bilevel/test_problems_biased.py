@@ -237,8 +237,8 @@ def test_a_ridge_that_is_not_positive_is_refused(ridge):
 
 def test_the_registry_chooses_the_loss_by_the_number_of_classes(scenario):
     two = build(load(scenario(problem={"kind": "biased_regularisation", "ridge": 0.5, "intercept": True}))).problem
-    assert isinstance(two.model, LogisticHyperparameter)
+    assert isinstance(two, LogisticHyperparameter)
     assert (two.p, two.penalty) == (31, Pull(0.5))
     many = build(load(scenario(problem={"kind": "biased_regularisation", "data": "wine"}))).problem
-    assert isinstance(many.model, SoftmaxHyperparameter)
+    assert isinstance(many, SoftmaxHyperparameter)
     assert (many.p, many.penalty) == (39, Pull(0.1))

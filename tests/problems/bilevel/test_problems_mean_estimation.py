@@ -22,6 +22,7 @@ from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.records import take
 from decentral_dp.simulation.jobs.build import build
+from tests.support.closed_forms import closed_form
 from tests.support.hypergradients import solve_inverse_hvp, true_hypergradient
 
 D = 3
@@ -114,16 +115,22 @@ def test_closed_forms_agree_with_newton_and_conjugate_gradients(ridge: float) ->
     agents = [(records(20 + i, 4 + i), records(30 + i, 9 - i)) for i in range(4)]
     x = np.random.default_rng(11).normal(size=D)
     y = solve_lower(problem, x, agents)
-    np.testing.assert_allclose(y, problem.lower_solution(x, agents), rtol=1e-8)
-    np.testing.assert_allclose(solve_inverse_hvp(problem, x, y, agents), problem.z_star(x, agents), rtol=1e-7)
-    np.testing.assert_allclose(true_hypergradient(problem, x, agents), problem.hypergradient(x, agents), rtol=1e-7)
-    best = problem.optimum(agents)
-    assert np.abs(problem.hypergradient(best.x, agents)).max() < 1e-12
-    np.testing.assert_allclose(problem.lower_solution(best.x, agents), best.y, rtol=1e-10)
-    assert best.value < problem.upper_value(best.x + 0.1, agents)
+    np.testing.assert_allclose(y, closed_form(problem).lower_solution(x, agents), rtol=1e-8)
+    np.testing.assert_allclose(
+        solve_inverse_hvp(problem, x, y, agents), closed_form(problem).z_star(x, agents), rtol=1e-7
+    )
+    np.testing.assert_allclose(
+        true_hypergradient(problem, x, agents), closed_form(problem).hypergradient(x, agents), rtol=1e-7
+    )
+    best = closed_form(problem).optimum(agents)
+    assert np.abs(closed_form(problem).hypergradient(best.x, agents)).max() < 1e-12
+    np.testing.assert_allclose(closed_form(problem).lower_solution(best.x, agents), best.y, rtol=1e-10)
+    assert best.value < closed_form(problem).upper_value(best.x + 0.1, agents)
     step, h = np.random.default_rng(12).normal(size=D), 1e-5
-    found = (problem.upper_value(x + h * step, agents) - problem.upper_value(x - h * step, agents)) / (2 * h)
-    assert problem.hypergradient(x, agents) @ step == pytest.approx(found, rel=1e-6)
+    found = (
+        closed_form(problem).upper_value(x + h * step, agents) - closed_form(problem).upper_value(x - h * step, agents)
+    ) / (2 * h)
+    assert closed_form(problem).hypergradient(x, agents) @ step == pytest.approx(found, rel=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -241,7 +248,7 @@ def test_a_run_without_noise_ends_at_the_closed_form_optimum(scenario: Callable[
     del base["problem"]["test"]
     job = build(decentral_dp.load(base))
     last = LocalEngine().run(job.nodes(), job.rounds).last
-    optimum = job.problem.optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
+    optimum = closed_form(job.problem).optimum(list(zip(job.records["train"], job.records["validation"], strict=True)))
     # A constant step leaves the agents apart, and their average where the average gradient is zero.
     np.testing.assert_allclose(last.released["x"].mean(axis=0), optimum.x, rtol=1e-6, atol=1e-6)
     assert PROBLEMS["mean_estimation"].options == ("ridge",)
