@@ -157,7 +157,7 @@ class Components:
         """Whether nothing may leak around the ledger."""
         return self.scenario.privacy.guarantee in self.rules.strict
 
-    @property
+    @cached_property
     def outside(self) -> tuple[Component, ...]:
         """Problem, data, partition and topology, as far as they are not of the package."""
         return tuple(part for part in (self.problem, self.data, self.partition, self.topology) if part.is_outside)
@@ -193,7 +193,7 @@ class Components:
     @property
     def digests(self) -> dict[str, str]:
         """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
-        return {what: digest_of(getattr(self, what).value) for what in KEYS if _is_hashed_apart(getattr(self, what))}
+        return {part.what: digest_of(part.value) for part in self.outside if part.file is None}
 
     def without_records(self) -> Components:
         """The same for a plan that draws no records where they are made up and their numbers alone count.
@@ -401,13 +401,13 @@ def _component(s: Scenario, what: str, files: Files) -> Component:
         return _from_outside(Component(what, s._given[what], "object", value), s)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
-    name = own_name(str(written))
-    inside, path = in_file(str(written)), files.get((table, key))
-    # A file of records is one of the package's own readers.
-    records = what == "data" and inside is None and not name.lower().endswith(".py") and Path(name).suffix
-    if isinstance(written, str) and written not in _REGISTERED[what] and not records:
+    name = str(written)
+    if isinstance(written, str) and written not in _REGISTERED[what]:
+        name, inside, path = own_name(written), in_file(written), files.get((table, key))
         place = written if inside is None or path is None else f"{path}:{inside.name}"
-        for group in _GROUPS.get(what, (what,)):
+        # A file of records is one of the package's own readers.
+        read_here = what == "data" and inside is None and Path(name).suffix.lower() not in ("", ".py")
+        for group in () if read_here else _GROUPS.get(what, (what,)):
             value = find_outside(group, place, s.folder, f"{table}.{key}")
             if value is not None and inside is not None:
                 return _from_outside(Component(what, name, "file", value, path, inside.name), s)
@@ -528,11 +528,6 @@ def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | No
         )
 
 
-def _is_hashed_apart(part: Component) -> bool:
-    """Whether no file of the scenario holds it."""
-    return part.is_outside and part.file is None
-
-
 def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     """Hash what a scenario reads besides its own text: the files that it names, and components from outside.
 
@@ -554,7 +549,7 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
     inputs = "".join(
         [
             *(digest_of_file(path) for _, path in sorted(files.items())),
-            *(f"{part.what} {digest_of(part.value)}" for part in parts if _is_hashed_apart(part)),
+            *(f"{part.what} {digest_of(part.value)}" for part in parts if part.is_outside and part.file is None),
             _algorithm_source(scenario),
         ]
     )

@@ -263,7 +263,7 @@ def check_guarantee(s: Scenario) -> None:
             raise InputError('algorithm.protocol: "private" is a certified protocol; leave it out for "as_printed".')
 
 
-def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
+def checked_unit(c: Components, algorithm: Algorithm, problem: Problem, stream: Stream) -> Unit:
     """The unit of a scenario of agents that trust nobody.
 
     Raises:
@@ -303,7 +303,7 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
             f"privacy.unit: releases of {kind} read train and validation records, of which {unit.noun} may hold both, "
             'and that is not derived. Take unit = "record", or a problem of one level.'
         )
-    if unit.zeroed and unit.records is not None and stream_of(s).kind == "minibatch":
+    if unit.zeroed and unit.records is not None and stream.kind == "minibatch":
         raise InputError(
             "privacy.neighbours: in a batch of fixed size another record has the place of one that is not drawn, so "
             'that "zero_out" gains nothing there. Take "replace", or another stream.'
@@ -311,10 +311,10 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem) -> Unit:
     return unit
 
 
-def check_coins(c: Components, algorithm: Algorithm, unit: Unit) -> None:
+def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream) -> None:
     """Refuse Poisson samples where no price of theirs is derived. Raises InputError."""
     s, kind = c.scenario, c.scenario.algorithm.kind
-    if stream_of(s).kind != "poisson":
+    if stream.kind != "poisson":
         return
     if not isinstance(algorithm, DpDsgd | LdpSingleLevel) or algorithm.protocol != "released":
         raise InputError(
@@ -559,8 +559,9 @@ def gossip_job(c: Components) -> GossipJob:
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
-    unit = checked_unit(c, algorithm, problem)
-    check_coins(c, algorithm, unit)
+    stream = stream_of(s)
+    unit = checked_unit(c, algorithm, problem, stream)
+    check_coins(c, algorithm, unit, stream)
     if unit != RECORD:
         algorithm = algorithm.for_unit(unit)
     if algorithm.central and topology.n_agents > 1 and not topology.edges.size:
@@ -573,7 +574,6 @@ def gossip_job(c: Components) -> GossipJob:
     check_domain(s, channels, algorithm.central)
     clip = clips(s, channels, problem, c.mechanism)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
-    stream = stream_of(s)
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
