@@ -89,7 +89,8 @@ class Entry(NamedTuple):
     @property
     def solves(self) -> Literal["bilevel", "minimax"]:
         """The kind of problem it is for."""
-        return "minimax" if self.setting == "coordinator_minimax" else "bilevel"
+        stated = getattr(self.algorithm, "solves", "")
+        return "minimax" if self.setting == "coordinator_minimax" or stated == "minimax" else "bilevel"
 
     @property
     def summary(self) -> str:

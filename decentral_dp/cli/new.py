@@ -41,7 +41,7 @@ from decentral_dp.data.scaling import read_ranges
 from decentral_dp.data.tables import read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
-from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS
+from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
 
 # Where nothing is to be tuned, and where a problem of two levels is asked for.
 TRAINING, DEFAULT_BILEVEL, DEFAULT_DATA = "dp_dsgd", "ldp_dsbo", "breast_cancer"
@@ -276,11 +276,11 @@ def _topology(options: Options, base: Mapping[str, Any]) -> dict[str, Any]:
 def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dict[str, str]) -> dict[str, Any]:
     kind = options.problem or str(base.get("kind", "logistic_hyperparameter"))
     entry = ALGORITHMS.get(str(options.algorithm))
-    if entry is not None and kind in (BILEVEL if entry.solves == "minimax" else MINIMAX):
+    if entry is not None and kind in PROBLEMS and kind not in SOLVED[entry.solves]:
         # Before its keys are filled in, of which others could be refused.
         raise InputError(
             f"--problem: {entry.kind} is for {entry.solves} problems, and {quoted(kind)} is none. Take "
-            f"{', '.join(sorted(MINIMAX if entry.solves == 'minimax' else BILEVEL))}."
+            f"{', '.join(SOLVED[entry.solves])}."
         )
     if options.csv is not None and options.data is not None:
         raise InputError("--data: --csv names the records already. Give one of the two.")

@@ -47,7 +47,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, MECHANISMS, Mechanism, mec
 from decentral_dp.privacy.mechanisms.outside_mechanism import options_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import outside as outside_mechanism
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS
+from decentral_dp.problems import PROBLEMS, SOLVED
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.topology import GENERATORS, Topology
 from decentral_dp.user_code import find_outside, in_file, own_name
@@ -84,9 +84,6 @@ class Rules(NamedTuple):
     """What differs by setting before there is a job.
 
     Args:
-        problems: those of the package that are solved.
-        solves: their kind.
-        levels: 2 where records are split for the lower and the upper level.
         strict: guarantees under which nothing may leak around the ledger.
         counted: whether a plan takes the numbers of records alone.
         neighbours: whether agents talk to those they are linked to.
@@ -95,9 +92,6 @@ class Rules(NamedTuple):
         unscored: what is said where agents keep their records, and nobody may ask them for scores.
     """
 
-    problems: Mapping[str, Any]
-    solves: str = "bilevel"
-    levels: int = 2
     # What a paper's noise is worth is stated for a trusted coordinator, too.
     strict: tuple[str, ...] = ("certified", "as_printed")
     counted: bool = False
@@ -108,9 +102,9 @@ class Rules(NamedTuple):
 
 
 RULES: Mapping[Setting, Rules] = {
-    "gossip": Rules(BILEVEL, strict=("certified",), counted=True, neighbours=True, own_mechanism=False, unscored=""),
-    "coordinator_bilevel": Rules(BILEVEL),
-    "coordinator_minimax": Rules(MINIMAX, "minimax", levels=1, priced_on_cpu=True),
+    "gossip": Rules(strict=("certified",), counted=True, neighbours=True, own_mechanism=False, unscored=""),
+    "coordinator_bilevel": Rules(),
+    "coordinator_minimax": Rules(priced_on_cpu=True),
 }
 
 
@@ -150,7 +144,7 @@ class Components:
     @property
     def levels(self) -> int:
         """2 where records are split for the lower and the upper level."""
-        return 1 if self.one_level else self.rules.levels
+        return 1 if self.one_level or self.algorithm.solves == "minimax" else 2
 
     @property
     def strict(self) -> bool:
@@ -263,7 +257,7 @@ def resolve(s: Scenario) -> Components:
     rules = RULES[entry.setting]
     problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
     registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
-    _check_solved(s, problem, registered, rules)
+    _check_solved(s, problem, registered, entry)
     return Components(
         scenario=s,
         files=files,
@@ -516,15 +510,16 @@ def _name_of_object(what: str, value: Any) -> str:
     return str(getattr(value, "__name__", type(value).__name__))
 
 
-def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, rules: Rules) -> None:
+def _check_solved(s: Scenario, problem: Component, registered: ProblemEntry | None, entry: Entry) -> None:
     """Refuse a problem that nobody knows, and one that the algorithm is not for. Raises InputError."""
     if registered is None and not problem.is_outside:
         raise InputError(f"problem.kind: no problem {s.problem.kind!r}; {nearest(s.problem.kind, PROBLEMS)}.")
     kind = problem_type(problem.value, problem.name) if registered is None else registered.solves
-    if kind != rules.solves:
+    if kind != entry.solves:
+        others = [e.kind for e in ALGORITHMS.values() if e.solves == kind and e.trusted == entry.trusted]
         raise InputError(
-            f"problem.kind: {s.algorithm.kind} is for {rules.solves} problems, and {problem.name} is none. Take "
-            f"{', '.join(sorted(rules.problems))}."
+            f"problem.kind: {s.algorithm.kind} is for {entry.solves} problems, and {problem.name} is none. Take "
+            f"{', '.join(SOLVED[entry.solves])}; or set algorithm.kind to {' or '.join(map(quoted, others))}."
         )
 
 

@@ -20,7 +20,7 @@ from decentral_dp.algorithms.options import Option
 from decentral_dp.algorithms.protocol import Algorithm, StepSize
 from decentral_dp.data import DATASETS, ENVIRONMENTS
 from decentral_dp.errors import InputError
-from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
+from decentral_dp.problems import BILEVEL, MINIMAX, PROBLEMS, Facts
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES
 from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import USER_ERRORS
@@ -192,7 +192,7 @@ def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
     """Those of them whose terms read records of this problem; none where the problem cannot be made of sizes alone."""
     chosen = BILEVEL.get(str(problem.get("kind")))
     if chosen is None:
-        return set()
+        return _families(entry) if problem.get("kind") in MINIMAX else set()
     try:
         options = {key: problem[key] for key in ("ridge",) if key in problem and key in chosen.options}
         read = chosen.build(options, Facts(2, 2)).reads_records

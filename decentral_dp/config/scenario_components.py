@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
+from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
@@ -30,6 +31,7 @@ from decentral_dp.models import devices
 from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor, Problem
 from decentral_dp.user_code import blamed, call
 
@@ -364,6 +366,32 @@ def minimax_of(c: Components, shards: Shards) -> Minimax:
         problem: Minimax = _registered(c.registered, c, shards)
         return problem
     return _minimax_from_outside(c, shards)
+
+
+def local_problem_of(c: Components, shards: Shards) -> Problem:
+    """The problem as agents ask their own records about it, who trust nobody. Raises InputError."""
+    if c.algorithm.solves == "bilevel":
+        return problem_of(c, shards)
+    s = c.scenario
+    check_share(s.problem.positive_share, s.privacy.guarantee)
+    if s.problem.positive_share == "released":
+        raise InputError(
+            f"problem.positive_share: {s.algorithm.kind} has nobody who could release it for all agents. Give a public "
+            "number."
+        )
+    if s.privacy.guarantee == "certified" and c.mechanism.norm not in (None, "l2"):
+        raise InputError(
+            f"privacy.mechanism: {c.mechanism.words} wants gradients clipped in {c.mechanism.norm}, and minimax "
+            'problems clip them in l2 alone. Take mechanism = "gaussian".'
+        )
+    problem = minimax_of(c, shards)
+    for term in ("grad_x", "grad_y"):
+        if not problem.terms.get(term, False):
+            raise InputError(
+                f"algorithm.kind: {s.algorithm.kind} needs {term} as a mean over records, and {c.problem.name} has "
+                "none. Take another algorithm or problem."
+            )
+    return Saddle(problem)
 
 
 def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:

@@ -47,7 +47,17 @@ from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.privacy.clipping import Clip, clip_factors, row_norms
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Problem, Started, Steepening, stacked
+from decentral_dp.problems.protocol import (
+    CLIP_OF_TERM,
+    MATRICES,
+    TERMS,
+    Constrained,
+    Problem,
+    Started,
+    Steepening,
+    public_part,
+    stacked,
+)
 from decentral_dp.problems.records import regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
 
@@ -205,6 +215,17 @@ class LocalDataset:
             return x
         return np.minimum(x, self._steepening.largest_x(1.0 / step))
 
+    def project(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """The nearest points of the problem's own sets, row by row; as they are where it has none.
+
+        Args:
+            x: (b, p), public.
+            y: (b, q), public.
+        """
+        if isinstance(x, Bounded) or isinstance(y, Bounded):
+            raise TypeError("what depends on records is not projected; release it first")
+        return self._problem.project(x, y) if isinstance(self._problem, Constrained) else (x, y)
+
     def reads_records(self, channel: str) -> bool:
         """Whether any term that feeds this channel reads records."""
         return any(CLIP_OF_TERM[term] == channel for term in self._reads)
@@ -298,12 +319,12 @@ class LocalDataset:
         points = [v.value if isinstance(v, Bounded) else v for v in (x, y, z)]
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
         at = self._boxed(points)
-        regulariser = self._problem.regulariser(*at)._asdict()
+        regulariser = {f"lower_{part}": v for part, v in self._problem.regulariser(*at)._asdict().items()}
         means, used, rates = self._means(t, *at)
         out: dict[str, Value] = {}
         for term in TERMS:
             split = self._reads.get(term)
-            public = regulariser[term.removeprefix("lower_")] if term.startswith("lower_") else None
+            public = regulariser.get(term) if term != "upper_grad_x" else public_part(self._problem, term, *at)
             if hidden:
                 out[term] = self._at_private(term, split, means.get(term), public, used, hidden)
             elif split is None:
@@ -575,10 +596,8 @@ class Batch:
         at = [_opened(v) for v in (x, y)]
         # `np.zeros` of many numbers writes none of them.
         z = np.zeros(at[1].shape) if along is None else _opened(along)
-        if term.startswith("lower_"):
-            base = getattr(problem.regulariser(at[0], at[1], z), term.removeprefix("lower_"))
-        else:
-            base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape)
+        public = public_part(problem, term, at[0], at[1], z)
+        base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape) if public is None else public
         mean = np.zeros(base.shape)
         if split is not None and self._alone is not None:
             for row, (records, rate) in enumerate(self._records(split)):

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from decentral_dp.problems.entry import Entry, Facts, Solves
 
-__all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "Entry", "Facts"]
+__all__ = ["BILEVEL", "MINIMAX", "PROBLEMS", "SOLVED", "Entry", "Facts"]
 
 
 def _entries(name: str, solves: Solves) -> dict[str, Entry]:
@@ -26,3 +26,5 @@ def _entries(name: str, solves: Solves) -> dict[str, Entry]:
 BILEVEL = dict(sorted((_entries("bilevel", "bilevel") | _entries("training", "bilevel")).items()))
 MINIMAX = dict(sorted(_entries("minimax", "minimax").items()))
 PROBLEMS = BILEVEL | MINIMAX
+# What an algorithm solves → the problems that are.
+SOLVED = {"bilevel": BILEVEL, "minimax": MINIMAX}

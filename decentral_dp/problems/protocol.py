@@ -303,6 +303,28 @@ class Started(Protocol):
 
 
 @runtime_checkable
+class Constrained(Protocol):
+    """A problem whose variables lie in convex sets of its own, and whose ∇_x has a data-independent part."""
+
+    def project(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """The nearest allowed points, row by row: (b, p) and (b, q)."""
+        ...
+
+    def public_grad_x(self, x: Array, y: Array) -> Array:
+        """What is data-independent of upper_grad_x, which is never clipped; (b, p), as x."""
+        ...
+
+
+def public_part(problem: Problem, term: str, x: Array, y: Array, z: Array) -> Array | None:
+    """What is data-independent of a term, row by row as x (b, p), y and z (b, q); None where nothing is."""
+    if term.startswith("lower_"):
+        part: Array = getattr(problem.regulariser(x, y, z), term.removeprefix("lower_"))
+        return part
+    # Far cheaper than asking for the protocol, which is asked for every round.
+    return problem.public_grad_x(x, y) if term == "upper_grad_x" and hasattr(problem, "public_grad_x") else None
+
+
+@runtime_checkable
 class Steepening(Protocol):
     """A problem whose regulariser curves more the larger x is, whatever the records."""
 

@@ -207,7 +207,7 @@ def _weighted(parts: Sequence[Any]) -> Weighted:
 
 @dataclass(frozen=True)
 class MinimaxEvaluator:
-    """An evaluator of what a coordinator has published of a minimax problem.
+    """An evaluator of what a coordinator or every agent has published of a minimax problem.
 
     Args:
         problem: the minimax problem.
@@ -221,15 +221,26 @@ class MinimaxEvaluator:
 
     def rows(self, seen: Snapshot, averaged: bool) -> list[Row]:
         """Evaluate all metrics of one round, of published values alone; rows as of `Evaluator`."""
-        published = seen.published
-        x, y = published["x"][0], published["y"][0]
-        if not (np.isfinite(x).all() and np.isfinite(y).all()):
-            return []
-        problem = self.problem
-        if "share" in published and isinstance(problem, Parametrised):
-            problem = problem.given(published["share"][0])
-        scores = problem.scores(x, y, self.train, self.test)
-        return [(seen.round, "mean", name, float(value)) for name, value in scores.items()]
+        rows: list[Row] = []
+        for values, suffix in ((seen.published, ""), (seen.released if averaged else None, "_last")):
+            if values is not None and all(np.isfinite(v).all() for v in values.values()):
+                rows += self._rows_of(seen.round, values, suffix)
+        return rows
+
+    def _rows_of(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
+        problem, x, y = self.problem, values["x"], values["y"]
+        if "share" in values and isinstance(problem, Parametrised):
+            problem = problem.given(values["share"][0])
+        each = [problem.scores(x[k], y[k], self.train, self.test) for k in scored_agents(len(x))]
+        if len(x) == 1:
+            return [(index, "mean", name + suffix, float(value)) for name, value in each[0].items()]
+        scores = {name: np.array([own[name] for own in each]) for name in each[0]}
+        scores |= {
+            f"consensus_{c}": np.linalg.norm(v - v.mean(axis=0), axis=1)[scored_agents(len(v))]
+            for c, v in (("x", x), ("y", y))
+        }
+        names = () if suffix else [str(agent) for agent in range(len(x))]
+        return [row for name, own in scores.items() for row in summarised(index, name + suffix, own, names)]
 
 
 def summarised(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:

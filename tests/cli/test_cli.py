@@ -202,7 +202,9 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     shown = "\n".join(line.removeprefix("#").removeprefix(" ") for line in described.splitlines())
     tables = shown[shown.index("[algorithm]") :].replace("rounds = 100", "rounds = 3")
     problem = 'kind = "logistic_hyperparameter"\ndata = "breast_cancer"\nscale = "public_ranges"\nnormalise = "l2"'
-    if "clip.x" in tables:
+    if ALGORITHMS[name].solves == "minimax":
+        problem = problem.replace("logistic_hyperparameter", "auc_maximisation") + "\npositive_share = 0.6"
+    elif "clip.x" in tables:
         problem = 'kind = "hyper_cleaning"\ndata = "wine"\nscale = "public_ranges"\nnormalise = "l2"'
     text = f'[problem]\n{problem}\n\n[topology]\nkind = "ring"\nagents = 4\n\n{tables}'
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")

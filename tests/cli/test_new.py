@@ -36,7 +36,7 @@ TWO_CLASSES = (
     "regularisation_tuner",
     "warm_start",
 )
-NO_NUMBERS = ("dp_sgda", "privatediff", "privatediff_xy")
+NO_NUMBERS = ("dp_sgda", "gossip_sgda", "privatediff", "privatediff_xy")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALGORITHMS if kind not in UNFIT])

@@ -19,7 +19,7 @@ from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.simulation.jobs import build, coordinator_plan
 from decentral_dp.simulation.statements.of_job import statement_of
 
-MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.solves == "minimax")
+MINIMAX = sorted(name for name, entry in ALGORITHMS.items() if entry.setting == "coordinator_minimax")
 SAMPLED = [n for n in MINIMAX if "rate" in (*ALGORITHMS[n].options, *ALGORITHMS[n].optional)]
 
 

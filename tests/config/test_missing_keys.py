@@ -101,7 +101,15 @@ def test_what_is_handed_over_needs_no_keys() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, entry in ALGORITHMS.items() if not entry.trusted])
 def test_what_is_proposed_is_accepted(kind: str) -> None:
-    bare = {"problem": LOGISTIC, "algorithm": {"kind": kind, "rounds": 2}, "topology": RING}
+    minimax = {**LOGISTIC, "kind": "auc_maximisation", "positive_share": 0.6}
+    solves_minimax = ALGORITHMS[kind].solves == "minimax"
+    bare = {
+        "problem": minimax if solves_minimax else LOGISTIC,
+        "algorithm": {"kind": kind, "rounds": 2},
+        "topology": RING,
+    }
+    # Minimax problems clip in l2, and Laplace noise, which is the default, wants l1.
+    bare |= {"privacy": {"mechanism": "gaussian"}} if solves_minimax else {}
     assert missing_keys(bare)
     whole = mended(bare)
     assert missing_keys(whole) == {}

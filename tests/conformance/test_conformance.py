@@ -68,7 +68,7 @@ GUARANTEES: dict[tuple[str, str], dict[str, Any]] = {
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 3}, {"kind": "minibatch", "batch": 4})
 TRUSTED = sorted(name for name, entry in ALGORITHMS.items() if entry.trusted and entry.solves == "bilevel")
 # Of agents that trust nobody.
-UNTRUSTED = sorted(name for name, entry in ALGORITHMS.items() if not entry.trusted)
+UNTRUSTED = sorted(name for name, e in ALGORITHMS.items() if not e.trusted and e.solves == "bilevel")
 # What an algorithm's keys may be.
 KEYS: dict[str, Any] = {
     option.key: {"scale": 0.2, "decay": 0.5}

@@ -18,7 +18,7 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, problem_of, stream_of
+from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, local_problem_of, stream_of
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Stream
 from decentral_dp.errors import InputError
@@ -334,7 +334,7 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
 
 
 # Algorithms that have a price for any unit, as a refusal names them.
-_ANY_UNIT = '"dp_dsgd", "ldp_single_level", "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip"'
+_ANY_UNIT = '"dp_dsgd", "ldp_single_level", "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip", "gossip_sgda"'
 # Those whose Poisson samples have one.
 _BY_COINS = '"dp_dsgd", "ldp_single_level"'
 
@@ -551,7 +551,7 @@ def gossip_job(c: Components) -> GossipJob:
     check_guarantee(s)
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
-    problem = problem_of(c, shards)
+    problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1
     c = with_settings(c, problem, shards, averaged)

@@ -42,7 +42,9 @@ from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule,
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
+from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Problem
+from decentral_dp.problems.records import concatenated
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pooled, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
@@ -72,7 +74,6 @@ class Job(Protocol):
     plans_ahead: ClassVar[bool] = True
     # Whether agents send clipped steps, as their algorithm's step sizes say.
     sends_steps: ClassVar[bool] = False
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "bilevel"
     # Whether sensitivities follow from constants, which hold for records of the data's norms; clips hold for all.
     needs_norms: ClassVar[bool] = False
 
@@ -107,6 +108,11 @@ class Job(Protocol):
     @property
     def scenario(self) -> Scenario:
         return self.components.scenario
+
+    @property
+    def solves(self) -> Literal["bilevel", "minimax"]:
+        """The kind of problem."""
+        return self.components.algorithm.solves
 
     @property
     def tunes_x(self) -> bool:
@@ -255,7 +261,8 @@ class GossipJob(Job):
 
     @property
     def unmeasured(self) -> str:
-        return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.elsewhere else ""
+        measured = self.tunes_x and not self.shards.elsewhere and not isinstance(self.problem, Saddle)
+        return _unmeasured(self.problem, self.counts) if measured else ""
 
     @property
     def state_parts(self) -> int:
@@ -302,7 +309,9 @@ class GossipJob(Job):
             ]
         return engine.run(nodes, self.rounds, control)
 
-    def evaluator(self) -> Evaluator | AgentEvaluator:
+    def evaluator(self) -> Evaluator | AgentEvaluator | MinimaxEvaluator | Unscored:
+        if isinstance(self.problem, Saddle):
+            return minimax_evaluator(self, self.problem.minimax)
         if isinstance(self.records, RecordsElsewhere):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         agents = list(zip(self.records["train"], self.records["validation"], strict=True))
@@ -423,7 +432,6 @@ class CoordinatorMinimaxJob(_Coordinated):
     """A job of a trusted coordinator on a minimax problem. context: what it knows beforehand."""
 
     setting: ClassVar[Setting] = "coordinator_minimax"
-    solves: ClassVar[Literal["bilevel", "minimax"]] = "minimax"
 
     problem: Minimax
     context: MinimaxContext
@@ -432,9 +440,14 @@ class CoordinatorMinimaxJob(_Coordinated):
         return MinimaxClientBlock(agents, self.problem, self._records_of(agents)["train"], coins)
 
     def evaluator(self) -> MinimaxEvaluator | Unscored:
-        if isinstance(self.records, RecordsElsewhere):
-            return Unscored()
-        return MinimaxEvaluator(self.problem, self._pooled()[0], self.test)
+        return minimax_evaluator(self, self.problem)
+
+
+def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored:
+    """The scores of what is released of a minimax problem, unless its records are with the agents."""
+    if isinstance(job.records, RecordsElsewhere):
+        return Unscored()
+    return MinimaxEvaluator(problem, concatenated(job.records["train"]), job.test)
 
 
 def _unmeasured(problem: Problem, counts: Counts) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
@@ -31,8 +32,8 @@ from decentral_dp.simulation.statements.statement import Claim, Horizon, Privacy
 _EXPLICIT_ROUNDS = 10_000
 
 # Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
-_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd)
-OneStep = LdpDsbo | LdpSingleLevel | DpDsgd
+_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd, GossipSgda)
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | GossipSgda
 
 # Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
 _MOST_LIMITS = 16

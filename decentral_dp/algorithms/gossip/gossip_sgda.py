@@ -1,0 +1,91 @@
+"""Minimax without a coordinator: min_x max_{y ∈ Y} (1/m) Σ_i f_i(x, y), by gossip, local descent on x and ascent on y.
+
+With ṽ what an agent released, a_i = 1 − |w_ii| and P the projections on the sets of x and y,
+
+    u_{i,t} = P_X[a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t}],     v_{i,t} = P_Y[a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t}],
+    x_{i,t+1} = u_{i,t} − λ_{x,t} (mean clip(∂_x f(u_{i,t}, v_{i,t}; ξ), C_x) + ∂_x r(u_{i,t}, v_{i,t})),
+    y_{i,t+1} = v_{i,t} + λ_{y,t} (mean clip(∂_y f(u_{i,t}, v_{i,t}; ξ), C_y) + ∂_y r(u_{i,t}, v_{i,t})),
+
+where r reads no record, and where y minimises (DRO) the sign of its step is that. Both are released with noise, and the
+projections come after it: u and v are functions of what everybody has seen.
+
+Noise protects one train record of agent i: it moves x_{i,t+1} by λ_x·2C_x/N_i and y_{i,t+1} by λ_y·2C_y/N_i, whatever
+the graph; all else on the right is public. What an objective needs to know of all records, such as the share of
+positive ones, has to be a public number.
+
+Without noise and clips this is decentralised stochastic gradient descent ascent: with one agent gradient descent
+ascent, and on a complete graph with equal weights that on the mean of the f_i. Gradients are not tracked, so that with
+a constant step agents with other records end O(λ) apart.
+
+Reference: H. Gao, "Decentralized Stochastic Gradient Descent Ascent for Finite-Sum Minimax Problems", 2022
+(arXiv 2212.02724), here without variance reduction and with noise on every message. DPMixSGD (arXiv 2508.07505) noises
+recursive estimates of the gradients instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from decentral_dp.algorithms import vocabulary as dp
+
+
+class State(NamedTuple):
+    """x: (b, p), y: (b, q), before noise."""
+
+    x: dp.Value
+    y: dp.Value
+
+
+@dataclass(frozen=True)
+class GossipSgda(dp.Derived):
+    """Minimax by gossip: local noised steps down in x and up in y, and no coordinator.
+
+    Args:
+        x, y: λ.
+    """
+
+    x: dp.StepSize = dp.option("λ_x, of x, downwards")
+    y: dp.StepSize = dp.option("λ_y, of y, upwards")
+
+    solves: ClassVar[Literal["minimax"]] = "minimax"
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {
+        "x": {"upper_grad_x": "x"},
+        "y": {"lower_grad_y": "y"},
+    }
+
+    @property
+    def memoryless(self) -> bool:
+        return True
+
+    def init(self, dataset: dp.LocalDataset) -> State:
+        return State(*self.starts(dataset))
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        own, near = yield dp.Gossip(x=s.x, y=s.y)
+        kept = 1.0 - dataset.neighbour_weight
+        x, y = dataset.project(kept * own.x + near.x, kept * own.y + near.y)
+        batch = dataset.batch(t)
+        return State(x - self.x(t) * batch.upper_grad_x(x, y), y - self.y(t) * batch.lower_grad_y(x, y))
+
+
+ENTRY = dp.Entry(
+    "gossip_sgda",
+    GossipSgda,
+    (
+        dp.Citation(
+            "Decentralised SGDA, here with noise and without variance reduction",
+            dp.Work(
+                "gao2022decentralized",
+                "Gao, Hongchang",
+                "Decentralized Stochastic Gradient Descent Ascent for Finite-Sum Minimax Problems",
+                2022,
+                "arXiv 2212.02724",
+            ),
+        ),
+    ),
+    message=dp.ONE_STEP,
+    unprinted='privacy.guarantee: no paper prints a noise for gossip_sgda. Use "certified", or "none".',
+    example=dp.AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
+)

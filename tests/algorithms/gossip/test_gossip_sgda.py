@@ -1,0 +1,316 @@
+"""Gossip SGDA against a loop over agents and records, adversarial neighbours, planted errors, and its limit cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
+from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.config.loading import load
+from decentral_dp.data import Stream
+from decentral_dp.errors import Stopped
+from decentral_dp.models.build import Linear
+from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.minimax.auc import AucObjective
+from decentral_dp.problems.minimax.composite import Composite
+from decentral_dp.problems.minimax.saddle import Saddle
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.jobs.job import Job
+from decentral_dp.user_code import UserCodeError
+from tests.conformance.gossip import halved, with_fields_of
+from tests.support import minimax_loop as oracle
+from tests.support.naive import finished, ledgers
+from tests.support.replay import Noise, certified_change, conversation, loud, quiet, realised_change, replay
+
+CLIPS = {"x": 0.2, "y": 0.3}
+GRAPHS: Mapping[str, Any] = {
+    "ring": {"kind": "ring", "agents": 4},
+    "star": {"kind": "star", "agents": 3, "weights": "max_degree"},
+}
+
+
+def content(graph: str = "ring", **changes: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "seed": 5,
+        "problem": {
+            "kind": "auc_maximisation",
+            "data": "synthetic_classification",
+            "synthetic": {"dimension": 3, "records": 14, "test_records": 9},
+            "partition": {"kind": "dirichlet", "alpha": 3.0},
+            "normalise": "l2",
+            "positive_share": 0.4,
+        },
+        "topology": GRAPHS[graph],
+        "algorithm": {"kind": "gossip_sgda", "rounds": 6, "x": {"scale": 0.9, "decay": 0.3}, "y": {"scale": 0.7}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 6.0, "delta": 1e-4, "clip": CLIPS},
+        "run": {"evaluate_every": 3},
+    }
+    for table, values in changes.items():
+        made[table] = {**made[table], **values}
+    return made
+
+
+def job_of(graph: str = "ring", **changes: Any) -> Job:
+    return build(load(content(graph, **changes)))
+
+
+# A loop over agents and records -------------------------------------------------------------------------------------
+
+
+def loop(job: Job, noise: Noise, clips: Mapping[str, float]) -> list[dict[str, np.ndarray]]:
+    """Everything that all agents say, by the formulas; contributions along y are clipped around their ball's centre."""
+    auc, m, weights = oracle.Auc(0.4), job.n_agents, job.topology.mixing.toarray()
+    x, y = [np.zeros(6) for _ in range(m)], [np.zeros(1) for _ in range(m)]
+    centre, told = np.array([2.0 * 0.4 - 1.0]), []
+
+    def mean(term: Callable[..., np.ndarray], i: int, at: Any, middle: np.ndarray, bound: float) -> np.ndarray:
+        rows, labels = job.records["train"][i]
+        cut = [oracle.cut(term(*at, a, b) - middle, bound) for a, b in zip(rows, labels, strict=True)]
+        return middle + sum(cut) / len(cut)
+
+    def mixed(i: int, said: list[np.ndarray]) -> np.ndarray:
+        return (1.0 - sum(weights[i, j] for j in range(m) if j != i)) * said[i] + sum(
+            weights[i, j] * said[j] for j in range(m) if j != i
+        )
+
+    for t in range(job.rounds + 1):
+        x = [v + noise(t, "x", i, 6) * (t > 0) for i, v in enumerate(x)]
+        y = [v + noise(t, "y", i, 1) * (t > 0) for i, v in enumerate(y)]
+        told.append({"x": np.array(x), "y": np.array(y)})
+        at = [(oracle.inside_x(mixed(i, x)), oracle.inside_y(mixed(i, y))) for i in range(m)]
+        down, up = 0.9 / (t + 1) ** 0.3, 0.7
+        x = [u - down * mean(auc.grad_x, i, (u, v), np.zeros(6), clips["x"]) for i, (u, v) in enumerate(at)]
+        y = [
+            v + up * (mean(auc.grad_y, i, (u, v), centre, clips["y"]) + auc.public_y(v)) for i, (u, v) in enumerate(at)
+        ]
+    return told
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("noise", [quiet, loud])
+@pytest.mark.parametrize("guarantee", ["none", "certified"])
+def test_agents_say_what_the_formulas_say(graph: str, noise: Noise, guarantee: str) -> None:
+    none = {"privacy": {"guarantee": "none", "epsilon": None, "clip": {}}} if guarantee == "none" else {}
+    job = job_of(graph, **none)
+    told = loop(job, noise, CLIPS if guarantee == "certified" else {"x": np.inf, "y": np.inf})
+    said = conversation(job, noise)
+    assert len(said) == len(told) == 7
+    for ours, theirs in zip(said, told, strict=True):
+        for channel in ("x", "y"):
+            np.testing.assert_allclose(ours[channel], theirs[channel], rtol=0, atol=1e-12)
+    # The comparison has power: every clip cuts, and every projection moves something.
+    assert np.abs(told[-1]["x"]).max() > 1e-3
+    if noise is loud:
+        assert (told[-1]["y"] < 0.0).any() or (np.abs(told[-1]["x"][:, -2:] - 0.5) > 0.5).any()
+
+
+def test_with_one_agent_it_is_gradient_descent_ascent_of_the_coordinator() -> None:
+    """And on a complete graph of agents with equal records that of each."""
+    steps = {"algorithm": {"x": {"scale": 0.9}, "y": {"scale": 0.7}}}
+    none = {"guarantee": "none", "mechanism": "gaussian"}
+    alone = content(**steps, topology={"kind": "complete", "agents": 1}, run={"evaluate_every": 1})
+    alone["privacy"] = none
+    trusted = content(**steps, topology={"kind": "complete", "agents": 1}, run={"evaluate_every": 1})
+    trusted["algorithm"]["kind"], trusted["privacy"] = "dp_sgda", {"guarantee": "none"}
+    here, there = decentral_dp.run(load(alone)), decentral_dp.run(load(trusted))
+    for channel, project in (("x", oracle.inside_x), ("y", oracle.inside_y)):
+        np.testing.assert_allclose(project(here.released[channel][0]), there.released[channel][0], rtol=0, atol=1e-12)
+    names = ["primal", "gradient_norm", "test_auc"]
+    for name in names:
+        a, b = (r.metrics[r.metrics["name"] == name].sort_values("round")["value"].to_numpy() for r in (here, there))
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+# The ledger ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", ["all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 2}])
+def test_planned_is_recorded_however_the_agents_are_hosted(stream: Any) -> None:
+    ends = []
+    for blocks in (1, 3):
+        job = job_of(problem={"stream": stream}, run={"blocks": blocks})
+        outcome = finished(job)
+        assert outcome.ledger.same_releases(job.ledger)
+        assert not outcome.ledger.same_releases(job.ledger.rescaled(1.0 + 1e-9)), "the comparison has no power"
+        ends.append(outcome.last.released)
+    for channel in ("x", "y"):
+        assert np.array_equal(ends[0][channel], ends[1][channel])
+
+
+def test_a_release_is_charged_with_two_clips_over_the_records() -> None:
+    job = job_of()
+    for channel in job.ledger.channels:
+        sizes = channel.sensitivity["train"][:, channel.group]
+        steps = {"x": StepSize(0.9, 0.3), "y": StepSize(0.7)}[channel.channel].series(6)
+        wanted = steps[:, None] * 2.0 * CLIPS[channel.channel] / job.counts["train"]
+        np.testing.assert_allclose(sizes, wanted, rtol=1e-9)
+
+
+# Adversaries --------------------------------------------------------------------------------------------------------
+
+PROBLEM = Saddle(Composite(Linear(2, 1), AucObjective(0.3)))
+ALGORITHM = GossipSgda(x=StepSize(0.8, 0.2), y=StepSize(1.3))
+
+
+def changes(seed: int, algorithm: Any = ALGORITHM, problem: Any = PROBLEM) -> tuple[Any, Any]:
+    """What one agent wants to say in two worlds that differ in one record, on one transcript: (realised, certified).
+
+    Where the seed is even the point, the record and its replacement are as bad as can be.
+    """
+    worst, rng = seed % 2 == 0, np.random.default_rng([11, seed])
+    rows, labels = rng.normal(size=(3, 2)) * 10.0 ** rng.integers(0, 3), np.array([1.0, 0.0, 1.0])
+    other, swapped = rows.copy(), labels.copy()
+    if worst:
+        # Of opposite labels, at scores where both have the steepest slope.
+        rows[0] = other[0] = [1e3, 0.0] if seed % 4 else [0.0, 0.0]
+        swapped[0] = 0.0
+    else:
+        other[0], swapped[0] = rng.normal(size=2) * 100.0, rng.integers(0, 2)
+
+    def said() -> dict[str, np.ndarray]:
+        # Weights and bias, a and b; far beyond the sets, and inside.
+        x = np.concatenate([np.zeros(3) if worst else rng.normal(size=3), rng.uniform(-1.0, 2.0, size=2)])
+        return {"x": x[None], "y": np.array([[rng.uniform(-3.0, 5.0)]])}
+
+    own, received = [said() for _ in range(5)], [np.zeros((1, 6)) for _ in range(4)]
+    runs = [
+        replay(
+            algorithm, problem, problem.prepare(f, b, "l2"), problem.prepare(f[:0], b[:0], "l2"), rounds=4,
+            neighbour_weight=0.4, own=own, received=received, clip=Clip("l2", **CLIPS), stream=Stream("all"),
+        )
+        for f, b in ((rows, labels), (other, swapped))
+    ]  # fmt: skip
+    return realised_change(*runs, norm="l2"), certified_change(runs[0], "train")
+
+
+def test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near() -> None:
+    largest = {"x": 0.0, "y": 0.0}
+    for seed in range(60):
+        realised, certified = changes(seed)
+        for channel, sizes in realised.items():
+            assert (sizes <= certified[channel] * (1.0 + 1e-9)).all(), (channel, seed)
+            largest[channel] = max(largest[channel], float((sizes / certified[channel]).max()))
+    assert min(largest.values()) > 0.95, largest
+
+
+class Forgetful(Saddle):
+    """Clips nothing."""
+
+    def terms(self, x: Any, y: Any, z: Any, train: Any, validation: Any, clip: Clip, wanted: Any = ()) -> Any:
+        return super().terms(x, y, z, train, validation, Clip("l2"), wanted)
+
+
+def test_a_forgotten_clip_exceeds_the_certificate() -> None:
+    found = [changes(seed, problem=Forgetful(PROBLEM.minimax)) for seed in range(4)]
+    for channel in ("x", "y"):
+        assert max(float((realised[channel] / stated[channel]).max()) for realised, stated in found) > 1.5
+
+
+class Half(GossipSgda):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "x")
+
+
+class Unseen(GossipSgda):
+    """Goes on from its own y before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        step = super().step(t, dataset, s)
+        reply = yield next(step)
+        opened = s.y.value if hasattr(s.y, "value") else s.y
+        try:
+            step.send(reply._replace(released=type(reply.released)({"x": reply.released.x, "y": opened})))
+        except StopIteration as done:
+            return done.value
+
+
+class Unprojected(GossipSgda):
+    """Projects what is not released yet."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        return (yield from super().step(t, dataset, s._replace(y=dataset.project(s.x, s.y)[1])))
+
+
+def test_a_plan_of_half_is_not_what_is_recorded() -> None:
+    job = job_of()
+    recorded, planned = ledgers(job, with_fields_of(Half, job.algorithm))
+    assert not recorded.same_releases(planned)
+    recorded, planned = ledgers(job, job.algorithm)
+    assert recorded.same_releases(planned)
+
+
+def test_a_state_before_noise_is_seen_by_the_replay() -> None:
+    with pytest.raises(ValueError, match="counts as public"):
+        changes(2, with_fields_of(Unseen, ALGORITHM))
+
+
+def test_what_depends_on_records_is_not_projected() -> None:
+    with pytest.raises(UserCodeError, match="release it first"):
+        changes(0, with_fields_of(Unprojected, ALGORITHM))
+
+
+# Engines, and going on ----------------------------------------------------------------------------------------------
+
+
+def test_ray_releases_the_same_bits() -> None:
+    pytest.importorskip("ray")
+    here, there = (decentral_dp.run(load(content(run=r))) for r in ({}, {"engine": "ray", "agents_per_actor": 2}))
+    for channel in ("x", "y"):
+        assert np.array_equal(here.released[channel], there.released[channel])
+    assert here.records.same_releases(there.records)
+
+
+def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Any) -> None:
+    scenario = load(content(run={"evaluate_every": 1}))
+
+    def stop(seen: Any) -> None:
+        if seen.done == 3:
+            raise KeyboardInterrupt
+
+    whole = decentral_dp.run(scenario)
+    with pytest.raises(Stopped):
+        decentral_dp.run(scenario, out=tmp_path / "run", progress=stop)
+    resumed = decentral_dp.resume(tmp_path / "run")
+    for channel in ("x", "y"):
+        assert np.array_equal(whole.released[channel], resumed.released[channel])
+    assert whole.metrics.equals(resumed.metrics)
+
+
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "words"),
+    [
+        ("problem", {"positive_share": "released"}, "positive_share: gossip_sgda has nobody who could release it"),
+        ("problem", {"positive_share": "empirical"}, "positive_share: a counted share"),
+        ("privacy", {"mechanism": "laplace"}, "clip them in l2 alone"),
+        ("privacy", {"clip": {"x": 1.0}}, r"privacy\.clip\.y: missing"),
+        ("problem", {"validation": 0.2}, "a minimax problem takes none"),
+        ("problem", {"kind": "kl_dro", "strength": 1.0, "radius": 0.5, "cap": 3.0}, "needs grad_x as a mean"),
+        ("algorithm", {"kind": "ldp_dsbo"}, r'set algorithm\.kind to "gossip_sgda"\.$'),
+    ],
+)
+def test_refusals(table: str, values: Mapping[str, Any], words: str) -> None:
+    made = content(**{table: values})
+    if made["problem"]["kind"] != "auc_maximisation":
+        del made["problem"]["positive_share"]
+    if made["algorithm"]["kind"] == "ldp_dsbo":
+        made["algorithm"]["z"] = {"scale": 0.1}
+    with pytest.raises(InputError, match=words):
+        build(load(made))
+
+
+def test_it_is_for_minimax_problems() -> None:
+    made = content()
+    made["problem"] = {"kind": "logistic_hyperparameter", "data": "breast_cancer"}
+    with pytest.raises(InputError, match=r"problem\.kind: gossip_sgda is for minimax problems.*Take auc_max"):
+        build(load(made))
