@@ -348,6 +348,9 @@ class Program(Protocol):
 
         A program may also have `senders(network)`, which yields for round 0, 1, …, T who sends in the exchanges of that
         round (round T: the release at the end); see `Senders`. Without it, or where it returns None, everybody sends.
+
+        It may have `solution(values)`, a function of public values alone: channel → what is published and scored in the
+        place of what was sent.
     """
 
     @property

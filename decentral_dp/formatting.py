@@ -161,12 +161,13 @@ def graph_text(graph: Mapping[str, Any]) -> str:
         >>> graph_text(path)
         "2 links, degree 1 to 2, spectral gap 0.3333, neighbours' weight 0.500 to 1.000"
     """
-    edges = graph.get("edges") or []
+    edges, directed = graph.get("edges") or [], bool(graph.get("directed"))
     degrees = [0] * int(graph.get("agents") or 0)
-    for agent in (agent for edge in edges for agent in edge):
+    for agent in (agent for edge in edges for agent in edge[: 1 if directed else 2]):
         degrees[agent] += 1
-    parts = ["1 link" if len(edges) == 1 else f"{len(edges)} links"]
-    parts += [f"degree {_from_to([str(min(degrees)), str(max(degrees))])}"] if degrees else []
+    link = "arc" if directed else "link"
+    parts = [f"1 {link}" if len(edges) == 1 else f"{len(edges)} {link}s"]
+    parts += [f"{'out-' * directed}degree {_from_to([str(min(degrees)), str(max(degrees))])}"] if degrees else []
     gap, weights = graph.get("spectral_gap"), [w for w in graph.get("neighbour_weight") or [] if w is not None]
     # Four decimals of a gap that is far smaller would be 0.
     parts += [f"spectral gap {gap:.4f}" if gap >= 1e-3 else f"spectral gap {gap:.2g}"] if gap else []

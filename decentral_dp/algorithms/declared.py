@@ -206,6 +206,10 @@ class DeclaredGossip(_Declared, Derived):
         return bool(getattr(self.program, "central", False))
 
     @property
+    def conserves_mass(self) -> bool:
+        return bool(getattr(self.program, "conserves_mass", False))
+
+    @property
     def plans_by_agent(self) -> bool:
         """Whether a factor is a method of the round and of the agents' numbers."""
         stated = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]

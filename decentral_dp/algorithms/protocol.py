@@ -132,6 +132,11 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     @property
+    def conserves_mass(self) -> bool:
+        """Whether it averages with what agents keep and give away (`kept_weight`), so that graphs may be directed."""
+        return False
+
+    @property
     def plans_by_agent(self) -> bool:
         """Whether `planned_releases` looks at `Public.agents`, so that agents alike in all else may differ."""
         return False

@@ -449,7 +449,8 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
     how = table.over_time or "fixed"
     how = OverTimeTable(kind=how) if isinstance(how, str) else how
     places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
-    several = [topologies.from_file(place, table.weights, connected=False) for place in places]
+    arcs = base.directed
+    several = [topologies.from_file(place, table.weights, connected=False, directed=arcs) for place in places]
     if how.kind == "sequence" and not several:
         raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
     draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
@@ -459,7 +460,7 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
 def _drawn_anew(s: Scenario, seed: int) -> Topology:
     table = s.topology
     kind, agents = str(table.kind), int(table.agents or 0)
-    return topologies.build(kind, agents, table.model_extra or {}, table.weights or "metropolis", seed)
+    return topologies.build(kind, agents, table.model_extra or {}, table.weights, seed, bool(table.directed))
 
 
 def _topology(s: Scenario, files: Files) -> Topology:
@@ -469,10 +470,11 @@ def _topology(s: Scenario, files: Files) -> Topology:
         for key in extra:
             mend = topologies.of_a_rule(key) or "leave it out"
             raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
-        return topologies.from_file(files.get(("topology", "file"), Path(table.file)), table.weights, table.agents)
+        path = files.get(("topology", "file"), Path(table.file))
+        return topologies.from_file(path, table.weights, table.agents, directed=bool(table.directed))
     if table.kind is None or table.agents is None:
         raise InputError("topology: give kind and agents, or file.")
-    return topologies.build(table.kind, table.agents, extra, table.weights or "metropolis", _graph_seed(s))
+    return topologies.build(table.kind, table.agents, extra, table.weights, _graph_seed(s), bool(table.directed))
 
 
 def _dataset(s: Scenario, files: Files, agents: int, certified: bool, drawn: bool = True) -> Dataset:

@@ -251,7 +251,6 @@ _LISTS = ("classes", "feature_names", "image")
 
 # Topologies.
 
-Weights: TypeAlias = str | Mapping[str, Any]
 # The parameter by which a function of the round is known.
 ROUND = "t"
 # Of all graphs of a function, each counted once: 800 MB.
@@ -260,7 +259,7 @@ _MOST_LINKS = 50_000_000
 
 def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: int) -> Topology:
     """The topology of a function, or of a graph, or of several, that were handed over. Raises InputError."""
-    value, name, weights = graph.value, graph.name, table.weights or "metropolis"
+    value, name = graph.value, graph.name
     options = dict(table.model_extra or {})
     if isinstance(value, Topology):
         return value
@@ -268,7 +267,7 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
         if options and not graph.is_object:
             raise InputError(f"topology.{next(iter(options))}: {name} is a graph and takes none. Leave it out.")
         with graph.naming_line():
-            return _one_or_several(value, name, weights, None, seed)
+            return _one_or_several(value, name, table.model_copy(update={"agents": None}), seed)
     known = parameters(value, "topology.kind", name)
     sized = "agents" in known
     if sized and table.agents is None:
@@ -282,10 +281,10 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
     call_with = partial(_called, value, key="topology.kind", name=name)
     with graph.naming_line():
         if ROUND not in known:
-            return _one_or_several(call_with(chosen), name, weights, table.agents, seed)
+            return _one_or_several(call_with(chosen), name, table, seed)
         # Round 0 is asked for again at the end.
         asked = (call_with(chosen | {ROUND: t}) for t in (*range(rounds), 0))
-        *several, again = _several(asked, name, weights, table.agents)
+        *several, again = _several(asked, name, table)
         if again is not several[0]:
             raise InputError(
                 f"topology: {name} gives another graph of round 0 when it is called again. Draw with "
@@ -294,20 +293,20 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
         return in_turn(several, seed, name, "function")
 
 
-def _one_or_several(value: Any, name: str, weights: Weights, agents: int | None, seed: int) -> Topology:
+def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> Topology:
     """One graph, or a list of graphs that follow one another. Raises InputError."""
     listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 2)
     if listed and any(_is_graph(one) or hasattr(one, "todense") or np.ndim(one) > 1 for one in value):
-        return in_turn(_several(value, name, weights, agents), seed, name)
-    return _as_topology(value, name, weights, agents)
+        return in_turn(_several(value, name, table), seed, name)
+    return _as_topology(value, name, table)
 
 
-def _several(given: Iterable[Any], name: str, weights: Weights, agents: int | None) -> list[Topology]:
+def _several(given: Iterable[Any], name: str, table: TopologyTable) -> list[Topology]:
     """The graphs of the rounds, each that comes back as one object. Raises InputError."""
     found: dict[bytes, Topology] = {}
     several, links = [], 0
     for k, value in enumerate(given):
-        one = _as_topology(value, f"{name}, graph {k + 1}", weights, agents, connected=False)
+        one = _as_topology(value, f"{name}, graph {k + 1}", table, connected=False)
         parts = (one.mixing.indptr, one.mixing.indices, one.mixing.data)
         key = repr(one.labels).encode() + b"".join(part.tobytes() for part in parts)
         links += 0 if key in found else one.mixing.nnz
@@ -331,18 +330,17 @@ def _listed(graph: Any) -> Any:
     return graph if isinstance(graph, np.ndarray) else list(graph)
 
 
-def _as_topology(
-    graph: Any, name: str, weights: Weights, agents: int | None = None, connected: bool = True
-) -> Topology:
+def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = True) -> Topology:
     if isinstance(graph, Topology):
         return graph
+    agents, weights, directed = table.agents, table.weights, bool(table.directed)
     if _is_graph(graph):
         if agents is not None and graph.number_of_nodes() != agents:
             raise InputError(
                 f"topology.kind: {name} gives {graph.number_of_nodes()} agents, and {agents} were asked for. Mend the "
                 "function, or set topology.agents."
             )
-        return from_networkx(graph, weights, name, connected)
+        return from_networkx(graph, weights, name, connected, directed)
     wanted = "a networkx.Graph, pairs of agents from 0, or a symmetric matrix of 0 and 1 with a zero diagonal"
     kind = type(graph).__name__
     refused = f"topology: got {kind}" if name == kind else f"topology.kind: {name} gives {kind}"
@@ -357,10 +355,10 @@ def _as_topology(
                 f"topology.kind: {name} gives a matrix of {len(numbers)} agents, and {agents} were asked for. Mend the "
                 "function, or set topology.agents."
             )
-        return from_matrix(numbers, weights, name, "topology.kind", connected)
+        return from_matrix(numbers, weights, name, "topology.kind", connected, directed)
     if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or np.any(numbers != np.floor(numbers))):
         raise InputError(refused)
-    return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected)
+    return from_edges(numbers.astype(np.int64).reshape(-1, 2), agents, weights, name, connected, directed)
 
 
 # Data sets.

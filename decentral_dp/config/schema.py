@@ -188,7 +188,12 @@ class TopologyTable(BaseModel):
     )
     agents: Count | None = optional("Number of agents; of a file, or of a function without agents, only checked.")
     weights: str | dict[str, Any] | None = optional(
-        'Rule for the weights of gossip, by name or as a table; "metropolis" if left out. `list weights` lists them.'
+        'Rule for the weights of gossip, by name or as a table; "metropolis" if left out, "out_degree" of a directed '
+        "graph. `list weights` lists them."
+    )
+    directed: bool | None = optional(
+        "Whether links are arcs, from the first agent of a line or pair to the second, for push_sum; if left out, what "
+        "the graph itself says."
     )
     seed: Seed | None = optional("Public seed of random graphs; the scenario's if left out.")
     over_time: Literal["fixed", "matching", "one_peer_exponential", "resample"] | OverTimeTable | None = optional(

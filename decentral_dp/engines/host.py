@@ -84,6 +84,10 @@ class Host:
         self._releaser = node.make_releaser()
         # A data set of a test may know no network.
         self._senders = senders_of(node.program, getattr(self._dataset, "network", None))
+        # Of programs that publish another value than what they send.
+        self._solution: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = getattr(
+            node.program, "solution", None
+        )
         # Of the round, of the block and of all, where they change.
         self._weights, self._of_all = node.mixing, None
         # Row of the block and number of the neighbour, for each weight.
@@ -136,9 +140,12 @@ class Host:
             self._kept.append(protocol.ReleasedValues(self._index, dict(self._own)))
         self._latest |= {c: v for c, v in self._own.items() if c in self._latest}
         if self._index % self._node.program.releases_per_round == 0:
-            self._recent.append(dict(self._latest))
+            self._recent.append(self._solved(self._latest))
         self._index += 1
         return message
+
+    def _solved(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(values) if self._solution is None else {**values, **self._solution(values)}
 
     def _released(self, values: Mapping[str, Any]) -> tuple[Bundle, Array]:
         """What the agents have released with these values, and their message, zeros where an agent does not send."""
@@ -180,6 +187,7 @@ class Host:
         self._weights = rows if columns is None or columns.size == rows.shape[1] else sp.csr_array(rows[:, columns])
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
+        self._dataset.kept_weight = self._node.over_time.kept(t)[agents][:, None]
 
     def _arrived(self, stacked: Array) -> Array:
         """What arrives in this exchange: its messages, or those of as many rounds before as they are late."""
@@ -271,7 +279,7 @@ class Host:
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}
             parts = {c: getattr(self._state, c) for c in self._node.program.channels}
             state = {c: v.value if isinstance(v, Bounded) else v for c, v in parts.items() if self._node.read is None}
-        return View(released, published, state, self._divergence)
+        return View(released, published, self._solved(state) if state else state, self._divergence)
 
     def score(self, values: Mapping[str, Array]) -> Any:
         """Return what the agents' own records make of values; None where agents send no scores."""

@@ -69,13 +69,16 @@ class Hosted(NamedTuple):
 class TimeVaryingWeights(Protocol):
     """Weights by round, the same wherever they are asked for.
 
-    `heard(t)`: (m, m) weights w_ij, j ≠ i, of what arrives in round t, which was sent `delay` rounds before.
+    `heard(t)`: (m, m) weights w_ij, j ≠ i, of what arrives in round t, which was sent `delay` rounds before. `kept(t)`:
+    (m,) what each agent keeps of what it has, 1 − Σ_i w_ij.
     """
 
     @property
     def delay(self) -> int: ...
 
     def heard(self, t: int) -> sp.csr_array: ...
+
+    def kept(self, t: int) -> NDArray[np.float64]: ...
 
 
 class AgentNode(NamedTuple):

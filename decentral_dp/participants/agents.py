@@ -71,7 +71,8 @@ class Network(NamedTuple):
     """What everybody knows of the network: who hears whom, with which weight, and public coins.
 
     Args:
-        mixing: W, (m, m), symmetric, its rows sum to one; where it changes, with every link that there may be.
+        mixing: W, (m, m), its rows sum to one, of a directed graph its columns; where it changes, with every link that
+            there may be.
         seed: of public coins: the scenario's, 0 where noise is secret.
         over_time: of what changes by round; default None.
 
@@ -146,8 +147,8 @@ class Directions(NamedTuple):
 class LocalDataset:
     """A block of b agents: their records, and what is public about them.
 
-    agents: (b,) numbers. network: what is public of all agents. neighbour_weight: (b, 1) |w_ii|. counts: kind → (b,)
-    public numbers of records.
+    agents: (b,) numbers. network: what is public of all agents. neighbour_weight: (b, 1) |w_ii|. kept_weight: (b, 1)
+    share of what an agent has that it keeps, for no other hears it. counts: kind → (b,) public numbers of records.
     box: bounds on the arguments of the oracle (x from above, y and z both ways), used where the state is private.
     """
 
@@ -164,12 +165,14 @@ class LocalDataset:
         constants: LipschitzConstants | None = None,
         network: Network | None = None,
         unit: Unit = RECORD,
+        kept_weight: Array | None = None,
     ) -> None:
         self.agents = agents
         # Of agents that stand alone: nobody is their neighbour.
         self.network = network or Network(sp.csr_array((int(agents.max()) + 1,) * 2))
         self.p, self.q = problem.p, problem.q
         self.neighbour_weight = neighbour_weight[:, None]
+        self.kept_weight = (1.0 - neighbour_weight if kept_weight is None else kept_weight)[:, None]
         self.counts = {k: np.array([len(r[0]) for r in records[k]], dtype=np.int64) for k in SPLITS}
         self._problem = problem
         self._records = records

@@ -540,6 +540,7 @@ def topology_summary(job: Job) -> dict[str, Any]:
         **({} if t.positions is None or t.name in GENERATORS else {"positions": t.positions.tolist()}),
         "notes": list(t.notes),
         "central": job.central,
+        **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": _over_time(t.over_time)}),
     }
 

@@ -13,7 +13,8 @@ A TOML file describes one network:
     file = "abilene.graphml"          # beside the TOML; or: kind = "ring", agents = 10, seed = 0, parameters …
     weights = "metropolis"            # or { kind = "constant", value = 0.3 }
 
-Gossip needs every link both ways, so a directed graph is taken only if every arc has its reverse. Parallel links count
+A graph of arcs is directed, unless every arc has its reverse: such a graph, and all other files, are directed only
+where the scenario says so. The first of two agents of a line then sends, and the second hears. Parallel links count
 once, and a note says so. An agent linked to itself is refused. A third column of an edge list (elsewhere the edge
 attribute `weight`) is read only for weights = "file", and a note says where it is not used.
 
@@ -119,12 +120,13 @@ def numbering_note(names: Sequence[str]) -> str:
     return f"agents are numbered in the order of the graph's nodes: {', '.join(told)}"
 
 
-def collect(agents: list[str], links: list[Link]) -> Graph:
+def collect(agents: list[str], links: list[Link], directed: bool = False) -> Graph:
     """Make a graph of links as written: loops are refused, parallel links merged with a note.
 
     Args:
         agents: their names, in order.
         links: as written.
+        directed: whether they are arcs; default no.
 
     Raises:
         InputError: a link of an agent to itself.
@@ -133,7 +135,9 @@ def collect(agents: list[str], links: list[Link]) -> Graph:
     weights: dict[tuple[int, int], float | None] = {}
     parallel, wrong = 0, ""
     for link in links:
-        a, b = sorted(number[agent] for agent in link.ends)
+        a, b = (number[agent] for agent in link.ends)
+        if b < a and not directed:
+            a, b = b, a
         if a == b:
             raise InputError(f"{link.place} links {link.ends[0]} to itself; remove it, W has its own diagonal.")
         if (a, b) in weights:
@@ -155,6 +159,7 @@ def collect(agents: list[str], links: list[Link]) -> Graph:
         weighted=sum(link.weight is not None for link in links),
         wrong_weight=wrong,
         notes=(f"parallel links count once: {parallel} left out",) if parallel else (),
+        directed=directed,
     )
 
 
@@ -241,6 +246,7 @@ def write_graphml(
     links: Sequence[tuple[int, int]],
     weights: Sequence[float] | None = None,
     positions: Array | None = None,
+    directed: bool = False,
 ) -> None:
     """Write a graph as GraphML, so that reading it gives the same agents in the same order, and the same weights.
 
@@ -250,10 +256,11 @@ def write_graphml(
         links: pairs of agents.
         weights: of each link; default none.
         positions: (m, 2) for drawing; default none.
+        directed: whether links are arcs; default no.
     """
     import networkx as nx
 
-    graph = nx.Graph()
+    graph = nx.DiGraph() if directed else nx.Graph()
     for agent, label in enumerate(labels):
         named = {} if label == str(agent) else {"label": label}
         at = {} if positions is None else {"x": float(positions[agent, 0]), "y": float(positions[agent, 1])}
@@ -267,14 +274,14 @@ def read_networkx(graph: Any, place: str) -> Graph:
     """Read a networkx graph, its attributes as those of a GraphML file.
 
     Args:
-        graph: directed or undirected; a directed one needs every arc both ways.
+        graph: directed or undirected; one whose every arc has its reverse is undirected.
         place: begins the messages.
 
     Returns:
         The graph, its agents in the order of `links.numbering`; its labels are the nodes' names where labels repeat.
 
     Raises:
-        InputError: no nodes, two of one name, an arc without its reverse, or an agent linked to itself.
+        InputError: no nodes, two of one name, or an agent linked to itself.
     """
     if graph.number_of_nodes() == 0:
         raise InputError(f"{place} has no nodes.")
@@ -287,13 +294,8 @@ def read_networkx(graph: Any, place: str) -> Graph:
             f"{place} has two nodes that are both written {quoted(twice)}, so that no table could tell them apart; "
             "rename one of them."
         )
-    if graph.is_directed():
-        lonely = next(((a, b) for a, b in graph.edges() if not graph.has_edge(b, a)), None)
-        if lonely is not None:
-            raise InputError(
-                f"{place} is directed and has {lonely[0]} → {lonely[1]} but not the reverse, and gossip "
-                "needs every link both ways; add it, or make the graph undirected."
-            )
+    directed = graph.is_directed() and not all(graph.has_edge(b, a) for a, b in graph.edges())
+    if graph.is_directed() and not directed:
         # Both arcs of a link are one link: an arc is dropped where its reverse has been seen.
         order = {n: k for k, n in enumerate(nodes)}
         kept = [(a, b, d) for a, b, d in graph.edges(data=True) if order[str(a)] <= order[str(b)]]
@@ -305,7 +307,9 @@ def read_networkx(graph: Any, place: str) -> Graph:
     # Labels that repeat name nobody; and a label that is another node's number would name the wrong one.
     useless = len(set(shown)) < len(shown) or (are_numbers(shown) and are_numbers(nodes))
     labels = nodes if useless else shown
-    return collect(nodes, links)._replace(labels=tuple(map(printable, labels)), positions=_coordinates(attributes))
+    return collect(nodes, links, directed)._replace(
+        labels=tuple(map(printable, labels)), positions=_coordinates(attributes)
+    )
 
 
 def _coordinates(attributes: list[dict[str, Any]]) -> Array | None:
@@ -374,17 +378,18 @@ def title(name: str) -> str:
     return str(_toml(find_named(name)).get("title", name))
 
 
-def read(path: str | Path) -> Content:
+def read(path: str | Path, directed: bool = False) -> Content:
     """Read a graph file.
 
     Args:
         path: a file; one that does not exist may be a shipped name, with or without folder and ending.
+        directed: whether the lines of an edge list are arcs; default no.
 
     Returns:
         The file's name, graph and weights.
 
     Raises:
-        InputError: a file that is missing, unreadable, or directed one way.
+        InputError: a file that is missing or unreadable.
 
     Example:
         >>> read("abilene").graph.agents
@@ -395,15 +400,15 @@ def read(path: str | Path) -> Content:
     if not is_file(path) and named and (path.suffix == "" or path.stem in names()):
         path = find_named(path.stem)
     if path.suffix == ".toml":
-        return _from_toml(path)
-    return Content(path.stem, _graph(path))
+        return _from_toml(path, directed)
+    return Content(path.stem, _graph(path, directed))
 
 
-def _graph(path: Path) -> Graph:
+def _graph(path: Path, directed: bool) -> Graph:
     if path.suffix in FORMATS:
         return read_format(path, _bytes(path))
     if path.suffix in EDGE_LISTS:
-        return _edge_list(path)
+        return _edge_list(path, directed)
     wanted = ", ".join([".toml", *FORMATS, *EDGE_LISTS])
     raise InputError(f'topology.file: {path} ends in "{path.suffix}", wanted one of {wanted}.')
 
@@ -431,7 +436,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise InputError(f"topology.file: {path} is not valid TOML ({error}).") from error
 
 
-def _from_toml(path: Path) -> Content:
+def _from_toml(path: Path, directed: bool) -> Content:
     table = _toml(path)
     weights = table.pop("weights", None)
     for key in ("title", "source"):
@@ -442,7 +447,7 @@ def _from_toml(path: Path) -> Content:
             raise unknown(f"topology.file: {path}", next(iter(table)), ("file", "source", "title", "weights"))
         if not isinstance(other, str) or Path(other).suffix == ".toml":
             raise InputError(f"topology.file: {path}: file = {other!r}, wanted a graph file beside it.")
-        return Content(path.stem, _graph(path.parent / other), weights)
+        return Content(path.stem, _graph(path.parent / other, directed), weights)
     missing = [key for key in ("kind", "agents") if key not in table]
     if missing:
         raise InputError(
@@ -455,7 +460,7 @@ def _from_toml(path: Path) -> Content:
         raise InputError(f"topology.file: {path}: {error}") from error
 
 
-def _edge_list(path: Path) -> Graph:
+def _edge_list(path: Path, directed: bool) -> Graph:
     """Two or three columns a line, separated by comma, semicolon, tab or white space; # and % start a comment."""
     links: list[Link] = []
     for number, line in enumerate(_text(path).splitlines(), start=1):
@@ -471,7 +476,7 @@ def _edge_list(path: Path) -> Graph:
     if not links:
         raise InputError(f"topology.file: {path} has no links; write one pair of agents a line.")
     agents = list(dict.fromkeys(agent for link in links for agent in link.ends))
-    return collect([agents[k] for k in numbering(agents)], links)
+    return collect([agents[k] for k in numbering(agents)], links, directed)
 
 
 def _fields(line: str) -> list[str]:

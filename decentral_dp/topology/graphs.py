@@ -1,4 +1,4 @@
-"""A simple undirected graph over agents 0 … m−1, and the refusal of graphs and parameters that cannot gossip.
+"""A simple graph over agents 0 … m−1, and the refusal of graphs and parameters that cannot gossip.
 
 Graph families by name: `GENERATORS` is the registry, `generate` draws from it.
 
@@ -31,11 +31,11 @@ MAX_EDGES = 10_000_000
 
 
 class Graph(NamedTuple):
-    """A simple undirected graph over agents 0 … m − 1.
+    """A simple graph over agents 0 … m − 1.
 
     Args:
         agents: m.
-        edges: (E, 2), i < j in every row, rows sorted and distinct.
+        edges: (E, 2), i < j in every row, rows sorted and distinct; of a directed graph who sends and who hears.
         ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
         positions: (m, 2) coordinates for drawing, where a file has them.
         labels: names of the agents, numbers if empty.
@@ -43,6 +43,7 @@ class Graph(NamedTuple):
         weighted: how many links came with a weight.
         wrong_weight: the first link without one weight above 0, in words.
         notes: what was converted on the way, in sentences.
+        directed: whether edges are arcs, of which one agent may hear another that does not hear it; default no.
 
     Example:
         >>> Graph(3, np.array([[0, 1], [1, 2]])).description
@@ -58,6 +59,19 @@ class Graph(NamedTuple):
     weighted: int = 0
     wrong_weight: str = ""
     notes: tuple[str, ...] = ()
+    directed: bool = False
+
+    def both_ways(self) -> Graph:
+        """Return the graph with every link as two arcs, each of its weight; a directed graph as it is.
+
+        Example:
+            >>> Graph(2, np.array([[0, 1]])).both_ways().edges.tolist()
+            [[0, 1], [1, 0]]
+        """
+        if self.directed:
+            return self
+        given = None if self.given is None else np.tile(self.given, 2)
+        return self._replace(edges=np.concatenate([self.edges, self.edges[:, ::-1]]), given=given, directed=True)
 
     @property
     def degrees(self) -> IntArray:
@@ -140,6 +154,9 @@ def require_connected(graph: Graph, where: str) -> None:
     if isolated.size:
         names = [graph.labels[i] if graph.labels else str(i) for i in isolated]
         raise InputError(f"{where}: {few(names, 'agent')} without a neighbour cannot gossip; link or remove them.")
+    if graph.directed:
+        _require_strongly_connected(graph, where)
+        return
     sizes = np.sort(np.bincount(components(graph.agents, graph.edges)))[::-1]
     if sizes.size > 1:
         shown = few([str(s) for s in sizes])
@@ -147,6 +164,24 @@ def require_connected(graph: Graph, where: str) -> None:
             f"{where}: this graph falls into {sizes.size} components of {shown} agents, and gossip needs one; "
             "add links between them."
         )
+
+
+def _require_strongly_connected(graph: Graph, where: str) -> None:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    arcs = coo_array((np.ones(len(graph.edges)), tuple(graph.edges.T)), shape=(graph.agents, graph.agents)).tocsr()
+    parts, part = connected_components(arcs, connection="strong")
+    if parts == 1:
+        return
+    sizes = np.bincount(part)
+    lost = np.flatnonzero(part == part[np.argmin(sizes[part])])
+    names = few([graph.labels[i] if graph.labels else str(i) for i in lost], "agent")
+    raise InputError(
+        f"{where}: this directed graph has {parts} strongly connected components, the largest of {sizes.max()} of "
+        f"{graph.agents} agents, and push-sum needs one: no arcs lead from {names} to all others and "
+        "back. Add arcs, or make the graph undirected."
+    )
 
 
 def few(names: list[str], noun: str = "", limit: int = 6) -> str:
@@ -468,6 +503,21 @@ def circular_ladder(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     return Graph(agents, edges, _product_ends(cycle_ends(half), (2.0, 2.0)))
 
 
+def directed_exponential(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Build the directed exponential graph: agent i sends to i + 1, i + 2, i + 4, … mod m.
+
+    References:
+        M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019.
+
+    Example:
+        >>> directed_exponential(5, {}, 0).edges[:3].tolist()
+        [[0, 1], [0, 2], [0, 4]]
+    """
+    hops = 2 ** np.arange(max(1, (agents - 1).bit_length()))
+    arcs = [(i, (i + int(hop)) % agents) for i in range(agents) for hop in hops[hops < agents]]
+    return Graph(agents, np.array(sorted(arcs), dtype=np.int64), directed=True)
+
+
 TRIES = 200
 
 
@@ -748,6 +798,11 @@ _PROBABILITY = Parameter(
 _ATTACH = _at_least("attach", 1, 2, "links of a newcomer")
 
 _ALL = (
+    Generator(
+        "directed_exponential",
+        "everybody sends to the agents at distances 1, 2, 4, …; directed, for push_sum",
+        directed_exponential,
+    ),
     Generator("ring", "every agent has two neighbours on a circle", ring),
     Generator("path", "a line of agents", path),
     Generator("star", "agent 0 is everybody's only neighbour", star),

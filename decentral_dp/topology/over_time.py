@@ -9,7 +9,8 @@ Of a base graph with links E and its rule of weights, round t has
     function               what a function of the round gives
 
 Then `offline`: each agent is away for the round with this probability, and sends and hears nothing. `drop`: each
-message is lost with this probability. The weight of what does not arrive is the receiver's own. `delay`: what is heard
+message is lost with this probability. The weight of what does not arrive is the receiver's own; with push-sum it is
+the sender's, so that nothing of what is averaged is lost, and of directed graphs it is that. `delay`: what is heard
 in round t was sent in round t − delay, the start before that. Coins are functions of a public seed and the round alone,
 so that every block of agents, every engine and a run that goes on has the same.
 
@@ -54,6 +55,7 @@ class OverTime:
         seed: of the coins, public.
         drop, offline: probabilities, at least 0 and below 1.
         delay: rounds.
+        directed: whether weights are column-stochastic with what an agent keeps, not row-stochastic.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -73,6 +75,7 @@ class OverTime:
     drop: float = 0.0
     offline: float = 0.0
     delay: int = 0
+    directed: bool = False
     # Of the last round that was asked for; a copy with other coins begins anew.
     _last: dict[str, tuple[int, Any]] = field(default_factory=dict, init=False, repr=False)
 
@@ -94,7 +97,16 @@ class OverTime:
         """Return the weights of the messages that arrive in round t, in row i those to agent i."""
         return self._once("heard", t, self._heard)
 
-    def _once(self, what: str, t: int, make: Callable[[int], sp.csr_array]) -> sp.csr_array:
+    def kept(self, t: int) -> NDArray[np.float64]:
+        """Return (m,) the share of what each agent has in round t that it keeps, for the others did not hear it."""
+        kept: NDArray[np.float64] = self._once("kept", t, self._kept)
+        return kept
+
+    def _kept(self, t: int) -> NDArray[np.float64]:
+        heard = self.heard(t)
+        return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
+
+    def _once(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
         # Several blocks in one process ask for the same round.
         at, made = self._last.get(what, (-1, None))
         if at != t:
@@ -117,6 +129,7 @@ class OverTime:
     def rate(self) -> float | None:
         """‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P), P the period: what a round leaves of the disagreement, in the mean.
 
+        Of directed graphs ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P), φ the mean of the columns.
         None of more than 500 agents. Delays are left out.
         """
         m = self.n_agents
@@ -125,9 +138,10 @@ class OverTime:
         product = np.eye(m)
         for t in range(self.period):
             weights = self.heard(t)
-            product = weights @ product + (1.0 - weights.sum(axis=1))[:, None] * product
+            own = self.kept(t) if self.directed else 1.0 - weights.sum(axis=1)
+            product = weights @ product + own[:, None] * product
         # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
-        apart = product - product.mean(axis=0)
+        apart = product - product.mean(axis=int(self.directed), keepdims=True)
         return float(np.linalg.norm(apart, 2) ** (1.0 / self.period))
 
 

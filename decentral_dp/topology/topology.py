@@ -14,7 +14,7 @@ from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
 from decentral_dp.topology.spectrum import laplacian_ends
-from decentral_dp.topology.weights import of_a_rule, weigh
+from decentral_dp.topology.weights import directed_ends, of_a_rule, weigh
 
 # A resampled graph may have any link, and its union has all.
 _MOST_RESAMPLED = 5000
@@ -27,14 +27,16 @@ class Topology:
     Args:
         name: kind of the graph, or its file's name.
         weights: the rule, such as "metropolis" or "constant 0.3".
-        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored.
-        edges: (E, 2), i < j in every row.
+        mixing: W, (m, m) CSR array, symmetric, zero row sums, w_ij > 0 on links, every diagonal entry stored. Of a
+            directed graph columns sum to zero, and w_ij is that of what i hears from j.
+        edges: (E, 2), i < j in every row; of a directed graph who sends and who hears.
         labels: names of the m agents.
         positions: (m, 2) for drawing, None where there are none.
-        delta2: second smallest eigenvalue λ₂ of −W.
-        delta_max: largest eigenvalue λ_m of −W.
+        delta2: second smallest eigenvalue λ₂ of −W; of a directed graph 1 − |λ₂(I + W)|.
+        delta_max: largest eigenvalue λ_m of −W; of a directed graph 1.
         notes: what was converted or left out on the way, in sentences.
         over_time: how it changes by round; None where it stays.
+        directed: whether an agent may hear another that does not hear it.
 
     Limits:
         One agent alone has delta2 = delta_max = 1: averaging is already exact.
@@ -57,6 +59,7 @@ class Topology:
     delta_max: float
     notes: tuple[str, ...] = ()
     over_time: changes.OverTime | None = None
+    directed: bool = False
 
     @property
     def n_agents(self) -> int:
@@ -65,17 +68,31 @@ class Topology:
 
     @property
     def neighbour_weight(self) -> graphs.Array:
-        """(m,) |w_ii|, the total weight of the neighbours. Above 1 the own value enters with a negative weight.
+        """(m,) the total weight of the neighbours, |w_ii|. Above 1 the own value enters with a negative weight.
+
+        Of a directed graph it may be more than what the agent gives away, |w_ii|.
 
         Example:
             >>> build("ring", 4).neighbour_weight.round(6).tolist()
             [0.666667, 0.666667, 0.666667, 0.666667]
         """
+        if self.directed:
+            return np.asarray(self.mixing.sum(axis=1) - self.mixing.diagonal())
         return np.asarray(np.abs(self.mixing.diagonal()))
 
     @property
+    def kept_weight(self) -> graphs.Array:
+        """(m,) 1 + w_ii, the share of what an agent has that it keeps.
+
+        Example:
+            >>> build("directed_exponential", 4).kept_weight.round(6).tolist()
+            [0.333333, 0.333333, 0.333333, 0.333333]
+        """
+        return np.asarray(1.0 + self.mixing.diagonal())
+
+    @property
     def rho(self) -> float:
-        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1: the share of the disagreement that one round of gossip leaves."""
+        """ρ = ‖I + W − 11ᵀ/m‖₂ < 1: the share of the disagreement that one round of gossip leaves; |λ₂| of arcs."""
         return max(abs(1.0 - self.delta2), abs(1.0 - self.delta_max))
 
     @property
@@ -103,8 +120,9 @@ def build(
     kind: str,
     agents: int,
     params: Mapping[str, Any] | None = None,
-    weights: str | Mapping[str, Any] = "metropolis",
+    weights: str | Mapping[str, Any] | None = None,
     seed: int = 0,
+    directed: bool = False,
 ) -> Topology:
     """Build the topology of a registered generator; the same arguments give the same topology.
 
@@ -112,8 +130,10 @@ def build(
         kind: a name in `GENERATORS`.
         agents: their number m.
         params: parameter of the generator → value; its defaults where left out.
-        weights: the name of a rule in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis".
+        weights: the name of a rule in `WEIGHTS`, or {"kind": name, parameter: value, …}; default "metropolis", of a
+            directed graph "out_degree".
         seed: of a random generator, at least 0; default 0.
+        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
 
     Returns:
         The weighted graph with its eigenvalues.
@@ -142,7 +162,7 @@ def build(
                 else graphs.unknown_key(key, kind, taken)
             )
     graph = graphs.generate(kind, agents, params or {}, seed)
-    return _topology(kind, graph, weights, connected=graphs.GENERATORS[kind].connected)
+    return _topology(kind, graph, weights, graphs.GENERATORS[kind].connected, directed)
 
 
 def from_file(
@@ -150,6 +170,7 @@ def from_file(
     weights: str | Mapping[str, Any] | None = None,
     agents: int | None = None,
     connected: bool = True,
+    directed: bool = False,
 ) -> Topology:
     """Read a topology from a file.
 
@@ -158,32 +179,37 @@ def from_file(
 
     Args:
         path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
-        weights: overrides the file's; "metropolis" where neither says.
+        weights: overrides the file's; as of `build` where neither says.
         agents: the expected number, refused if the file has another; None accepts any.
         connected: whether a graph of several components is refused; default True.
+        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
 
     Returns:
         The weighted graph with its labels and positions where the file has them.
 
     Raises:
-        InputError: the file is missing, unreadable, directed, or disconnected, or ρ ≥ 1.
+        InputError: the file is missing, unreadable, or disconnected, or ρ ≥ 1.
 
     Example:
         >>> from_file("karate_club", agents=34).edges.shape
         (78, 2)
     """
-    content = read(path)
-    graph, rule = content.graph, weights or content.weights or "metropolis"
+    content = read(path, directed)
+    graph, rule = content.graph, weights or content.weights
     if agents is not None and agents != graph.agents:
         raise InputError(
             f"topology.agents: got {agents}, but {content.name} has {graph.agents} agents; leave agents out or say "
             f"{graph.agents}."
         )
-    return _topology(content.name, graph, rule, connected=connected)
+    return _topology(content.name, graph, rule, connected, directed)
 
 
 def from_networkx(
-    graph: Any, weights: str | Mapping[str, Any] = "metropolis", name: str = "networkx.Graph", connected: bool = True
+    graph: Any,
+    weights: str | Mapping[str, Any] | None = None,
+    name: str = "networkx.Graph",
+    connected: bool = True,
+    directed: bool = False,
 ) -> Topology:
     """Convert a `networkx.Graph` to a topology.
 
@@ -192,15 +218,16 @@ def from_networkx(
 
     Args:
         graph: the graph; labels, coordinates and weights are read from attributes, as in a GraphML file.
-        weights: a rule as in `build`; default "metropolis".
+        weights: a rule as in `build`.
         name: for tables and messages.
         connected: as of `from_file`.
+        directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
 
     Returns:
         The weighted graph.
 
     Raises:
-        InputError: a graph that is directed one way, disconnected, or empty, or ρ ≥ 1.
+        InputError: a graph that is disconnected or empty, or ρ ≥ 1.
 
     Example:
         >>> import networkx as nx
@@ -209,24 +236,26 @@ def from_networkx(
         >>> from_networkx(nx.Graph([(3, 0), (3, 1), (3, 2)])).degrees.tolist()
         [1, 1, 1, 3]
     """
-    return _topology(name, read_networkx(graph, f"topology: {name}"), weights, connected=connected)
+    return _topology(name, read_networkx(graph, f"topology: {name}"), weights, connected, directed)
 
 
 def from_edges(
     edges: graphs.IntArray,
     agents: int | None = None,
-    weights: str | Mapping[str, Any] = "metropolis",
+    weights: str | Mapping[str, Any] | None = None,
     name: str = "edges",
     connected: bool = True,
+    directed: bool = False,
 ) -> Topology:
     """Convert pairs of agents to a topology.
 
     Args:
         edges: (E, 2) agents, numbered from 0.
         agents: their number m; the largest number + 1 where it is left out.
-        weights: a rule as in `build`; default "metropolis".
+        weights: a rule as in `build`.
         name: for tables and messages.
         connected: as of `from_file`.
+        directed: whether pairs are arcs, from the first agent to the second; default no.
 
     Returns:
         The weighted graph.
@@ -243,7 +272,7 @@ def from_edges(
         raise InputError(f"topology: {name} has shape {given.shape}; wanted (links, 2), a pair of agents a row.")
     if given.size and (given.dtype.kind not in "iuf" or np.any(given != np.floor(given))):
         raise InputError(f"topology: {name} has agents that are no whole numbers; wanted numbers from 0. Mend it.")
-    pairs = graphs.canonical(given)
+    pairs = np.unique(given.reshape(-1, 2).astype(np.int64), axis=0) if directed else graphs.canonical(given)
     known = int(pairs.max(initial=0)) + 1
     if (pairs.size and pairs.min() < 0) or (agents is not None and known > agents):
         of = "" if agents is None else f"; agents are 0 to {agents - 1}"
@@ -255,26 +284,29 @@ def from_edges(
         )
     repeated = len(given) - len(pairs)
     notes = (f"parallel links count once: {repeated} left out",) if repeated else ()
-    graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes)
-    return _topology(name, graph, weights, connected=connected)
+    graph = graphs.Graph(known if agents is None else agents, pairs, notes=notes, directed=directed)
+    return _topology(name, graph, weights, connected, directed)
 
 
 def from_matrix(
     matrix: graphs.Array,
-    weights: str | Mapping[str, Any] = "metropolis",
+    weights: str | Mapping[str, Any] | None = None,
     name: str = "matrix",
     place: str = "topology",
     connected: bool = True,
+    directed: bool = False,
 ) -> Topology:
-    """Convert a symmetric matrix to a topology: agents are linked where it is not 0.
+    """Convert a matrix to a topology: agents are linked where it is not 0.
 
     Args:
-        matrix: (m, m), of 0 and 1 with a zero diagonal; with weights "file" of weights, whose diagonal is 0, or makes
-            every row add up to 0 (W) or to 1 (I + W).
+        matrix: (m, m), symmetric, of 0 and 1 with a zero diagonal; with weights "file" of weights, whose diagonal is 0,
+            or makes every row add up to 0 (W) or to 1 (I + W). Of a directed graph 1 in row i and column j is an arc
+            from i to j, as in networkx; weights are A, whose columns add up to 1, a_ij that of what i hears from j.
         weights: a rule as in `build`; "file" takes the matrix's own.
         name: for tables and messages.
         place: begins the messages.
         connected: as of `from_file`.
+        directed: whether the matrix need not be symmetric; default no.
 
     Returns:
         The weighted graph.
@@ -289,10 +321,13 @@ def from_matrix(
     """
     weighted = weights == "file" or (isinstance(weights, Mapping) and weights.get("kind") == "file")
     what = f"{place}: {name} gives a {len(matrix)} × {len(matrix)} array, which is no matrix of"
+    if directed:
+        return _topology(name, _arcs_of_matrix(matrix, weighted, what), weights, connected, directed)
     if not weighted and (not np.isin(matrix, (0.0, 1.0)).all() or np.any(matrix != matrix.T) or matrix.trace()):
         raise InputError(
             f"{what} links: wanted a symmetric matrix of 0 and 1 with a zero diagonal. Weights are chosen by "
-            'topology.weights, and topology.weights = "file" takes those of a symmetric matrix, or of a networkx.Graph.'
+            'topology.weights, and topology.weights = "file" takes those of a symmetric matrix or a networkx.Graph; '
+            "topology.directed = true takes arcs."
         )
     beside = matrix - np.diag(matrix.diagonal())
     rows = matrix.sum(axis=1)
@@ -304,7 +339,27 @@ def from_matrix(
         )
     edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
     graph = graphs.Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
-    return _topology(name, graph, weights, connected=connected)
+    return _topology(name, graph, weights, connected)
+
+
+def _arcs_of_matrix(matrix: graphs.Array, weighted: bool, what: str) -> graphs.Graph:
+    if not weighted and (not np.isin(matrix, (0.0, 1.0)).all() or matrix.trace()):
+        raise InputError(
+            f"{what} arcs: wanted 0 and 1 with a zero diagonal, 1 where the agent of the row sends to that of the "
+            'column. topology.weights = "file" takes a column-stochastic matrix of weights.'
+        )
+    if weighted:
+        sums = matrix.sum(axis=0)
+        worst = int(np.argmax(np.abs(sums - 1.0)))
+        if not (np.isfinite(matrix).all() and matrix.min(initial=0.0) >= 0.0 and abs(sums[worst] - 1.0) <= 1e-9):
+            raise InputError(
+                f"{what} weights of a directed graph: wanted a column-stochastic one, without negative weights, and "
+                f"column {worst} adds up to {sums[worst]:.6g}. Every column adds up to 1: what the agent keeps and "
+                "what each other one hears of it."
+            )
+    beside = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
+    arcs = np.argwhere(beside).reshape(-1, 2)
+    return graphs.Graph(len(matrix), arcs, given=beside[arcs[:, 0], arcs[:, 1]], directed=True)
 
 
 def time_varying(
@@ -341,6 +396,11 @@ def time_varying(
         'matching'
     """
     links, m = changes.off_diagonal(base.mixing), base.n_agents
+    if base.directed and kind in ("matching", "one_peer_exponential"):
+        raise InputError(
+            f'topology.over_time: "{kind}" is of links that go both ways, and {base.name} is directed. Take '
+            '"sequence", "resample", or a list of graphs.'
+        )
     if kind == "fixed":
         made = changes.fixed(links, seed)
     elif kind == "matching":
@@ -365,7 +425,8 @@ def time_varying(
         made = changes.sequence([changes.off_diagonal(_in_order(one, base)) for one in (several or [base])], seed)
     else:
         raise graphs.unknown("topology.over_time", kind, changes.KINDS)
-    return replace(base, over_time=replace(made, drop=drop, offline=offline, delay=delay))
+    made = replace(made, drop=drop, offline=offline, delay=delay, directed=base.directed)
+    return replace(base, over_time=made)
 
 
 def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequence") -> Topology:
@@ -396,12 +457,13 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     made = changes.sequence([beside[id(one)] for one in several], seed)
     mixing = (sum((weights[id(one)] for one in several[1:]), weights[id(first)]) / len(several)).tocsr()
     rows, columns = mixing.nonzero()
-    edges = graphs.canonical(np.stack([rows, columns], axis=1))
-    ends = laplacian_ends(-mixing)
+    directed = any(one.directed for one in several)
+    arcs = np.stack([columns, rows], axis=1)[rows != columns].astype(np.int64)
+    edges = arcs[np.lexsort(arcs.T[::-1])] if directed else graphs.canonical(arcs)
+    ends = directed_ends(mixing) if directed else laplacian_ends(-mixing)
     notes = tuple(dict.fromkeys(note for one in several for note in one.notes))
-    return Topology(
-        name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, replace(made, kind=kind)
-    )
+    made = replace(made, kind=kind, directed=directed)
+    return Topology(name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, made, directed)
 
 
 def _in_order(graph: Topology, first: Topology) -> Any:
@@ -428,7 +490,15 @@ class _Links:
         return changes.off_diagonal(self.draw(seed).mixing)
 
 
-def _topology(name: str, graph: graphs.Graph, weights: str | Mapping[str, Any], *, connected: bool = True) -> Topology:
+def _topology(
+    name: str,
+    graph: graphs.Graph,
+    weights: str | Mapping[str, Any] | None,
+    connected: bool = True,
+    directed: bool = False,
+) -> Topology:
+    if directed:
+        graph = graph.both_ways()
     if connected:
         graphs.require_connected(graph, "topology")
     result = weigh(graph, weights)
@@ -448,4 +518,5 @@ def _topology(name: str, graph: graphs.Graph, weights: str | Mapping[str, Any], 
         result.delta2,
         result.delta_max,
         (*([numbered] if numbered else []), *used.notes, *unread),
+        directed=graph.directed,
     )

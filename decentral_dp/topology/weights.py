@@ -7,6 +7,9 @@ round of gossip is x ← P x. It averages geometrically at the rate
 
 and only if ρ < 1. (Assumption 2.1 of Chen & Wang, ICML 2024, asks for
 eigenvalues of I + W in [0, 1), which no such W has; ρ < 1 is what the proofs use.)
+
+Of a directed graph A = I + W is column-stochastic: a_ij is the share of what agent j has that i hears, a_jj what j
+keeps. λ₂ stands for 1 − |λ₂(A)| and λ_m for 1 there, so that ρ = |λ₂(A)|, the rate of push-sum.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy as np
 
 from decentral_dp.errors import InputError
 from decentral_dp.topology.graphs import Array, Graph, Parameter, resolve, unknown
-from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends
+from decentral_dp.topology.spectrum import DENSE, LANCZOS_ERROR, laplacian_ends, second_largest
 
 LARGEST_OPTIMISED = 200
 # Weights from a solver are put on this grid: their sums are then exact in any order of summation.
@@ -38,6 +41,7 @@ class WeightRule(NamedTuple):
         make: (graph, parameters) → (E,) weights ≥ 0; a link with weight 0 is left out.
         parameters: those that it takes; default none.
         example: parameters of a small instance.
+        directed: whether it weighs arcs, or None where it weighs both arcs and links; default False.
 
     Example:
         >>> WEIGHTS["constant"].written
@@ -49,6 +53,7 @@ class WeightRule(NamedTuple):
     make: Callable[[Graph, Mapping[str, Any]], Array]
     parameters: tuple[Parameter, ...] = ()
     example: Mapping[str, Any] = {}
+    directed: bool | None = False
 
     @property
     def written(self) -> str:
@@ -75,12 +80,13 @@ class Weighted(NamedTuple):
     delta_max: float
 
 
-def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
+def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None) -> Weighted:
     """Weigh a connected graph by a registered rule.
 
     Args:
         graph: connected.
-        weights: the name of a rule, or {"kind": name, parameter: value, …}.
+        weights: the name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", of a directed graph
+            "out_degree".
 
     Returns:
         W with its second smallest and largest eigenvalue.
@@ -93,7 +99,15 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
         >>> weigh(pair, {"kind": "constant", "value": 0.25}).mixing.toarray().tolist()
         [[-0.25, 0.25], [0.25, -0.25]]
     """
-    rule, values = _rule(weights)
+    rule, values = _rule(weights or ("out_degree" if graph.directed else "metropolis"))
+    if rule.directed is not None and rule.directed != graph.directed:
+        raise InputError(
+            f'{WHERE}: {rule.name} weighs links that go both ways, and this graph is directed. Use "out_degree", or '
+            '"file" for weights of its own.'
+            if graph.directed
+            else f'{WHERE}: {rule.name} weighs arcs, and this graph has links that go both ways. Use "metropolis", or '
+            "set topology.directed = true."
+        )
     each = rule.make(graph, values)
     used = each > 0.0
     if not used.all():
@@ -101,6 +115,9 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any]) -> Weighted:
         graph = graph._replace(edges=graph.edges[used], ends=None, given=None, notes=(*graph.notes, note))
         each = each[used]
     mixing = mixing_matrix(graph, each)
+    if graph.directed:
+        _require_shares(graph, mixing)
+        return Weighted(graph, rule.name, mixing, *directed_ends(mixing))
     delta2, delta_max, error = _ends(graph, each, mixing)
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
     if delta_max >= 2.0 * (1.0 - error):
@@ -116,12 +133,19 @@ def mixing_matrix(graph: Graph, each: Array) -> Any:
         each: (E,) weights.
 
     Returns:
-        (m, m) CSR array with sorted indices and every diagonal entry stored; rows sum to zero.
+        (m, m) CSR array with sorted indices and every diagonal entry stored; rows sum to zero, of a directed graph
+        columns.
     """
     from scipy.sparse import coo_array
 
     i, j = graph.edges.T
     agents = np.arange(graph.agents)
+    if graph.directed:
+        data = np.concatenate([each, -np.bincount(i, each, graph.agents)])
+        heard = (np.append(j, agents), np.append(i, agents))
+        pushed = coo_array((data, heard), shape=(graph.agents, graph.agents)).tocsr()
+        pushed.sort_indices()
+        return pushed
     if each.size and np.all(each == each[0]):
         # One rounding instead of one per neighbour.
         total = graph.degrees * each[0]
@@ -132,6 +156,29 @@ def mixing_matrix(graph: Graph, each: Array) -> Any:
     mixing = coo_array((data, where), shape=(graph.agents, graph.agents)).tocsr()
     mixing.sort_indices()
     return mixing
+
+
+def directed_ends(mixing: Any) -> tuple[float, float]:
+    """What stands for λ₂ and λ_m of a directed graph: 1 − |λ₂(A)| and 1.
+
+    Args:
+        mixing: A − I, (m, m).
+    """
+    from scipy.sparse import eye_array
+
+    return 1.0 - second_largest(mixing + eye_array(mixing.shape[0], format="csr")), 1.0
+
+
+def _require_shares(graph: Graph, mixing: Any) -> None:
+    """Refuse an agent that gives away more than it has."""
+    kept = 1.0 + mixing.diagonal()
+    worst = int(np.argmin(kept))
+    if kept[worst] < 0.0:
+        name = graph.labels[worst] if graph.labels else str(worst)
+        raise InputError(
+            f"{WHERE}: agent {name} sends {1.0 - kept[worst]:.4g} in all, and weights of a directed graph are "
+            'column-stochastic: what an agent sends and what it keeps add up to 1. Divide them, or use "out_degree".'
+        )
 
 
 def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]:
@@ -205,6 +252,11 @@ def _max_degree(graph: Graph, params: Mapping[str, Any]) -> Array:
     return np.full(len(graph.edges), 1.0 / (1.0 + graph.degrees.max()))
 
 
+def _out_degree(graph: Graph, params: Mapping[str, Any]) -> Array:
+    sends = np.bincount(graph.edges[:, 0], minlength=graph.agents)
+    return np.asarray(1.0 / (1.0 + sends[graph.edges[:, 0]]))
+
+
 def _constant(graph: Graph, params: Mapping[str, Any]) -> Array:
     return np.full(len(graph.edges), params["value"])
 
@@ -275,10 +327,11 @@ WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
         WeightRule("constant", "the same given value on every link", _constant, (_VALUE,), {"value": 0.3}),
-        WeightRule("file", "the weights in the graph's file", _given),
+        WeightRule("file", "the weights in the graph's file", _given, directed=None),
         WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
         WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),
         WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", _metropolis),
         WeightRule("optimised", "the smallest ρ, by semidefinite programming", _optimised),
+        WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", _out_degree, directed=True),
     )
 }

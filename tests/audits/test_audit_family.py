@@ -36,6 +36,7 @@ from tests.support.transcript_settings import (
         ("ma_dsbo", "validation", 0.4),
         ("ldp_single_level", "train", 0.25),
         ("dp_dsgd", "train", 0.25),
+        ("push_sum", "train", 0.25),
     ],
 )
 def test_a_transcript_shows_no_more_than_is_certified(name: str, kind: str, share: float, mechanism: str) -> None:

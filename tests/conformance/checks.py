@@ -25,7 +25,10 @@ def checked(run: decentral_dp.Run, rounds: int) -> decentral_dp.Run:
     assert run.records.rounds == rounds
     channels = list(run.released) if trusted else run.simulation().algorithm.channels
     for channel in channels:
-        size = run.simulation().problem.p if channel == "x" else run.simulation().problem.q
+        job = run.simulation()
+        size = job.problem.p if channel == "x" else job.problem.q
+        if not trusted:
+            size = job.algorithm.releases(job.problem.p, job.problem.q)[channel].width
         for values in (run.released, run.published, run.state):
             assert values[channel].shape == (1 if trusted else run.simulation().n_agents, size)
             assert np.isfinite(values[channel]).all()

@@ -30,6 +30,7 @@ _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _UNITS = "tests/privacy/test_units.py"
+_PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
@@ -1103,6 +1104,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self.heavy_ball * (combined - s.before)",
         "self.heavy_ball * (s.y - s.before)",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
+    ),
+    Mutation(
+        "a clip that falls in the plan alone",
+        "algorithms/gossip/push_sum.py",
+        "(self.y(t) * share) * gradient",
+        "self.y(t) * gradient",
+        (f"{_PUSH_SUM}::test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much",),
+    ),
+    Mutation(
+        "numerators whose lost share stays with the receiver",
+        "algorithms/gossip/push_sum.py",
+        "combined = dataset.kept_weight * released.y",
+        "combined = (1.0 - dataset.neighbour_weight) * released.y",
+        (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[lossy arcs]",),
+    ),
+    Mutation(
+        "numerators published without their weight",
+        "algorithms/gossip/push_sum.py",
+        'values["y"] / values["w"]',
+        'values["y"]',
+        (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[arcs]",),
+    ),
+    Mutation(
+        "arcs weighed by who hears",
+        "topology/weights.py",
+        "sends = np.bincount(graph.edges[:, 0]",
+        "sends = np.bincount(graph.edges[:, 1]",
+        ("tests/topology/test_directed.py::test_every_form_of_the_same_arcs_has_the_same_weights[pairs]",),
     ),
     # Tables ---------------------------------------------------------------------------------------------------------
     Mutation(

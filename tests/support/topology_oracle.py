@@ -45,7 +45,7 @@ def svd_rho(w: Array) -> float:
     return float(np.linalg.svd(np.eye(m) + w - np.full((m, m), 1 / m), compute_uv=False)[0])
 
 
-def example(kind: str, weights: Any = "metropolis", seed: int = 7) -> Topology:
+def example(kind: str, weights: Any = None, seed: int = 7) -> Topology:
     agents, params = GENERATORS[kind].example
     return build(kind, agents, params, weights, seed)
 

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
+from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.gossip.spdb import Spdb
 from decentral_dp.algorithms.protocol import StepSize
@@ -43,6 +44,7 @@ ALGORITHMS: dict[str, Any] = {
     "ma_dsbo": MaDsbo(STEP, STEP, StepSize(0.2), inner=1, inverse=2, start=START),
     "ldp_single_level": LdpSingleLevel(STEP, start=START),
     "dp_dsgd": DpDsgd(STEP, start=START),
+    "push_sum": PushSum(STEP, start=START),
     "spdb": Spdb(STEP, STEP, 0.5, STEP, smoothness=1.0, inverse=2, start=START),
     "bsa": Bsa(STEP, STEP, inner=1, inverse=2, smoothness=1.0, start=START),
 }

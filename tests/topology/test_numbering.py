@@ -176,7 +176,10 @@ def test_numbers_of_any_order_are_put_in_place() -> None:
         ('{"nodes": [{"id": 0}, {"id": "0"}], "edges": []}', 'two nodes have the id "0"'),
         ('{"nodes": [{"id": 0}], "edges": [{"source": 0, "target": 5}]}', 'a link has the end "5"'),
         ('{"nodes": [3], "edges": []}', "is not readable as node-link JSON"),
-        ('{"directed": true, "nodes": [{}, {}], "links": [{"source": 0, "target": 1}]}', "is directed and has 0 → 1"),
+        (
+            '{"directed": true, "nodes": [{}, {}], "links": [{"source": 0, "target": 1}]}',
+            "2 strongly connected components",
+        ),
     ],
 )
 def test_json_that_is_no_graph(text: str, sentence: str, tmp_path: Path) -> None:
@@ -199,7 +202,7 @@ def test_a_matrix_of_weights_is_taken_for_weights_from_the_file() -> None:
     wanted = ring - 0.6 * np.eye(5)
     for given in (ring, wanted, np.eye(5) + wanted):
         np.testing.assert_allclose(from_matrix(given, "file").mixing.toarray(), wanted)
-    with pytest.raises(InputError, match=r'topology\.weights = "file" takes those of a symmetric matrix, or of a netw'):
+    with pytest.raises(InputError, match=r'topology\.weights = "file" takes those of a symmetric matrix or a netw'):
         from_matrix(ring)
     for wrong in (ring + 0.1 * np.eye(5), np.triu(ring), -ring, np.where(ring > 0, np.nan, 0.0)):
         with pytest.raises(InputError, match="no matrix of weights"):

@@ -211,7 +211,7 @@ def test_directed_graphml(tmp_path: Path) -> None:
     topology = from_file(graphml(tmp_path, nodes("a", "b", "c") + both, "directed"))
     assert topology.edges.tolist() == [[0, 1], [1, 2]]
     assert topology.notes[1:] == ()
-    with pytest.raises(InputError, match="is directed and has b → c but not the reverse"):
+    with pytest.raises(InputError, match=r"2 strongly connected components, the largest of 2 of 3 agents.*agent c"):
         from_file(
             graphml(tmp_path, nodes("a", "b", "c") + edge("a", "b") + edge("b", "a") + edge("b", "c"), "directed")
         )

@@ -40,7 +40,7 @@ from decentral_dp.simulation.plan import title_here
 from decentral_dp.topology import Topology
 from decentral_dp.topology.graph_files import write_graphml
 from decentral_dp.topology.graphs import Graph
-from decentral_dp.topology.over_time import InTurn
+from decentral_dp.topology.over_time import InTurn, off_diagonal
 from decentral_dp.topology.weights import WEIGHTS, mixing_matrix
 
 
@@ -115,7 +115,7 @@ def resolved_toml(c: Components, topology: Topology | None = None, folder: Path 
 
 CODE, INPUTS, GRAPH = "code", "inputs", "topology.graphml"
 # Rules by which a graph's links alone say its weights.
-_BY_LINKS = ("metropolis", "lazy_metropolis", "max_degree", "constant")
+_BY_LINKS = ("metropolis", "lazy_metropolis", "max_degree", "out_degree", "constant")
 
 
 def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> None:
@@ -214,10 +214,12 @@ def write_graph(c: Components, topology: Topology, folder: Path) -> None:
         return
     for name, mixing in [(GRAPH, topology.mixing), *_in_turn(c, topology).items()]:
         (folder / name).parent.mkdir(exist_ok=True)
-        links = triu(mixing, 1).tocoo()
+        links = (off_diagonal(mixing) if topology.directed else triu(mixing, 1)).tocoo()
         weights = links.data.tolist() if _rule(c, topology) == "file" else None
-        pairs = list(zip(links.row.tolist(), links.col.tolist(), strict=True))
-        write_graphml(folder / name, topology.labels, pairs, weights, topology.positions)
+        # What i hears from j is an arc from j to i.
+        ends = (links.col, links.row) if topology.directed else (links.row, links.col)
+        pairs = list(zip(*(end.tolist() for end in ends), strict=True))
+        write_graphml(folder / name, topology.labels, pairs, weights, topology.positions, topology.directed)
 
 
 def _fits_files(c: Components, topology: Topology) -> bool:
@@ -248,6 +250,8 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
         return
     asked, changes, files = topology_table(c), topology.over_time, [*_in_turn(c, topology)]
     table: dict[str, Any] = {"file": GRAPH, "weights": _rule(c, topology)}
+    if topology.directed:
+        table["directed"] = True
     if changes is not None:
         lossy = {key: value for key in ("drop", "offline", "delay") if (value := getattr(changes, key))}
         table |= {"seed": changes.seed, **lossy, **{key: asked[key] for key in ("over_time",) if key in asked}}
@@ -269,7 +273,7 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
 
 def _rule(c: Components, topology: Topology) -> str | Mapping[str, Any]:
     """The rule by which the graph's file gives the weights."""
-    stated = c.scenario.topology.weights or "metropolis"
+    stated = c.scenario.topology.weights or ("out_degree" if topology.directed else "metropolis")
     if _in_turn(c, topology):
         # Of graphs that were handed over with weights of their own no rule says those of every round.
         return "file"
@@ -281,7 +285,7 @@ def _says_weights(rule: str | Mapping[str, Any], topology: Topology) -> bool:
     kind, values = (rule, {}) if isinstance(rule, str) else (str(rule.get("kind")), dict(rule))
     if kind not in _BY_LINKS:
         return False
-    graph = Graph(topology.n_agents, topology.edges)
+    graph = Graph(topology.n_agents, topology.edges, directed=topology.directed)
     try:
         made = mixing_matrix(graph, WEIGHTS[kind].make(graph, values))
     except (InputError, KeyError, TypeError, ValueError):

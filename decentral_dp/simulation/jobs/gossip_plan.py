@@ -35,6 +35,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.job import GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_settings
+from decentral_dp.topology import Topology
 from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import USER_ERRORS, blamed
 
@@ -526,6 +527,28 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
     return allowed, "budget_reached", reason
 
 
+def check_directed(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:
+    """Refuse arcs where weights are the same both ways, and what takes mass from push-sum. Raises InputError."""
+    changes = topology.over_time
+    if topology.directed and not algorithm.central and not algorithm.conserves_mass:
+        raise InputError(
+            f"topology: {topology.name} is directed, and {s.algorithm.kind} averages with weights that are the same "
+            'both ways. Take algorithm.kind = "push_sum", or a graph whose links go both ways.'
+        )
+    if changes is None or not algorithm.conserves_mass:
+        return
+    if changes.offline:
+        raise InputError(
+            f"topology.offline: who is away takes what it has just heard along, and {s.algorithm.kind} averages right "
+            "only where nothing is lost. Leave offline out; messages may be lost, topology.drop."
+        )
+    if changes.delay and (changes.drop or changes.kind != "fixed"):
+        raise InputError(
+            f"topology.delay: messages of {s.algorithm.kind} carry the share that they were sent with, which a graph "
+            "that changes or loses messages has forgotten when they arrive. Leave delay, or what changes, out."
+        )
+
+
 def check_time_varying(s: Scenario, over_time: OverTime, central: bool) -> None:
     """Refuse a changing network where nobody talks to neighbours, or messages that never arrive. Raises InputError."""
     if central:
@@ -559,6 +582,7 @@ def gossip_job(c: Components) -> GossipJob:
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
+    check_directed(s, algorithm, topology)
     stream = stream_of(s)
     unit = checked_unit(c, algorithm, problem, stream)
     check_coins(c, algorithm, unit, stream)

@@ -339,6 +339,7 @@ class GossipJob(Job):
             agents,
             self.problem,
             neighbour_weight=self.topology.neighbour_weight[agents],
+            kept_weight=self.topology.kept_weight[agents],
             stream=self.stream,
             clip=self.clip,
             batches=Streams(self.root, "batch", agents),

@@ -1,0 +1,105 @@
+"""Push-sum: min_y (1/m) Σ_i g_i(x, y) over a directed graph, by stochastic gradient push at a constant x.
+
+With ũ_i what agent i released, a_ij the share of what j has that i hears, a_jj the share that j keeps (Σ_i a_ij = 1),
+and λ_t, C_t = C·(t+1)^−`clip_decay` public schedules:
+
+    c_{i,t} = Σ_j a_ij(t) ũ_{j,t},      w_{i,t+1} = Σ_j a_ij(t) w_{j,t},      w_{i,0} = 1,
+    z_{i,t} = c_{i,t}/w_{i,t+1},        u_{i,t+1} = c_{i,t} − λ_t clip_{C_t} ∇_y g_i(x, z_{i,t}).
+
+What is published and scored is z = ũ/w, the numerator over the weight. Both travel in one message, u noised and w in
+clear: w is a public fact of the graph.
+
+Σ_i w_i = m always, and Σ_i u_i moves by gradients and noise alone: each column of A adds up to 1 in every round, for
+the share of a message that was lost stays with its sender. So without gradients and noise every z_i goes to the mean of
+the starts, whatever was lost. Were a lost share lost for all, u and w would fade alike, and steps λ/w would grow. On a
+graph whose weights are the same both ways and that loses nothing w = 1, and this is dp_dsgd. One agent runs gradient
+descent.
+
+Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
+records by the clipped mean gradient of its round alone, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
+public number above 0, costs nothing.
+
+References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
+sent: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight Utility
+Bounds", IJCAI 2024, arXiv 2405.02638; with public schedules of clip and noise: "Dyn-D²P", arXiv 2505.06651.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms import vocabulary as dp
+
+
+class State(NamedTuple):
+    """x: (b, p), constant and public. y: (b, q), the numerator u before noise. w: (b, 1), its weight, public."""
+
+    x: dp.Array
+    y: dp.Value
+    w: dp.Array
+
+
+@dataclass(frozen=True)
+class PushSum(dp.Algorithm):
+    """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
+
+    y: dp.StepSize = dp.option("λ, of y along the lower gradient")
+    clip_decay: float = dp.option("exponent by which the clip falls with the round", default=0.0, at_least=0.0)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return ("x", "y", "w")
+
+    @property
+    def memoryless(self) -> bool:
+        return True
+
+    @property
+    def conserves_mass(self) -> bool:
+        return True
+
+    def share_of_clip(self, t: int) -> float:
+        """C_t/C."""
+        return float((t + 1.0) ** -self.clip_decay)
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",)), "w": dp.Channel("y", 1, ())}
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        index = np.arange(1, public.rounds + 1)
+        step = self.y.series(public.rounds) * [self.share_of_clip(t) for t in range(public.rounds)]
+        sent = dp.released(public, index, [dp.Use("lower_grad_y", step, index - 1)])
+        return {"x": dp.free_release(public, index[-1:]), "y": sent, "w": dp.free_release(public, index)}
+
+    def init(self, dataset: dp.LocalDataset) -> State:
+        return State(dataset.start("x", self.start), dataset.start("y", self.start), dataset.public(1.0, 1))
+
+    def solution(self, values: Mapping[str, dp.Array]) -> dict[str, dp.Array]:
+        """z = u/w."""
+        return {"y": values["y"] / values["w"]}
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        released, neighbour_sum = yield dp.Gossip(y=s.y, w=s.w)
+        combined = dataset.kept_weight * released.y + neighbour_sum.y
+        w = dataset.kept_weight * released.w + neighbour_sum.w
+        share = self.share_of_clip(t)
+        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w, times=1.0 / share)
+        return State(s.x, combined - (self.y(t) * share) * gradient, w)
+
+
+SGP = dp.Work(
+    "assran2019stochastic",
+    "Assran, Mahmoud and Loizou, Nicolas and Ballas, Nicolas and Rabbat, Mike",
+    "Stochastic Gradient Push for Distributed Deep Learning",
+    2019,
+    "ICML 2019",
+    "Proceedings of the 36th International Conference on Machine Learning",
+    {"volume": "97"},
+)
+ENTRY = dp.Entry(
+    "push_sum", PushSum, (dp.Citation("Stochastic gradient push, here with noise", SGP),), message=dp.ONE_STEP
+)

@@ -1,0 +1,287 @@
+"""Push-sum: its formulas on directed graphs, limits on average whatever is lost, sensitivities, planted errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.algorithms.gossip.push_sum import PushSum, State
+from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.exchange import Gossip
+from decentral_dp.simulation.jobs.job import Job
+from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
+from tests.support import naive
+from tests.support.naive import CLIPS, Loop, finished
+
+TABLE = {"kind": "push_sum", "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}, "clip_decay": 0.1}
+# Out-degrees differ, and so do the weights of those that hear the same.
+GRAPH = {"kind": "preferential_attachment", "agents": 4, "attach": 1, "directed": True}
+
+
+class Naive(Loop):
+    """What all agents say of the numerator and of its weight; x is a constant, published as it is."""
+
+    def run(self) -> Told:
+        u, w, x = self.start("y"), [np.ones(1) for _ in range(self.m)], self.start("x")
+        share = self.weights + np.eye(self.m)
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", u, t > 0)
+            self.say(t, "w", w, False)
+            if t == self.job.rounds:
+                break
+            mixed = [sum(share[i, j] * said[j] for j in range(self.m)) for i in range(self.m)]
+            w = [sum(share[i, j] * w[j] for j in range(self.m)) for i in range(self.m)]
+            fall = (t + 1) ** -self.algorithm.clip_decay
+            step, clips = 0.3 / (t + 1) ** 0.2, self.clips
+            self.clips = {**clips, "y": clips["y"] * fall}
+            z = [mixed[i] / w[i] for i in range(self.m)]
+            u = [mixed[i] - step * self.mean("lower_grad_y", t, i, x[i], z[i], z[i]) for i in range(self.m)]
+            self.clips = clips
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+def gossip(s: State) -> Gossip:
+    return Gossip(y=s.y, w=s.w)
+
+
+class Half(PushSum):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
+class WholeClip(PushSum):
+    """Lets the clip of every round be the first one's, and prices the schedule."""
+
+    def share_of_clip(self, t: int) -> float:
+        return 1.0
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return PushSum(self.y, self.clip_decay).planned_releases(public)
+
+
+class Hidden(PushSum):
+    """Goes on from its own numerator before noise."""
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        released, near = yield gossip(s)
+        u, w = dataset.kept_weight * s.y + near.y, dataset.kept_weight * released.w + near.w
+        return State(s.x, u - self.y(t) * dataset.batch(t).lower_grad_y(s.x, u * (1.0 / w)), w)
+
+
+class TestPushSum(GossipConformance):
+    table = TABLE
+    kinds = ("logistic_hyperparameter", "quadratic", "from_losses")
+    hosted = ("crossed",)
+    planned_on = ("quadratic",)
+    rounds, seeds = 4, 12
+    moved = MappingProxyType({"train": {"y"}, "validation": set()})
+    bugs = (Half, WholeClip, Hidden)
+    refused = (
+        ("x", {"scale": 0.1}, "algorithm.x: push_sum takes none"),
+        ("y", None, "algorithm.y: missing"),
+        ("clip_decay", -1.0, "algorithm.clip_decay"),
+    )
+    # Nobody sends x, and no paper's form is registered.
+    test_protocols_differ_only_by_noise = None
+    test_printed_has_its_noise_where_the_paper_has_it = None
+    unproven = False
+
+    @pytest.mark.parametrize("guarantee", ["none", "certified"])
+    def test_steps_of_zero_and_short_loops_are_planned(self, guarantee: str, plan: Mapping[str, Any]) -> None:
+        super().test_steps_of_zero_and_short_loops_are_planned(guarantee, plan)
+
+    def content(self, *guarantee: Any, **tables: Any) -> dict[str, Any]:
+        content = super().content(*guarantee, **tables)
+        privacy = {key: value for key, value in content["privacy"].items() if key not in ("x", "z")}
+        privacy |= {"clip": {"y": CLIPS["y"]}} if "clip" in privacy else {}
+        return content | {"privacy": privacy, "topology": GRAPH}
+
+    def told(self, job: Job, *rest: Any) -> Told:
+        return Naive(job, *rest).run()
+
+    def free(self, kind: str) -> set[str]:
+        return {"x", "w"}
+
+    def certified(self) -> Any:
+        return PushSum(StepSize(0.5, 0.3), 0.2, start={"x": 1.0})
+
+    def published(self, said: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {**said, "y": said["y"] / said["w"]}
+
+    def scene(self, worst: bool) -> Any:
+        def say(t: int, e: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            heard = np.concatenate([rng.normal(size=(1, 2)) * 5, rng.uniform(0.05, 2.0, (1, 1))], axis=1)
+            return {"y": rng.normal(size=(1, 2)) * 5}, heard
+
+        return say
+
+    def reached(self, kind: str, stream: str, every: Shares) -> None:
+        assert all(set(one) == {"y"} for one in every)
+        assert kind == "validation" or largest(every, "y").min() > 0.99
+
+
+# A loop that shares no code ------------------------------------------------------------------------------------------
+
+ARCS = nx.DiGraph([(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3), (3, 1)])
+NETWORKS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "arcs": (ARCS, {}),
+    "arcs in turn": ([nx.DiGraph([(0, 1), (2, 3)]), nx.DiGraph([(1, 2), (3, 0), (3, 1)])], {}),
+    "lossy arcs": (ARCS, {"topology.drop": 0.3}),
+    "late arcs": (ARCS, {"topology.delay": 2}),
+    "a lossy ring": (nx.cycle_graph(5), {"topology.drop": 0.3}),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
+    """Oracle: shares of networkx's arcs, sent one by one, those lost by the coins kept by their senders."""
+    graph, changes = NETWORKS[name]
+    rounds, step = 15, 0.5
+    content = {
+        "seed": 5,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+        "algorithm": {"kind": "push_sum", "rounds": rounds, "y": {"scale": step}},
+        "privacy": {"guarantee": "none"},
+        "run": {"average": 1, "measures": ["lower_loss"]},
+    }
+    run = decentral_dp.run(content, set=changes, topology=graph)
+    job = run.simulation()
+    over_time, m = job.topology.over_time, job.n_agents
+    data = [(np.asarray(r.features), np.asarray(r.label)) for r in job.records["train"]]
+    d = data[0][0].shape[1]
+
+    def gradient(i: int, y: np.ndarray) -> np.ndarray:
+        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.1)])
+        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
+
+    several = [one.to_directed() for one in (graph if isinstance(graph, list) else [graph])]
+    late = changes.get("topology.delay", 0)
+    u, w, mail = np.zeros((m, d + 1)), np.ones(m), []
+    for t in range(rounds):
+        arcs = several[t % len(several)]
+        mail.append((u.copy(), w.copy()))
+        sent_u, sent_w = mail[max(0, t - late)]
+        # Of a graph without arcs lost, all are heard.
+        heard = {(j, i) for j, i in arcs.edges if over_time is None or over_time.heard(t)[[i]].toarray()[0, j] > 0}
+        new_u, new_w = np.zeros_like(u), np.zeros(m)
+        for j in range(m):
+            share, kept = 1.0 / (1.0 + (arcs.out_degree(j) if j in arcs else 0)), 1.0
+            for i in arcs.successors(j) if j in arcs else ():
+                if (j, i) in heard:
+                    kept -= share
+                    new_u[i] += share * sent_u[j]
+                    new_w[i] += share * sent_w[j]
+            new_u[j] += kept * u[j]
+            new_w[j] += kept * w[j]
+        w = new_w
+        u = np.stack([new_u[i] - step * gradient(i, new_u[i] / w[i]) for i in range(m)])
+    assert np.abs(w - 1.0).max() > 0.01 or name == "late arcs"
+    np.testing.assert_allclose(run.released["w"][:, 0], w, rtol=1e-12)
+    np.testing.assert_allclose(run.released["y"], u / w[:, None], rtol=0, atol=1e-12)
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+class Apart(PushSum):
+    """Every agent starts at its own number, and nobody takes a step."""
+
+    def init(self, dataset: Any) -> State:
+        start = super().init(dataset)
+        return start._replace(y=np.broadcast_to(dataset.agents[:, None] ** 2.0, start.y.shape).copy())
+
+    def step(self, t: int, dataset: Any, s: State) -> Any:
+        released, near = yield gossip(s)
+        u, w = (dataset.kept_weight * released[c] + near[c] for c in ("y", "w"))
+        return State(s.x, u, w)
+
+
+class Faded(Apart):
+    """The share of what is lost is kept by the receiver, as gossip on graphs with links both ways does."""
+
+    def step(self, t: int, dataset: Any, s: State) -> Any:
+        released, near = yield gossip(s)
+        u, w = ((1.0 - dataset.neighbour_weight) * released[c] + near[c] for c in ("y", "w"))
+        return State(s.x, u, w)
+
+
+def ends(algorithm: PushSum, drop: float, rounds: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    content = naive.base({**TABLE, "rounds": rounds}, "none", topology={"kind": "ring", "agents": 5, "drop": drop})
+    job = naive.made("quadratic", content)
+    last = finished(replace(job, algorithm=algorithm)).last.released
+    return last["y"][:, 0], last["w"][:, 0]
+
+
+def test_what_is_lost_moves_no_mean() -> None:
+    """The mean of 0, 1, 4, 9, 16 is 6, to rounding, with a third of all messages lost; and no weight is lost."""
+    z, w = ends(Apart(StepSize(0.1)), 0.33)
+    np.testing.assert_allclose(z, 6.0, rtol=1e-12)
+    assert w.sum() == pytest.approx(5.0, abs=1e-12)
+    # The test has power: kept by its receiver, a lost share moves the limit.
+    z, w = ends(Faded(StepSize(0.1)), 0.33)
+    assert np.ptp(z) < 1e-9
+    assert abs(z[0] - 6.0) > 0.05
+
+
+def test_on_links_both_ways_it_is_decentralised_sgd() -> None:
+    table = {"rounds": 8, "y": {"scale": 0.3}}
+    pushed, mixed = (naive.base({"kind": kind, **table}, "none") for kind in ("push_sum", "dp_dsgd"))
+    first, second = (finished(naive.made("quadratic", content)).last.released for content in (pushed, mixed))
+    np.testing.assert_allclose(first["y"], second["y"], rtol=1e-12)
+    np.testing.assert_allclose(first["w"], 1.0, rtol=1e-12)
+
+
+# Sensitivity ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much() -> None:
+    """A search over records, messages and weights, one round: what is released moves by at most λ_t·2C_t/N."""
+    algorithm, most = PushSum(StepSize(0.7, 0.4), 0.3), 0.0
+    public = naive.public_of(3, naive.READ[0], naive.SMALL.problem)
+    planned = algorithm.planned_releases(public)["y"].sensitivity["train"][:, 0]
+    found = TestPushSum()
+    for trial in range(60):
+        runs = found.worlds("train", "l2", seed=2 * trial, algorithm=algorithm)
+        for t, (one, other) in enumerate(zip(runs[0][1:4], runs[1][1:4], strict=True)):
+            np.testing.assert_array_equal(one["w"], other["w"])
+            moved = float(np.linalg.norm(one["y"].private - other["y"].private))
+            assert moved <= planned[t] * (1.0 + 1e-9)
+            most = max(most, moved / planned[t])
+    assert most > 0.999
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "words"),
+    [
+        (
+            "dp_dsgd",
+            {"kind": "directed_exponential", "agents": 5},
+            'directed_exponential is directed.*"push_sum"',
+        ),
+        ("push_sum", {"kind": "ring", "agents": 5, "offline": 0.1}, "who is away takes what it has just heard along"),
+        (
+            "push_sum",
+            {"kind": "ring", "agents": 5, "drop": 0.1, "delay": 1},
+            "carry the share that they",
+        ),
+        ("push_sum", {"kind": "ring", "agents": 5, "over_time": "matching", "delay": 1}, "carry the share"),
+    ],
+)
+def test_what_push_sum_and_others_cannot_average_is_refused(kind: str, table: dict[str, Any], words: str) -> None:
+    content = naive.base({"kind": kind, "rounds": 4, "y": {"scale": 0.1}}, "none") | {"topology": table}
+    with pytest.raises(InputError, match=words):
+        decentral_dp.plan(content)
