@@ -619,6 +619,53 @@ def _pair(codes: IntArray) -> IntArray:
     return canonical(np.stack([codes - j * (j - 1) // 2, j], axis=1))
 
 
+def geometric(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a random geometric graph: agents at random in the unit square, linked where they are within `radius`.
+
+    Raises:
+        InputError: too many edges, or no draw was connected.
+
+    Limits:
+        Below √(ln m/(πm)) a draw is rarely connected; twice the square root of ln m/m is the default.
+
+    Example:
+        >>> geometric(12, {"radius": 0.6}, seed=1).positions.shape
+        (12, 2)
+    """
+    from scipy.spatial import cKDTree
+
+    radius = params["radius"] or 2.0 * math.sqrt(math.log(agents) / agents)
+    require_room("geometric", min(1.0, math.pi * radius**2) * agents**2 / 2)
+    for draw in _draws(seed):
+        places = np.random.default_rng(draw).random((agents, 2))
+        edges = canonical(cKDTree(places).query_pairs(radius, output_type="ndarray"))
+        if is_connected(agents, edges):
+            return Graph(agents, edges, positions=places)
+    raise _disconnected("geometric", agents, f"use a radius above {math.sqrt(math.log(agents) / agents):.3g}")
+
+
+def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
+    """Draw a bipartite graph: agents 0 … left − 1 are each linked with each of the others with `probability`.
+
+    Raises:
+        InputError: fewer agents than on the left, too many edges, or no draw was connected.
+
+    Example:
+        >>> bipartite(4, {"left": 1, "probability": 1.0}, seed=0).edges.tolist()
+        [[0, 1], [0, 2], [0, 3]]
+    """
+    left, probability = params["left"] or agents // 2, params["probability"]
+    if left >= agents:
+        raise wrong_agents("bipartite", f"more than left = {left}", agents, f"use a left of at most {agents - 1}")
+    require_room("bipartite", probability * left * (agents - left))
+    for draw in _draws(seed):
+        chosen = np.random.default_rng(draw).random((left, agents - left)) < probability
+        edges = np.argwhere(chosen) + np.array([0, left])
+        if is_connected(agents, edges):
+            return Graph(agents, edges)
+    raise _disconnected("bipartite", agents, "use a larger probability")
+
+
 def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """Draw a Watts–Strogatz graph: a ring lattice of `degree`, of whose links a share `rewire` is moved.
 
@@ -734,6 +781,8 @@ _OTHER_NAMES = {
     "fully_connected": "complete",
     "clique": "complete",
     "empty": "isolated",
+    "random_geometric": "geometric",
+    "complete_bipartite": "bipartite",
     "null": "isolated",
 }
 
@@ -796,6 +845,16 @@ _PROBABILITY = Parameter(
     "probability", float, "a number above 0 and at most 1", lambda v: 0 < v <= 1, description="probability of each link"
 )
 _ATTACH = _at_least("attach", 1, 2, "links of a newcomer")
+_RADIUS = Parameter(
+    "radius",
+    float,
+    "a number above 0",
+    lambda v: 0 < v < math.inf,
+    None,
+    True,
+    "distance up to which agents are linked",
+)
+_LEFT = _at_least("left", 1, None, "agents of one side, half of all if left out", optional=True)
 
 _ALL = (
     Generator(
@@ -842,6 +901,22 @@ _ALL = (
         parameters=(_ATTACH,),
         random=True,
         example=(10, {"attach": 2}),
+    ),
+    Generator(
+        "geometric",
+        "agents at random in a square, linked where they are near",
+        geometric,
+        parameters=(_RADIUS,),
+        random=True,
+        example=(12, {"radius": 0.5}),
+    ),
+    Generator(
+        "bipartite",
+        "two sides, each pair across linked with the same probability",
+        bipartite,
+        parameters=(_LEFT, _PROBABILITY._replace(default=1.0)),
+        random=True,
+        example=(10, {"left": 4, "probability": 0.6}),
     ),
     Generator(
         "isolated",

@@ -98,6 +98,25 @@ def test_preferential_attachment_counts() -> None:
     assert topology.degrees.max() > 3 * topology.degrees.min()
 
 
+@pytest.mark.parametrize("params", [{"radius": 0.3}, {}])
+def test_geometric_links_who_is_near(params: dict[str, float]) -> None:
+    topology = build("geometric", 60, params, seed=2)
+    radius = params.get("radius", 2.0 * math.sqrt(math.log(60) / 60))
+    places = topology.positions
+    assert places is not None
+    near = [(i, j) for i in range(60) for j in range(i + 1, 60) if math.dist(places[i], places[j]) <= radius]
+    assert topology.edges.tolist() == sorted(map(list, near))
+
+
+def test_bipartite_links_cross_alone() -> None:
+    full = build("bipartite", 9)
+    assert nx.is_isomorphic(graph_of(full), nx.complete_bipartite_graph(4, 5))
+    some = build("bipartite", 30, {"left": 12, "probability": 0.5}, seed=1).edges
+    assert (some[:, 0] < 12).all()
+    assert (some[:, 1] >= 12).all()
+    assert abs(len(some) - 108) < 5 * math.sqrt(12 * 18 * 0.25)
+
+
 @pytest.mark.parametrize(("agents", "degree"), [(100, 4), (101, 6), (1000, 3)])
 def test_the_expander_is_certified(agents: int, degree: int) -> None:
     graph = graph_of(build("expander", agents, {"degree": degree}))

@@ -16,6 +16,7 @@ from tests.support.topology_oracle import check, graph_of
 SIZES = {
     "abilene": (11, 14),
     "chen_wang_ring": (10, 10),
+    "davis": (32, 89),
     "florentine_families": (15, 20),
     "karate_club": (34, 78),
     "les_miserables": (77, 254),
@@ -38,6 +39,7 @@ def test_every_named_network_loads() -> None:
     [
         ("karate_club", nx.karate_club_graph()),
         ("florentine_families", nx.florentine_families_graph()),
+        ("davis", nx.davis_southern_women_graph()),
         ("les_miserables", nx.les_miserables_graph()),
     ],
 )

@@ -89,6 +89,8 @@ REFUSED: list[tuple[str, Any, dict[str, Any], Any, str]] = [
     ("small_world", 10, {"degree": 3}, "metropolis", "degree = 3, wanted an even whole number"),
     ("small_world", 4, {"degree": 4}, "metropolis", "more than degree = 4 agents, got 4"),
     ("small_world", 10, {"rewire": 1.5}, "metropolis", "rewire = 1.5, wanted a number from 0 to 1"),
+    ("geometric", 40, {"radius": 0.05}, "metropolis", r"all disconnected; use a radius above 0\.304"),
+    ("bipartite", 4, {"left": 4}, "metropolis", "more than left = 4 agents, got 4"),
     ("preferential_attachment", 4, {"attach": 4}, "metropolis", "more than attach = 4 agents"),
     ("erdos_renyi", 10, {"probability": math.nan}, "metropolis", "probability = nan, wanted"),
     (

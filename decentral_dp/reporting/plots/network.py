@@ -38,11 +38,16 @@ def topology(figure: Figure, d: Drawing) -> bool:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     at, (values, label) = _own_places(graph, m), _node_values(d.result, m)
-    at = layout(m, edges) if at is None else at
+    at = layout(m, np.unique(np.sort(edges, axis=1), axis=0)) if at is None else at
     ax = figure.subplots()
     ax.set_axis_off()
     faint = min(0.7, 400 / (len(edges) + 1))
     ax.add_collection(LineCollection(list(at[edges]), colors=GREY, linewidths=1.1, alpha=faint))
+    if graph.get("directed"):
+        # A head past the middle of each arc, where no agent hides it.
+        (x, y), (dx, dy) = at[edges[:, 0]].T, 0.6 * (at[edges[:, 1]] - at[edges[:, 0]]).T
+        heads = ax.quiver(x, y, dx, dy, angles="xy", scale_units="xy", scale=1.0, width=0.003, headwidth=6.0)
+        heads.set(color=GREY, alpha=faint)
     size, rim = float(np.clip(9000 / m, 6, 330)), 0.8 if m <= 200 else 0.2
     nodes = ax.scatter(at[:, 0], at[:, 1], s=size, c=values if values is not None else BLUE, linewidths=rim, zorder=3)
     nodes.set_cmap("cividis")
@@ -100,7 +105,9 @@ def _node_values(result: RunResult, m: int) -> tuple[Array | None, str]:
     """ε of every agent where it differs, else |w_ii| where that does, else None; and what it is."""
     epsilon = np.asarray([agent.epsilon or 0.0 for agent in result.privacy.agents])
     weight = np.asarray([number(w) or 0.0 for w in result.topology.get("neighbour_weight") or []])
-    for values, label in ((epsilon, "certified ε"), (weight, "neighbours' weight |w_ii|")):
+    # Of a directed graph what an agent keeps does not tell what it hears.
+    heard = "neighbours' weight" + " |w_ii|" * (not result.topology.get("directed"))
+    for values, label in ((epsilon, "certified ε"), (weight, heard)):
         if values.size == m and np.all(np.isfinite(values)) and np.ptp(values) > 1e-3 * np.abs(values).max():
             return values, label
     if not epsilon.size or not epsilon.max() > 0:
