@@ -435,26 +435,26 @@ def _graph_seed(s: Scenario) -> int:
 
 def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topology:
     """The topology, changing by round where the scenario says so."""
-    table, base = s.topology, make()
-    lossy: dict[str, Any] = {key: getattr(table, key) or 0 for key in ("drop", "offline", "delay")}
-    if table.over_time is None and not any(lossy.values()):
-        return base
-    if base.over_time is not None:
-        if table.over_time is not None:
-            raise InputError(
-                f"topology.over_time: {base.name} says the graph of every round itself ({base.over_time.kind}). Leave "
-                "over_time out."
-            )
-        return replace(base, over_time=replace(base.over_time, **lossy))
-    how = table.over_time or "fixed"
-    how = OverTimeTable(kind=how) if isinstance(how, str) else how
-    places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
-    arcs = base.directed
-    several = [topologies.from_file(place, table.weights, connected=False, directed=arcs) for place in places]
-    if how.kind == "sequence" and not several:
-        raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
-    draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
-    return topologies.time_varying(base, how.kind, _graph_seed(s), every=how.every, several=several, draw=draw, **lossy)
+    table, base, seed = s.topology, make(), _graph_seed(s)
+    lost = {key: getattr(table, key) for key in ("drop", "offline", "delay")}
+    lossy: dict[str, Any] = {key: value for key, value in lost.items() if value is not None}
+    how = OverTimeTable(kind=table.over_time) if isinstance(table.over_time, str) else table.over_time
+    if how is not None and base.over_time is not None:
+        raise InputError(
+            f"topology.over_time: {base.name} says the graph of every round itself ({base.over_time.kind}). Leave "
+            "over_time out."
+        )
+    if how is not None and how.kind == "sequence":
+        if not how.files:
+            raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
+        places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
+        read = partial(topologies.from_file, weights=table.weights, agents=base.n_agents, connected=False)
+        base = topologies.in_turn([read(place, directed=base.directed) for place in places], seed, base.name)
+    elif base.over_time is None and (how is not None or any(lossy.values())):
+        how = how or OverTimeTable(kind="fixed")
+        draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
+        base = topologies.time_varying(base, how.kind, seed, every=how.every, draw=draw)
+    return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **lossy))
 
 
 def _drawn_anew(s: Scenario, seed: int) -> Topology:
@@ -471,7 +471,9 @@ def _topology(s: Scenario, files: Files) -> Topology:
             mend = topologies.of_a_rule(key) or "leave it out"
             raise InputError(f"topology.{key}: a topology from a file takes no such key; {mend}.")
         path = files.get(("topology", "file"), Path(table.file))
-        return topologies.from_file(path, table.weights, table.agents, directed=bool(table.directed))
+        # Graphs in turn connect all together, of which it may be one.
+        alone = not (isinstance(table.over_time, OverTimeTable) and table.over_time.kind == "sequence")
+        return topologies.from_file(path, table.weights, table.agents, alone, bool(table.directed))
     if table.kind is None or table.agents is None:
         raise InputError("topology: give kind and agents, or file.")
     return topologies.build(table.kind, table.agents, extra, table.weights, _graph_seed(s), bool(table.directed))

@@ -368,7 +368,6 @@ def time_varying(
     seed: int,
     *,
     every: int = 1,
-    several: Sequence[Topology] = (),
     draw: Callable[[int], Topology] | None = None,
     drop: float = 0.0,
     offline: float = 0.0,
@@ -377,11 +376,10 @@ def time_varying(
     """Let a topology change by round.
 
     Args:
-        base: the graph whose links there are, or with which a sequence begins.
-        kind: of `over_time.KINDS`.
+        base: the graph whose links there are.
+        kind: of `over_time.KINDS`, but for a sequence, which `in_turn` makes.
         seed: of public coins.
         every: rounds that a resampled graph stays.
-        several: the graphs of a sequence.
         draw: seed → a graph of a random family.
         drop, offline, delay: as of `over_time.OverTime`.
 
@@ -389,7 +387,7 @@ def time_varying(
         The base with its `over_time`.
 
     Raises:
-        InputError: what is missing for this kind, or graphs that never connect the agents.
+        InputError: what is missing for this kind.
 
     Example:
         >>> time_varying(build("ring", 6), "matching", seed=0).over_time.kind
@@ -421,8 +419,6 @@ def time_varying(
         if m > _MOST_RESAMPLED:
             raise InputError(f"topology.over_time: {m} agents are resampled; at most {_MOST_RESAMPLED} can be.")
         made = changes.resample(_Links(draw), m, every, seed)
-    elif kind == "sequence":
-        made = changes.sequence([changes.off_diagonal(_in_order(one, base)) for one in (several or [base])], seed)
     else:
         raise graphs.unknown("topology.over_time", kind, changes.KINDS)
     made = replace(made, drop=drop, offline=offline, delay=delay, directed=base.directed)

@@ -102,7 +102,8 @@ def test_files_of_a_sequence_go_with_the_run(tmp_path: Path, monkeypatch: pytest
         nx.write_graphml(graph, tmp_path / f"{name}.graphml")
     files = ["day.graphml", "night.graphml"]
     content = load("quadratic", ["algorithm.rounds=4", "seed=1"]).model_dump(exclude_unset=True, exclude_none=True)
-    content["topology"] = {"kind": "ring", "agents": 4, "over_time": {"kind": "sequence", "files": files}}
+    # It need not connect all by itself.
+    content["topology"] = {"file": "day.graphml", "over_time": {"kind": "sequence", "files": files}}
     monkeypatch.chdir(tmp_path)
     first = decentral_dp.run(content, out=tmp_path / "run")
     for name in files:
@@ -110,6 +111,28 @@ def test_files_of_a_sequence_go_with_the_run(tmp_path: Path, monkeypatch: pytest
     again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
     for channel, value in first.released.items():
         np.testing.assert_array_equal(again.released[channel], value)
+
+
+def test_a_function_of_the_round_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "graphs.py").write_text(
+        "import networkx as nx\n\n\n"
+        "def meetings(t: int, agents: int, hops: int = 1) -> nx.Graph:\n"
+        "    graph = nx.empty_graph(agents)\n"
+        "    graph.add_edge(t % agents, (t + hops) % agents)\n"
+        "    return graph\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    table = {"kind": "graphs.py:meetings", "agents": 4, "hops": 3, "drop": 0.1}
+    first = decentral_dp.run("quadratic", set=SHORT | {"topology": table}, out=tmp_path / "run")
+    assert first.simulation().topology.over_time.heard(1).nonzero()[0].size in (0, 1, 2)
+    (tmp_path / "graphs.py").unlink()
+    again = decentral_dp.run(tmp_path / "run" / "scenario.toml")
+    for channel, value in first.released.items():
+        np.testing.assert_array_equal(again.released[channel], value)
+    with pytest.raises(InputError, match=r"topology\.hop: .*meetings takes no such key; did you mean \"hops\""):
+        decentral_dp.plan(
+            "quadratic", set=SHORT | {"topology": {**table, "kind": "run/code/graphs.py:meetings", "hop": 1}}
+        )
 
 
 @pytest.mark.parametrize(

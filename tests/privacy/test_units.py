@@ -41,7 +41,7 @@ KEYS: tuple[Mapping[str, Any], ...] = (
     {"unit": "agent", "neighbours": "zero_out"},
 )
 UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
-ALGORITHMS = ("dp_dsgd", "ldp_single_level")
+ALGORITHMS = ("dp_dsgd", "ldp_single_level", "push_sum")
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 4})
 CLIP = 0.5
 
@@ -267,7 +267,9 @@ def replayed(job: Any) -> list[Array]:
         if t:
             said.append(exchange.values["y"].private)
         try:
-            step.send(Reply(Bundle({"y": released}), Bundle({"y": node.mixing @ released})))
+            # What is no y is public as it is, and the same in both worlds.
+            sent = {c: v if c != "y" else released for c, v in exchange.values.items()}
+            step.send(Reply(Bundle(sent), Bundle({c: node.mixing @ v for c, v in sent.items()})))
         except StopIteration as done:
             state = done.value
     said.append(state.y.private)

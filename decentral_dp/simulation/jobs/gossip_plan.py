@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
@@ -317,7 +318,7 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
     s, kind = c.scenario, c.scenario.algorithm.kind
     if stream.kind != "poisson":
         return
-    if not isinstance(algorithm, DpDsgd | LdpSingleLevel) or algorithm.protocol != "released":
+    if not isinstance(algorithm, DpDsgd | LdpSingleLevel | PushSum) or algorithm.protocol != "released":
         raise InputError(
             f"problem.stream: what {kind} releases of Poisson samples has no price here, only what {_BY_COINS} do. "
             'Take one of these, or "minibatch".'
@@ -337,7 +338,7 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
 # Algorithms that have a price for any unit, as a refusal names them.
 _ANY_UNIT = '"dp_dsgd", "ldp_single_level", "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip", "gossip_sgda"'
 # Those whose Poisson samples have one.
-_BY_COINS = '"dp_dsgd", "ldp_single_level"'
+_BY_COINS = '"dp_dsgd", "ldp_single_level", "push_sum"'
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:
@@ -530,6 +531,11 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
 def check_directed(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:
     """Refuse arcs where weights are the same both ways, and what takes mass from push-sum. Raises InputError."""
     changes = topology.over_time
+    if algorithm.conserves_mass and s.privacy.domain:
+        raise InputError(
+            f"privacy.box: {s.algorithm.kind} sends numerators, which a box for their ratios does not hold. "
+            "Leave the box out."
+        )
     if topology.directed and not algorithm.central and not algorithm.conserves_mass:
         raise InputError(
             f"topology: {topology.name} is directed, and {s.algorithm.kind} averages with weights that are the same "

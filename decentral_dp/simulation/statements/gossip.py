@@ -11,6 +11,7 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
@@ -32,8 +33,8 @@ from decentral_dp.simulation.statements.statement import Claim, Horizon, Privacy
 _EXPLICIT_ROUNDS = 10_000
 
 # Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
-_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd, GossipSgda)
-OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | GossipSgda
+_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd, GossipSgda, PushSum)
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | GossipSgda | PushSum
 
 # Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
 _MOST_LIMITS = 16
@@ -110,8 +111,8 @@ def at_infinity(
     elif isinstance(job.mechanism, OutsideMechanism):
         # Its price need not be sensitivity/scale, of which these sums are.
         return Horizon(None, None)
-    elif job.stream.kind == "poisson" or (isinstance(job.algorithm, DpDsgd) and job.algorithm.local_steps):
-        # Sums of samples, several releases a round, or no single steps.
+    elif job.stream.kind == "poisson" or getattr(job.algorithm, "local_steps", None) or _falls(job.algorithm):
+        # Sums of samples, several releases a round, no single steps, or steps whose clip falls.
         return Horizon(None, None)
     elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
@@ -119,6 +120,10 @@ def at_infinity(
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
         endless = _endless_budget(job, job.algorithm, who, channel, _Known({}) if known is None else known)
     return Horizon(finite, endless)
+
+
+def _falls(algorithm: Any) -> bool:
+    return isinstance(algorithm, PushSum) and algorithm.clip_decay > 0.0
 
 
 def _limits(job: GossipJob, known: _Known) -> Horizon:

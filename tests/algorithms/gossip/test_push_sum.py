@@ -261,6 +261,18 @@ def test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_mu
     assert most > 0.999
 
 
+def test_steps_that_fall_have_a_price_for_ever() -> None:
+    """Σ λ_t² converges, and with it ε; of a clip that falls as well none is derived."""
+    plans = []
+    for decay in (0.0, 0.3):
+        table = {"kind": "push_sum", "rounds": 50, "y": {"scale": 0.1, "decay": 0.8}, "clip_decay": decay}
+        privacy = {"mechanism": "gaussian", "y": {"scale": 1.0}, "clip": {"y": 0.5}, "delta": 1e-5}
+        content = naive.base(table) | {"privacy": privacy}
+        plans.append(decentral_dp.plan(content).privacy)
+    assert plans[0].at_infinity.finite_data > plans[0].epsilon_max
+    assert plans[1].at_infinity.finite_data is None
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 
@@ -285,3 +297,10 @@ def test_what_push_sum_and_others_cannot_average_is_refused(kind: str, table: di
     content = naive.base({"kind": kind, "rounds": 4, "y": {"scale": 0.1}}, "none") | {"topology": table}
     with pytest.raises(InputError, match=words):
         decentral_dp.plan(content)
+
+
+def test_a_box_does_not_hold_numerators() -> None:
+    content = naive.base({"kind": "push_sum", "rounds": 4, "y": {"scale": 0.1}})
+    privacy = {"mechanism": "gaussian", "y": {"scale": 1.0}, "clip": {"y": 0.5}, "delta": 1e-5, "box": {"y": 1.0}}
+    with pytest.raises(InputError, match=r"privacy\.box: push_sum sends numerators"):
+        decentral_dp.plan(content | {"privacy": privacy})
