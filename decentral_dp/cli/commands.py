@@ -509,6 +509,10 @@ def new(
     ] = None,
     data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
     problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="linear by default; mlp, cnn, or net.py:Net for a torch module of your own."),
+    ] = None,
     algorithm: Annotated[
         str | None, typer.Option(metavar="KIND", help="dp_dsgd by default, which trains; ldp_dsbo for two levels.")
     ] = None,
@@ -549,6 +553,7 @@ def new(
         agents=number,
         topology=topology,
         problem=problem,
+        model=model,
         algorithm=algorithm,
         rounds=rounds,
         epsilon=epsilon,

@@ -84,6 +84,7 @@ class Options:
         columns: as in [problem.columns].
         owner: column → names of the agents in it.
         agents, topology, problem, algorithm, rounds, epsilon, delta: as in a scenario.
+        model: "mlp" or "cnn" of usual sizes, or as in a scenario.
     """
 
     csv: Path | None = None
@@ -97,6 +98,7 @@ class Options:
     agents: int | None = None
     topology: str | None = None
     problem: str | None = None
+    model: str | None = None
     algorithm: str | None = None
     rounds: int | None = None
     epsilon: float | None = None
@@ -227,6 +229,10 @@ def made(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]
     }
     if options.rounds is not None:
         content["algorithm"]["rounds"] = options.rounds
+    if options.model is not None:
+        if not trains:
+            raise InputError("--model: it is of problems of one level, classification and regression. Leave it out.")
+        content["problem"]["model"] = _MODELS.get(options.model, options.model)
     for key, wanted in (("epsilon", options.epsilon), ("delta", options.delta)):
         if wanted is not None and content["privacy"].get("guarantee") == "none":
             raise InputError(f"--{key}: {kind} adds no noise and has no ε. Leave it out, or take another algorithm.")
@@ -257,6 +263,8 @@ _TRAINING: Mapping[str, Any] = {
     "topology": {"kind": "ring"},
     "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5},
 }
+
+_MODELS: Mapping[str, Any] = {"mlp": {"kind": "mlp", "widths": [64]}, "cnn": {"kind": "cnn", "channels": [8, 16]}}
 
 
 def _put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:

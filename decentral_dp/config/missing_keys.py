@@ -244,7 +244,9 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
     if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
         given["problem"].setdefault("classes", [])
     if isinstance(algorithm["rounds"], int):
-        given["run"].setdefault("average", max(1, algorithm["rounds"] // 2))
+        # A network moves on for longer, and many rounds of its weights are much memory.
+        share = 2 if given["problem"].get("model") in (None, "linear", {"kind": "linear"}) else 5
+        given["run"].setdefault("average", max(1, algorithm["rounds"] // share))
     return {**content, **given}
 
 

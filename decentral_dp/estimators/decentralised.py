@@ -59,7 +59,7 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     Every agent takes clipped steps on its own records, noises each before it is sent, and averages with its neighbours:
     decentralised DP-SGD, `problem.kind = "classification"`. What an agent sends in all is (ε, δ)-differentially private
-    for replacing one of its records. Rounds, step and clip of a linear model follow from public numbers.
+    for replacing one of its records. Rounds, step and clip follow from public numbers.
 
     Args:
         agents: among how many the rows are dealt, evenly and at random from a public seed; 5 where neither this nor the
@@ -67,7 +67,7 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         topology: the kind of graph, as in a scenario ("ring", "torus", "complete", …), its table as a dict, or a
             `networkx.Graph`. A ring of fewer than 3 agents is a complete graph. Default "ring".
         epsilon, delta: of every agent, for all that it sends; default (1, 1e-6), as of all estimators here.
-        model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}, whose step and clip are to be given.
+        model: "linear", or a table such as {"kind": "mlp", "hidden": [32]}.
         algorithm: its kind, or its table with options, such as {"kind": "dp_dsgd", "y": {"scale": 0.5}}.
         rounds: "auto", or a number.
         clip: "auto", or the bound on the norm of a record's gradient.

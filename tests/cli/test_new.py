@@ -663,3 +663,18 @@ def test_wrong_words_on_columns_are_refused(
     assert sentence in said
     assert said.count("\n") == 1
     assert not Path("new.toml").exists()
+
+
+@pytest.mark.parametrize(("model", "kind"), [("mlp", "mlp"), ("cnn", "cnn"), ("linear", "linear")])
+def test_a_network_needs_no_setting_by_hand(tmp_path: Path, model: str, kind: str) -> None:
+    path = tmp_path / "mine.toml"
+    carry_out(path, Options(data="digits", model=model, agents=5))
+    plan = decentral_dp.plan(path)
+    given = tomllib.loads(path.read_text())["problem"]["model"]
+    assert (given if isinstance(given, str) else given["kind"]) == kind
+    assert any(note.startswith("Settings: 1000 rounds of step ") for note in plan.data_notes)
+
+
+def test_a_model_is_of_one_level(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--model: it is of problems of one level"):
+        carry_out(tmp_path / "mine.toml", Options(data="digits", model="mlp", algorithm="ldp_dsbo"))

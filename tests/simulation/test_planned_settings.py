@@ -88,6 +88,43 @@ def test_the_note_says_what_the_noise_of_the_job_does() -> None:
     assert float(said.rstrip(".").rpartition(" ")[2]) == pytest.approx(moved, rel=0.15)
 
 
+# Of networks.
+
+
+@pytest.mark.parametrize("model", [{"kind": "mlp", "widths": [40]}, {"kind": "cnn", "channels": [4]}])
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_noise_of_a_network_is_bounded_by_its_start_and_steps_by_its_curvature(
+    model: dict[str, Any], epsilon: float
+) -> None:
+    problem = {"kind": "classification", "data": "digits", "scale": "public_ranges", "model": model}
+    job = decentral_dp.build(_scenario(problem=problem, privacy={"epsilon": epsilon})).simulation()
+    start = job.problem.start["y"]
+    noise = job.noise["y"].scale.max() / 0.1 * math.sqrt(job.rounds / AGENTS)
+    assert noise <= 1.4 * start[start != 0.0].std() * 1.15
+    assert job.algorithm.y.scale <= 1.5 / job.problem.curvature * 1.005
+    assert 0.3 <= job.clip.y <= 1.0
+    assert job.scenario.run.average == 200
+
+
+def test_the_curvature_of_a_network_is_the_trace_at_its_start_and_bounds_the_largest_eigenvalue() -> None:
+    """Where the last layer starts at 0, the Hessian of the mean loss is that of a linear model of the hidden units."""
+    model = {"kind": "mlp", "widths": [40]}
+    job = decentral_dp.build(_scenario(problem={"model": model}, privacy={"guarantee": "none"})).simulation()
+    draw, weights = np.random.default_rng(3), job.problem.start["y"][: 40 * 30].reshape(40, 30)
+    units = np.maximum(draw.uniform(-1.0, 1.0, (4000, 30)) @ weights.T, 0.0)
+    rows = np.column_stack([units, np.ones(4000)])
+    hessian = 0.25 * rows.T @ rows / 4000
+    assert job.problem.curvature == pytest.approx(np.trace(hessian), rel=0.25)
+    assert np.linalg.eigvalsh(hessian)[-1] < job.problem.curvature
+
+
+def test_steps_of_a_network_are_planned_without_noise_and_with_one_hidden_unit() -> None:
+    for width in (1, 300):
+        model = {"kind": "mlp", "widths": [width]}
+        job = decentral_dp.build(_scenario(problem={"model": model}, privacy={"guarantee": "none"})).simulation()
+        assert job.algorithm.y.scale == pytest.approx(1.5 / job.problem.curvature, rel=0.01)
+
+
 # What a scenario says.
 
 
@@ -122,12 +159,12 @@ def test_a_run_folder_has_the_numbers_and_runs_again_to_the_bit(tmp_path: Path) 
         ({"problem": {"validation": 0.5}}, "problem.validation: classification takes none. Leave it out."),
         ({"problem": {"loss": "huber"}}, "problem.loss: got 'huber'"),
         (
-            {"problem": {"model": {"kind": "mlp", "hidden": [8]}}},
-            "It is planned of linear models alone, whose curvature is known. Give algorithm.y and privacy.clip",
+            {"problem": {"model": {"kind": "mlp", "hidden": [8]}, "scale": None}},
+            "algorithm.y: missing. It is planned where features have declared ranges",
         ),
         (
-            {"problem": {"model": {"kind": "mlp", "hidden": [8]}}, "privacy": {"guarantee": "none"}},
-            "It is planned of linear models alone, whose curvature is known. Give algorithm.y, for example",
+            {"privacy": {"unit": "agent"}, "algorithm": {"kind": "dp_dsgd", "local_steps": 2}},
+            "local steps of an agent are clipped as one. Give algorithm.y and privacy.clip",
         ),
         (
             {"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa", "rounds": "auto"}},
@@ -168,12 +205,12 @@ def _table(kind: str) -> tuple[Array, Array, int]:
     return features, np.clip(number / 10.0, -1.0, 1.0), 0
 
 
-def _learnt(features: Array, labels: Array, classes: int, epsilon: float) -> tuple[float, float]:
+def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model: Any = "linear") -> tuple[float, float]:
     """The score of the mean agent, and that of scikit-learn on the train records of all: AUC, accuracy or R²."""
     frame = pd.DataFrame(features, columns=[f"f{k}" for k in range(features.shape[1])])
     frame["label"] = labels.astype(int) if classes else labels
     kind = {"kind": "classification", "classes": list(range(classes))} if classes else {"kind": "regression"}
-    problem = {"data": "frame", "label": "label", "scale": {"*": [-1.0, 1.0]}, "test": 0.2, **kind}
+    problem = {"data": "frame", "label": "label", "scale": {"*": [-1.0, 1.0]}, "test": 0.2, "model": model, **kind}
     problem |= {} if classes else {"label_range": [-1.0, 1.0]}
     scenario = {
         "seed": 7,
@@ -196,6 +233,20 @@ def _learnt(features: Array, labels: Array, classes: int, epsilon: float) -> tup
         return float(last[name]), float(fitted.score(features[held], labels[held]))
     return float(last[name]), float(roc_auc_score(labels[held], fitted.decision_function(features[held])))
 
+
+# What a network learns that no linear model does.
+
+
+def test_a_network_with_planned_settings_learns_what_a_linear_model_cannot() -> None:
+    draw, n = np.random.default_rng(11), AGENTS * RECORDS
+    features = draw.uniform(-1.0, 1.0, (n, 9))
+    label = (features[:, 1] * features[:, 4] - features[:, 7] * features[:, 2] > 0.0).astype(float)
+    line, at_eight = (_learnt(features, label, 2, 8.0, model)[0] for model in ("linear", _NETWORK))
+    assert line < 0.6
+    assert at_eight > 0.93
+
+
+_NETWORK = {"kind": "mlp", "widths": [64]}
 
 # How much worse it may be at ε = 8 and at ε = 1. Binary columns far from 0 fill a record's length with what it shares
 # with the others, and one label in sixteen is rare: at ε = 1 noise takes more there than elsewhere.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -34,6 +35,8 @@ from decentral_dp.statistics import auc
 # Beside features of norm at most 1. An intercept is learnt as well from so little, and a clip of a record's gradient
 # is left to its features.
 _BIAS = 0.1
+# Records that a network's curvature is read off.
+_MADE_UP = 16
 
 
 class Examples(NamedTuple):
@@ -58,8 +61,7 @@ class Training(StackedProblem):
         l2: strength of the ridge, which reads no record and is never clipped; default 0.
         threshold: probability above which the second of two classes is said in recall, precision, F1 and balanced
             accuracy; default 0.5.
-        length: bound on ‖φ's gradient‖₂ of every possible record of a linear model, infinite where features are not
-            bounded; None of other models, whose curvature is not known.
+        radius: bound on ‖a‖₂ of every possible record; infinite by default, where features are not bounded.
     """
 
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"lower_grad_y": "train"})
@@ -71,13 +73,34 @@ class Training(StackedProblem):
     n_features: int
     n_classes: int = 0
     l2: float = 0.0
-    length: float | None = None
+    radius: float = math.inf
     threshold: float = 0.5
 
     @property
-    def curvature(self) -> float | None:
-        """L, the largest eigenvalue that ∇² of the mean loss and the ridge can have; None where it is not known."""
-        return None if self.length is None else self.loss.curvature * self.length**2 + self.l2
+    def length(self) -> float | None:
+        """Bound on ‖∇φ‖₂ of every possible record of a linear model; None of a network, which has none."""
+        if not isinstance(self.model, DenseLayers) or len(self.model.widths) > 2:
+            return None
+        return math.hypot(self.model.gain * self.radius, self.model.bias)
+
+    @cached_property
+    def curvature(self) -> float:
+        """L, the largest eigenvalue of ∇² of the mean loss and the ridge; infinite where features are not bounded.
+
+        Of a linear model what records can make of it. Of a network a bound on what is usual where it starts: that of
+        the loss times the mean of ‖∇φ‖² over made-up records, uniform in the cube whose corners have length `radius`.
+        """
+        if not math.isfinite(self.radius):
+            return math.inf
+        if self.length is not None:
+            return self.loss.curvature * self.length**2 + self.l2
+        side = self.radius / math.sqrt(self.n_features)
+        rows = np.random.default_rng(0).uniform(-side, side, (_MADE_UP, 1, self.n_features))
+        starts = np.tile(self.model.start, (_MADE_UP, 1))
+        first = np.eye(1, self.model.outputs)
+        sums = self.model.clipped_sums(starts, rows, lambda agents, part, out: first + 0.0 * out, math.inf, "l2")
+        square = float(np.square(sums).sum(axis=1).mean())
+        return self.loss.curvature * square + self.l2
 
     @property
     def q(self) -> int:
@@ -296,8 +319,8 @@ def classification(
         raise InputError(f'problem.loss: "logistic" is of two classes, and there are {facts.n_classes}. Leave it out.')
     chosen = _loss(kind, {"logistic": Logistic(), "cross_entropy": CrossEntropy()})
     learner = _learner(facts, model, 1 if kind == "logistic" else facts.n_classes)
-    length = _length(facts, learner)
-    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, length, threshold)
+    radius = math.inf if facts.l2 is None else facts.l2
+    return Training("classification", learner, chosen, facts.n_features, facts.n_classes, l2, radius, threshold)
 
 
 def regression(
@@ -310,14 +333,8 @@ def regression(
     """
     chosen = _loss(loss or "squared", {"squared": Squared(), "huber": Huber()})
     learner = _learner(facts, model, 1)
-    return Training("regression", learner, chosen, facts.n_features, 0, l2, _length(facts, learner))
-
-
-def _length(facts: Facts, learner: Learner) -> float | None:
-    """As of `Training`: s‖a‖ beside γ, where features were scaled to declared ranges or brought to a known length."""
-    if not isinstance(learner, DenseLayers) or len(learner.widths) > 2:
-        return None
-    return math.inf if facts.l2 is None else math.hypot(learner.gain * facts.l2, learner.bias)
+    radius = math.inf if facts.l2 is None else facts.l2
+    return Training("regression", learner, chosen, facts.n_features, 0, l2, radius)
 
 
 def _loss(kind: str, known: Mapping[str, Any]) -> Loss:
