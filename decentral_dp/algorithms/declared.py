@@ -109,9 +109,10 @@ class _Declared(protocol.AnyAlgorithm, Protocol):
 
 @dataclass(frozen=True)
 class Derived(protocol.Algorithm, Protocol):
-    """A gossip algorithm whose plan is derived from its `RELEASES`."""
+    """A gossip algorithm whose plan is derived from its `RELEASES`. WIDTHS: channel → coordinates, if others."""
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]]
+    WIDTHS: ClassVar[Mapping[str, int]] = {}
 
     @property
     def _author(self) -> Any:
@@ -130,7 +131,8 @@ class Derived(protocol.Algorithm, Protocol):
         for channel in self._sent():
             terms = tuple(self._terms(channel))
             family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
-            out[channel] = protocol.Channel(family, p if family == "x" else q, terms)
+            width = getattr(self._author, "WIDTHS", {}).get(channel, p if family == "x" else q)
+            out[channel] = protocol.Channel(family, width, terms)
         return out
 
     def planned_releases(self, public: protocol.Public) -> dict[str, protocol.Planned]:
@@ -140,7 +142,9 @@ class Derived(protocol.Algorithm, Protocol):
         for channel in self._sent():
             terms = self._terms(channel)
             uses = [Use(term, self._series(factor, public), indices - 1) for term, factor in terms.items()]
-            out[channel] = released(public, indices, uses) if uses else free_release(public, indices[-1:])
+            # What no record moves is published at the end, and sent in every round where that is stated.
+            free = indices if channel in self._author.RELEASES else indices[-1:]
+            out[channel] = released(public, indices, uses) if uses else free_release(public, free)
         return out
 
     def _series(self, factor: str | float, public: protocol.Public) -> Array:
@@ -208,6 +212,10 @@ class DeclaredGossip(_Declared, Derived):
     @property
     def conserves_mass(self) -> bool:
         return bool(getattr(self.program, "conserves_mass", False))
+
+    def solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        stated = getattr(self.program, "solution", None)
+        return {} if stated is None else dict(stated(values))
 
     @property
     def plans_by_agent(self) -> bool:

@@ -246,6 +246,11 @@ _STATEMENTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
         'channel → term → factor of what each release carries, for example {"y": {"lower_grad_y": "y"}}',
         _is_releases,
     ),
+    (
+        "WIDTHS",
+        'channel → number of its coordinates, for example {"w": 1}',
+        lambda found: isinstance(found, Mapping) and all(isinstance(w, int) and w >= 1 for w in found.values()),
+    ),
     ("QUERIES", 'terms that are asked for, for example ("grad_x", "grad_y")', _is_names),
     (
         "SHARES",

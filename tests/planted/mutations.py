@@ -1108,8 +1108,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip that falls in the plan alone",
         "algorithms/gossip/push_sum.py",
-        "(self.y(t) * share) * gradient",
-        "self.y(t) * gradient",
+        "combined - self.step_of_clip(t) * gradient",
+        "combined - self.y(t) * gradient",
         (f"{_PUSH_SUM}::test_no_pair_of_records_moves_more_than_is_planned_and_some_pair_moves_as_much",),
     ),
     Mutation(

@@ -28,9 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
+from typing import ClassVar, NamedTuple
 
 from decentral_dp.algorithms import vocabulary as dp
 
@@ -44,11 +42,14 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PushSum(dp.Algorithm):
+class PushSum(dp.Derived):
     """Stochastic gradient push: noised numerators over public weights, on directed graphs."""
 
     y: dp.StepSize = dp.option("λ, of y along the lower gradient")
     clip_decay: float = dp.option("exponent by which the clip falls with the round", default=0.0, at_least=0.0)
+
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "step_of_clip"}, "w": {}}
+    WIDTHS: ClassVar[Mapping[str, int]] = {"w": 1}
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -66,14 +67,9 @@ class PushSum(dp.Algorithm):
         """C_t/C."""
         return float((t + 1.0) ** -self.clip_decay)
 
-    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
-        return {"x": dp.Channel("x", p, ()), "y": dp.Channel("y", q, ("lower_grad_y",)), "w": dp.Channel("y", 1, ())}
-
-    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
-        index = np.arange(1, public.rounds + 1)
-        step = self.y.series(public.rounds) * [self.share_of_clip(t) for t in range(public.rounds)]
-        sent = dp.released(public, index, [dp.Use("lower_grad_y", step, index - 1)])
-        return {"x": dp.free_release(public, index[-1:]), "y": sent, "w": dp.free_release(public, index)}
+    def step_of_clip(self, t: int) -> float:
+        """λ_t C_t/C."""
+        return self.y(t) * self.share_of_clip(t)
 
     def init(self, dataset: dp.LocalDataset) -> State:
         return State(dataset.start("x", self.start), dataset.start("y", self.start), dataset.public(1.0, 1))
@@ -86,9 +82,8 @@ class PushSum(dp.Algorithm):
         released, neighbour_sum = yield dp.Gossip(y=s.y, w=s.w)
         combined = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
-        share = self.share_of_clip(t)
-        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w, times=1.0 / share)
-        return State(s.x, combined - (self.y(t) * share) * gradient, w)
+        gradient = dataset.batch(t).lower_grad_y(s.x, combined / w, times=1.0 / self.share_of_clip(t))
+        return State(s.x, combined - self.step_of_clip(t) * gradient, w)
 
 
 SGP = dp.Work(
