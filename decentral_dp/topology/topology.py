@@ -181,7 +181,7 @@ def from_file(
         path: a file, or the name of a network that comes with the package ("abilene", "topologies/abilene.toml").
         weights: overrides the file's; as of `build` where neither says.
         agents: the expected number, refused if the file has another; None accepts any.
-        connected: whether a graph of several components is refused; default True.
+        connected: whether a graph of several components is refused, and its rate is computed; default True.
         directed: whether links are arcs, and weights column-stochastic; default no, but of a graph of arcs.
 
     Returns:
@@ -497,7 +497,7 @@ def _topology(
         graph = graph.both_ways()
     if connected:
         graphs.require_connected(graph, "topology")
-    result = weigh(graph, weights)
+    result = weigh(graph, weights, connected)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
     used = result.graph
     unread: tuple[str, ...] = ()

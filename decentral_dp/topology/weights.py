@@ -80,13 +80,14 @@ class Weighted(NamedTuple):
     delta_max: float
 
 
-def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None) -> Weighted:
+def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: bool = True) -> Weighted:
     """Weigh a connected graph by a registered rule.
 
     Args:
         graph: connected.
         weights: the name of a rule, or {"kind": name, parameter: value, …}; default "metropolis", of a directed graph
             "out_degree".
+        alone: whether the graph is to mix by itself; else it need not be connected, and has λ₂ = 0 and λ_m = 1.
 
     Returns:
         W with its second smallest and largest eigenvalue.
@@ -117,9 +118,13 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None) -> Weigh
     mixing = mixing_matrix(graph, each)
     if graph.directed:
         _require_shares(graph, mixing)
-        return Weighted(graph, rule.name, mixing, *directed_ends(mixing))
-    delta2, delta_max, error = _ends(graph, each, mixing)
     label = " ".join([rule.name, *(f"{v:g}" for v in values.values())])
+    # Where own values have no negative weight no power of I + W grows.
+    if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
+        return Weighted(graph, label, mixing, 0.0, 1.0)
+    if graph.directed:
+        return Weighted(graph, label, mixing, *directed_ends(mixing))
+    delta2, delta_max, error = _ends(graph, each, mixing)
     if delta_max >= 2.0 * (1.0 - error):
         raise _diverges(graph, label, rule.name, each, delta_max)
     return Weighted(graph, label, mixing, delta2, delta_max)

@@ -92,6 +92,22 @@ def test_actors_send_what_one_process_does(kind: str) -> None:
     np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
 
 
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
+@pytest.mark.usefixtures("ray_cluster")
+def test_actors_send_along_arcs_and_along_the_links_of_a_function() -> None:
+    def meetings(t: int, agents: int, seed: int) -> Any:
+        order = np.random.default_rng([seed, t]).permutation(agents).reshape(-1, 2)
+        return (np.eye(agents)[order[:, 0]].T @ np.eye(agents)[order[:, 1]] > 0).astype(float)
+
+    arcs = {"topology": {"kind": "directed_exponential", "agents": 6, "drop": 0.2}, "algorithm.kind": "push_sum"}
+    both_ways = {"topology.directed": True, "algorithm.kind": "push_sum"}
+    for keys, graph in ((arcs, None), (both_ways, meetings)):
+        here = decentral_dp.run(scenario({}), set=keys, topology=graph)
+        there = decentral_dp.run(scenario({}, engine="ray", agents_per_actor=2), set=keys, topology=graph)
+        for channel, value in here.released.items():
+            np.testing.assert_array_equal(there.released[channel], value)
+
+
 @pytest.mark.parametrize("kind", ["all", "delay"])
 def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)

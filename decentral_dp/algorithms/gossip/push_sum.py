@@ -17,7 +17,7 @@ descent.
 
 Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
 records by the clipped mean gradient of its round alone, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
-public number above 0, costs nothing.
+public number above 0, costs nothing (docs/proofs/39-push-sum.md).
 
 References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
 sent: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight Utility

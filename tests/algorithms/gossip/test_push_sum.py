@@ -234,6 +234,30 @@ def test_what_is_lost_moves_no_mean() -> None:
     assert abs(z[0] - 6.0) > 0.05
 
 
+class Unweighted(PushSum):
+    """Takes gradients at the numerators."""
+
+    def step(self, t: int, dataset: Any, s: State) -> Any:
+        released, near = yield gossip(s)
+        u, w = (dataset.kept_weight * released[c] + near[c] for c in ("y", "w"))
+        return State(s.x, u - self.y(t) * dataset.batch(t).lower_grad_y(s.x, u), w)
+
+
+def test_falling_steps_reach_the_minimiser_of_all_on_a_lossy_directed_graph() -> None:
+    """Every agent's records count alike, however little it is heard; taken at the numerators they would not."""
+    algorithm = {"kind": "push_sum", "rounds": 4000, "y": {"scale": 1.0, "decay": 0.7}}
+    content = naive.base(algorithm, "none", topology={**GRAPH, "drop": 0.2})
+    content["problem"]["normalise"] = "l2"
+    job = naive.made("quadratic", content)
+    parts = naive.squares(job)
+    best = np.linalg.solve(sum(s.hessian for s in parts), sum(s.linear + 0.5 * 0.7 for s in parts))
+    start = np.abs(best + 0.4).max()
+    last = finished(job).last.released["y"]
+    assert np.abs(last - best).max() < 0.01 * start
+    wrong = finished(replace(job, algorithm=Unweighted(StepSize(1.0, 0.7)))).last.released["y"]
+    assert np.abs(wrong - best).max() > 0.05 * start
+
+
 def test_on_links_both_ways_it_is_decentralised_sgd() -> None:
     table = {"rounds": 8, "y": {"scale": 0.3}}
     pushed, mixed = (naive.base({"kind": kind, **table}, "none") for kind in ("push_sum", "dp_dsgd"))
