@@ -60,8 +60,8 @@ def second_largest(mixing: Any) -> float:
         mixing: A, (m, m) sparse.
 
     Limits:
-        Above 1500 agents the largest of the ten eigenvalues that are nearest to 1, as the slowest ones of sparse graphs
-        are; Arnoldi iteration for the largest ones does not converge where they crowd, as on rings.
+        Above 1500 agents by Arnoldi iteration. Where the largest ones crowd, as on rings, it does not converge, and it
+        is the largest of the ten that are nearest to 1, found by a factorisation, which is cheap on such graphs.
 
     Example:
         >>> from scipy.sparse import csr_array
@@ -74,10 +74,14 @@ def second_largest(mixing: Any) -> float:
     if agents <= _DENSE_DIRECTED:
         values = np.linalg.eigvals(mixing.toarray())
     else:
-        from scipy.sparse.linalg import eigs
+        from scipy.sparse.linalg import ArpackNoConvergence, eigs
 
-        # Slightly off 1, which is an eigenvalue itself.
-        values = eigs(mixing.tocsc(), k=10, sigma=1.0 + 1e-6, v0=_start(agents), return_eigenvectors=False)
+        start, only = _start(agents), {"return_eigenvectors": False}
+        try:
+            values = eigs(mixing, k=2, which="LM", v0=start, ncv=40, maxiter=100, **only)
+        except ArpackNoConvergence:
+            # Slightly off 1, which is an eigenvalue itself.
+            values = eigs(mixing.tocsc(), k=10, sigma=1.0 + 1e-6, v0=start, **only)
     return float(np.sort(np.abs(values))[-2])
 
 

@@ -148,6 +148,16 @@ def test_a_run_folder_draws_the_same_again(what: str, tmp_path: Path) -> None:
     assert first.result.communication.numbers == first.result.communication.messages * 32
 
 
+def test_a_page_promises_no_round_what_only_many_keep(tmp_path: Path) -> None:
+    decentral_dp.run(content(), topology=CITY, out=tmp_path / "arcs")
+    page = (tmp_path / "arcs" / "report.html").read_text()
+    assert "In the long run a round of push-sum shrinks disagreement by the factor" in page
+    decentral_dp.run(content(), topology=CITY, set={"topology.drop": 0.1}, out=tmp_path / "lossy")
+    page = (tmp_path / "lossy" / "report.html").read_text()
+    assert "shrinks disagreement" not in page
+    assert "10% of messages lost" in page
+
+
 def test_a_plan_says_that_links_are_arcs() -> None:
     plan = decentral_dp.plan(content(), topology=CITY)
     assert "4 arcs, out-degree 1 to 2, spectral gap" in " ".join(str(plan).split())

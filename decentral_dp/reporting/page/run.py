@@ -480,8 +480,13 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
     rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
     drawing = figures(folder, result, "topology")
     parts: list[Part] = [f"{capitalised(article(topology_name(graph)))}: {graph_text(graph)}."]
-    if rho is not None and gap and rho > 0:
-        pace = "Each round of gossip shrinks disagreement at least by the factor"
+    if graph.get("over_time"):
+        # What a period leaves says more than the rate of any one graph.
+        pass
+    elif rho is not None and gap and rho > 0:
+        # A non-symmetric matrix may let it grow for a while.
+        arcs = "In the long run a round of push-sum shrinks disagreement by the factor"
+        pace = arcs if graph.get("directed") else "Each round of gossip shrinks disagreement at least by the factor"
         parts.append(f" {pace} ρ = {rho:.4f}, 1 less the spectral gap.")
     elif rho is not None:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
