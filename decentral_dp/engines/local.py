@@ -18,6 +18,7 @@ from decentral_dp.engines.protocol import (
     RunControl,
     Saved,
     Snapshot,
+    boundaries,
     last_common,
 )
 from decentral_dp.privacy.recorder import assemble
@@ -38,6 +39,9 @@ class LocalEngine:
         saved = control.saved
         first = 0 if saved is None else saved.round
         parts = [None] * len(nodes) if saved is None else saved.parts
+        # Rows of other blocks that nobody here reads are not copied beside those that are.
+        cut = boundaries(nodes)
+        nodes = [node.within(b) for node, b in zip(nodes, cut, strict=True)]
         hosts = [
             Host(node, rounds, part, control.keeps_releases, control.states)
             for node, part in zip(nodes, parts, strict=True)
@@ -65,8 +69,10 @@ class LocalEngine:
             if done:
                 break
             for _ in range(releases_per_round):
+                sent = [b.of(m) for m, b in zip(messages, cut, strict=True)]
                 messages = [
-                    h.advance(*(messages[j] for j in node.neighbours)) for h, node in zip(hosts, nodes, strict=True)
+                    hosts[k].advance(*(messages[k] if j == k else sent[j] for j in node.neighbours))
+                    for k, node in enumerate(nodes)
                 ]
             if observed(t):
                 last = look(t)

@@ -115,6 +115,11 @@ class AgentNode(NamedTuple):
     over_time: TimeVaryingWeights | None = None
     columns: NDArray[np.int64] | None = None
 
+    def within(self, boundary: Boundary) -> AgentNode:
+        """The block where it reads its own message and what others send of theirs."""
+        columns = None if self.columns is None else self.columns[boundary.kept]
+        return self._replace(mixing=boundary.mixing, columns=columns)
+
 
 class CoordinatorReleaser(Protocol):
     """An object that adds a trusted coordinator's noise, and writes the ledger line."""
@@ -389,6 +394,10 @@ class Boundary(NamedTuple):
     own: int | None
     mixing: sp.csr_array
     kept: NDArray[np.int64]
+
+    def of(self, message: Array) -> Array:
+        """What of the block's message the others read."""
+        return message if self.sent.size == len(message) else message[self.sent]
 
 
 def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:

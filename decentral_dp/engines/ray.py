@@ -59,9 +59,7 @@ class Actor:
         self._boundary = boundary
         self._message: Array | None = None
         try:
-            columns = None if node.columns is None else node.columns[boundary.kept]
-            node = node._replace(mixing=boundary.mixing, columns=columns)
-            self._host = Host(node, rounds, saved, keeps_releases, states)
+            self._host = Host(node.within(boundary), rounds, saved, keeps_releases, states)
         except InputError as error:
             # An actor that fails to start would be taken for a lost one, and started again.
             self._failed = error
@@ -71,8 +69,8 @@ class Actor:
         if own is not None and self._message is not None:
             messages = (*messages[:own], self._message, *messages[own:])
         try:
-            self._message, sent = self._sound().advance(*messages), self._boundary.sent
-            return self._message if sent.size == len(self._message) else self._message[sent]
+            self._message = self._sound().advance(*messages)
+            return self._boundary.of(self._message)
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error

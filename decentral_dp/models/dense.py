@@ -90,7 +90,7 @@ class DenseLayers:
         return out
 
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
-        total = np.zeros((len(weights), self.p))
+        total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
@@ -103,8 +103,12 @@ class DenseLayers:
                     if not finite:
                         # Zero times infinity is NaN: what counts as nothing has to go before the product.
                         clipped, a = np.where(factors > 0.0, clipped, 0.0), np.where(factors > 0.0, a, 0.0)
-                    by_rows += np.matmul(clipped.swapaxes(1, 2), a)
-                    bias += self.bias * clipped.sum(axis=1)
+                    if part.start:
+                        by_rows += np.matmul(clipped.swapaxes(1, 2), a)
+                        bias += self.bias * clipped.sum(axis=1)
+                    else:
+                        np.matmul(clipped.swapaxes(1, 2), a, out=by_rows)
+                        np.multiply(self.bias, clipped.sum(axis=1), out=bias)
         return total
 
     def _layers(self, weights: Array) -> list[tuple[Array, Array]]:

@@ -597,25 +597,27 @@ class Batch:
         split: Split | None = problem.reads_records.get(term)
         hidden = any(isinstance(v, Bounded) for v in (x, y, along))
         at = [_opened(v) for v in (x, y)]
-        # `np.zeros` of many numbers writes none of them.
-        z = np.zeros(at[1].shape) if along is None else _opened(along)
+        # Any vector will do where no product with one is wanted.
+        z = at[1] if along is None else _opened(along)
         public = public_part(problem, term, at[0], at[1], z)
         base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape) if public is None else public
-        mean = np.zeros(base.shape)
+        groups = self._equally_clipped(split, times) if split is not None and self._make_groups is not None else []
+        # Of large weights even zeros take long.
+        whole = len(groups) == 1 and isinstance(groups[0][0], slice)
+        mean = np.empty(base.shape) if whole else np.zeros(base.shape)
         if split is not None and self._alone is not None:
             for row, (records, rate) in enumerate(self._records(split)):
                 # What one record contributes must not depend on who else is drawn (docs/proofs/27).
                 block = replace(self._alone, clip=self._clip.divided(_of_row(times, row)))
                 question = ClippedSum(term, at[0][row], at[1][row], z[row], rate)
                 mean[row] = block.summed(question, records) / (rate * self._used[split][row])
-        elif split is not None and self._make_groups is not None:
-            for rows, stack, clip in self._equally_clipped(split, times):
+        elif groups:
+            for rows, stack, clip in groups:
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
-                found = getattr(some, term)
-                if found.shape == mean.shape and isinstance(rows, slice):
-                    mean = found
+                if whole:
+                    mean = getattr(some, term)
                 else:
-                    mean[rows] = found
+                    mean[rows] = getattr(some, term)
         elif split is not None:
             for row, (records, _) in enumerate(self._records(split)):
                 # In the place of the other kind, of which nothing is wanted, the same.

@@ -76,7 +76,7 @@ def _convolutions() -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("model", "make", "rounds", "bars"), [(MLP, _dense, 12, (2.0, 3.0)), (CNN, _convolutions, 2, (1.0, 1.0))]
+    ("model", "make", "rounds", "bars"), [(MLP, _dense, 12, (2.0, 3.2)), (CNN, _convolutions, 2, (1.0, 1.0))]
 )
 def test_round_ratio(
     benchmark: Any, model: dict[str, Any], make: Callable[[], Callable[[], None]], rounds: int, bars: tuple[float, ...]

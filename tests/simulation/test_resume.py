@@ -438,7 +438,7 @@ def test_a_scenario_that_lost_its_last_tables_is_refused(small: dict[str, Any], 
         with pytest.raises(InputError, match=r"is damaged \(the last line of scenario\.toml is missing\)"):
             decentral_dp.resume(tmp_path / "run")
     # How often it is measured may be another number, as long as the file is whole; who hosts agents may not.
-    path.write_text("".join(lines).replace("blocks = 1\n", "blocks = 2\n"))
+    path.write_text("".join(lines).replace("[run]\n", "[run]\nblocks = 2\n"))
     with pytest.raises(InputError, match=r"agents were hosted in 1 blocks, and are in 2 now\. Put run\.blocks"):
         decentral_dp.resume(tmp_path / "run")
     path.write_text("".join(lines).replace("evaluate_every = 2\n", "evaluate_every = 3\n"))
