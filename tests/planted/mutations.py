@@ -1120,6 +1120,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[lossy arcs]",),
     ),
     Mutation(
+        "an absent agent that goes on from its last release",
+        "algorithms/gossip/push_sum.py",
+        "np.where(there, combined, s.mixed)",
+        "combined",
+        (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[absent agents]",),
+    ),
+    Mutation(
         "numerators published without their weight",
         "algorithms/gossip/push_sum.py",
         'values["y"] / values["w"]',

@@ -112,6 +112,7 @@ GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "a DiGraph": (CITY, {}),
     "with losses": (CITY, {"topology.drop": 0.3}),
     "with delay": (CITY, {"topology.delay": 2}),
+    "with absences": (CITY, {"topology.offline": 0.3}),
     "a list": ([nx.DiGraph([(0, 1), (2, 3)]), nx.DiGraph([(1, 2), (3, 0), (0, 2)])], {}),
     "pairs": ([[0, 1], [1, 2], [2, 0]], {"topology.directed": True}),
     "a matrix": (LINKS, {"topology.directed": True}),

@@ -10,10 +10,10 @@ What is published and scored is z = ũ/w, the numerator over the weight. Both tr
 clear: w is a public fact of the graph.
 
 Σ_i w_i = m always, and Σ_i u_i moves by gradients and noise alone: each column of A adds up to 1 in every round, for
-the share of a message that was lost stays with its sender. So without gradients and noise every z_i goes to the mean of
-the starts, whatever was lost. Were a lost share lost for all, u and w would fade alike, and steps λ/w would grow. On a
-graph whose weights are the same both ways and that loses nothing w = 1, and this is dp_dsgd. One agent runs gradient
-descent.
+the share of a message that was lost stays with its sender. Who is away goes on from its last mixture c and weight,
+which are public, and takes a step from there. So without gradients and noise every z_i goes to the mean of the starts,
+whatever was lost. Were a lost share lost for all, u and w would fade alike, and steps λ/w would grow. On a graph whose
+weights are the same both ways and that loses nothing w = 1, and this is dp_dsgd. One agent runs gradient descent.
 
 Noise protects one train record of agent i: given all messages c, w and so z are public, and u_{i,t+1} depends on
 records by the clipped mean gradient of its round alone, so that a release moves by λ_t·2C_t/N_t. To divide by w, a
@@ -30,15 +30,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from decentral_dp.algorithms import vocabulary as dp
 
 
 class State(NamedTuple):
-    """x: (b, p), constant and public. y: (b, q), the numerator u before noise. w: (b, 1), its weight, public."""
+    """x: (b, p), constant and public. y: (b, q), the numerator u before noise. w: (b, 1), its weight, public.
+
+    mixed: (b, q), c of the round before, public.
+    """
 
     x: dp.Array
     y: dp.Value
     w: dp.Array
+    mixed: dp.Array
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,8 @@ class PushSum(dp.Derived):
         return self.y(t) * self.share_of_clip(t)
 
     def init(self, dataset: dp.LocalDataset) -> State:
-        return State(dataset.start("x", self.start), dataset.start("y", self.start), dataset.public(1.0, 1))
+        start = dataset.start("y", self.start)
+        return State(dataset.start("x", self.start), start, dataset.public(1.0, 1), start)
 
     def solution(self, values: Mapping[str, dp.Array]) -> dict[str, dp.Array]:
         """z = u/w."""
@@ -82,8 +89,11 @@ class PushSum(dp.Derived):
         released, neighbour_sum = yield dp.Gossip(y=s.y, w=s.w)
         combined = dataset.kept_weight * released.y + neighbour_sum.y
         w = dataset.kept_weight * released.w + neighbour_sum.w
+        if (online := dataset.network.online(t)) is not None:
+            there = online[dataset.agents][:, None]
+            combined, w = np.where(there, combined, s.mixed), np.where(there, w, s.w)
         gradient = dataset.batch(t).lower_grad_y(s.x, combined / w, times=1.0 / self.share_of_clip(t))
-        return State(s.x, combined - self.step_of_clip(t) * gradient, w)
+        return State(s.x, combined - self.step_of_clip(t) * gradient, w, combined)
 
 
 SGP = dp.Work(

@@ -543,12 +543,7 @@ def check_directed(s: Scenario, algorithm: Algorithm, topology: Topology) -> Non
         )
     if changes is None or not algorithm.conserves_mass:
         return
-    if changes.offline:
-        raise InputError(
-            f"topology.offline: who is away takes what it has just heard along, and {s.algorithm.kind} averages right "
-            "only where nothing is lost. Leave offline out; messages may be lost, topology.drop."
-        )
-    if changes.delay and (changes.drop or changes.kind != "fixed"):
+    if changes.delay and (changes.drop or changes.offline or changes.kind != "fixed"):
         raise InputError(
             f"topology.delay: messages of {s.algorithm.kind} carry the share that they were sent with, which a graph "
             "that changes or loses messages has forgotten when they arrive. Leave delay, or what changes, out."
