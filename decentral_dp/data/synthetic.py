@@ -185,15 +185,15 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
     """Raises InputError where the records, of which a run has some copies, do not fit into this machine."""
     wanted = 8.0 * (n_agents * records + test_records) * (d + 3)
-    if wanted * _COPIES > _memory():
+    if wanted * _COPIES > machine_memory():
         raise InputError(
             f"problem.synthetic: {n_agents} agents with {records} records of {d} features each, and {test_records} to "
             f"test, take {wanted / 1e9:.3g} GB, a run has some {_COPIES} copies of them, and this machine has "
-            f"{_memory() / 1e9:.3g} GB. Use fewer records, features or agents."
+            f"{machine_memory() / 1e9:.3g} GB. Use fewer records, features or agents."
         )
 
 
-def _memory() -> float:
+def machine_memory() -> float:
     """Bytes of this machine; without bound where it does not say."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

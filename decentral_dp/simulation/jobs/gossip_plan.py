@@ -22,6 +22,7 @@ from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, local_problem_of, stream_of
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Stream
+from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Senders, senders_of
 from decentral_dp.files.source_lines import place_in_class
@@ -569,6 +570,24 @@ def check_time_varying(s: Scenario, over_time: OverTime, central: bool) -> None:
         )
 
 
+# Arrays of all agents' values that a round has beside those that are averaged.
+_BESIDE = 10
+
+
+def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
+    """Refuse a run whose values do not fit into this machine. Raises InputError."""
+    average, width, memory = min(s.run.average, s.algorithm.rounds), problem.p + problem.q, machine_memory()
+    wanted = 8.0 * n_agents * width * (average + _BESIDE)
+    if s.run.engine == "local" and wanted > memory:
+        fitting = int(memory / (8.0 * n_agents * width)) - _BESIDE
+        mend = f"Take run.average = {fitting}, or" if fitting > 0 else "Take"
+        raise InputError(
+            f"run.average: {average} released values of {n_agents} agents with {width:,} numbers each, and what a "
+            f"round needs beside them, take {wanted / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g} GB. {mend} "
+            "fewer agents or a smaller model."
+        )
+
+
 def gossip_job(c: Components) -> GossipJob:
     """A job of agents that trust nobody, planned and priced, whose noise has no root yet. Raises InputError."""
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
@@ -580,6 +599,7 @@ def gossip_job(c: Components) -> GossipJob:
     averaged = topology.n_agents if topology.edges.size else 1
     c = with_settings(c, problem, shards, averaged)
     s, privacy = c.scenario, c.scenario.privacy
+    _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
