@@ -1101,8 +1101,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "self.heavy_ball * (combined - s.before)",
-        "self.heavy_ball * (s.y - s.before)",
+        "ahead = combined - s.before",
+        "ahead = s.y - s.before",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     Mutation(
