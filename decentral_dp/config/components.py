@@ -256,7 +256,7 @@ def resolve(s: Scenario) -> Components:
     files, entry = s.files(), algorithm_entry(s)
     rules = RULES[entry.setting]
     problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
-    registered = None if problem.is_outside else PROBLEMS.get(s.problem.kind)
+    registered = PROBLEMS.get(s.problem.kind) if problem.origin == "package" else None
     _check_solved(s, problem, registered, entry)
     return Components(
         scenario=s,
@@ -435,7 +435,7 @@ def _graph_seed(s: Scenario) -> int:
 
 def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topology:
     """The topology, changing by round where the scenario says so."""
-    table, base, seed = s.topology, make(), _graph_seed(s)
+    table, base = s.topology, make()
     lost = {key: getattr(table, key) for key in ("drop", "offline", "delay")}
     lossy: dict[str, Any] = {key: value for key, value in lost.items() if value is not None}
     how = OverTimeTable(kind=table.over_time) if isinstance(table.over_time, str) else table.over_time
@@ -449,11 +449,11 @@ def _by_round(s: Scenario, files: Files, make: Callable[[], Topology]) -> Topolo
             raise InputError("topology.over_time.files: missing; a sequence is of graph files, or of named networks.")
         places = [files.get(("topology", "over_time", "files", str(k)), Path(name)) for k, name in enumerate(how.files)]
         read = partial(topologies.from_file, weights=table.weights, agents=base.n_agents, connected=False)
-        base = topologies.in_turn([read(place, directed=base.directed) for place in places], seed, base.name)
+        base = topologies.in_turn([read(place, directed=base.directed) for place in places], _graph_seed(s), base.name)
     elif base.over_time is None and (how is not None or any(lossy.values())):
         how = how or OverTimeTable(kind="fixed")
         draw = partial(_drawn_anew, s) if table.kind in GENERATORS and GENERATORS[table.kind].random else None
-        base = topologies.time_varying(base, how.kind, seed, every=how.every, draw=draw)
+        base = topologies.time_varying(base, how.kind, _graph_seed(s), every=how.every, draw=draw)
     return base if base.over_time is None else replace(base, over_time=replace(base.over_time, **lossy))
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -525,6 +525,7 @@ class Group(NamedTuple):
     rates: Array
 
 
+@dataclass(eq=False, repr=False)
 class Batch:
     """Records per row and kind, and what drew them.
 
@@ -535,28 +536,20 @@ class Batch:
     pool, and a mean is a sum over the sample divided by qN.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        clip: Clip,
-        draw: Callable[[Split, int], tuple[Any, float]],
-        used: Mapping[Split, NDArray[np.int64]],
-        drawn: int | None,
-        groups: Callable[[Split], list[Group]] | None = None,
-        unit: Unit = RECORD,
-        alone: ClientBlock | None = None,
-    ) -> None:
-        self._alone = alone
-        self._problem = problem
-        self._clip = clip
-        self._draw = draw
-        self._used = used
-        self._drawn = drawn
-        self._unit = unit
-        self._seen: dict[Split, list[tuple[Any, float]]] = {}
-        self._rows = len(used["train"])
-        self._make_groups = groups
-        self._stacks: dict[Split, list[Group]] = {}
+    _problem: Problem
+    _clip: Clip
+    _draw: Callable[[Split, int], tuple[Any, float]]
+    _used: Mapping[Split, NDArray[np.int64]]
+    _drawn: int | None
+    _make_groups: Callable[[Split], list[Group]] | None
+    _unit: Unit
+    _alone: ClientBlock | None
+    _seen: dict[Split, list[tuple[Any, float]]] = field(default_factory=dict, init=False)
+    _stacks: dict[Split, list[Group]] = field(default_factory=dict, init=False)
+
+    @property
+    def _rows(self) -> int:
+        return len(self._used["train"])
 
     def lower_grad_y(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
         """∇_y g, (b, q)."""

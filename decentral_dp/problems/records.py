@@ -45,6 +45,12 @@ def concatenated(parts: Sequence[Any]) -> Any:
     return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+def fit_scores(squares: Array, labels: Array) -> dict[str, Array]:
+    """ "rmse" and "r2" of mean squared errors (b,); labels that are all equal leave rounding, and no variance."""
+    rmse = {"rmse": np.sqrt(squares)}
+    return rmse | {"r2": 1.0 - squares / np.var(labels)} if np.ptp(labels) > 0.0 else rmse
+
+
 def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
     """Rows and their stacked records, one pair for each number of records that agents have."""
     out: list[tuple[NDArray[np.int64] | slice, Any]] = []

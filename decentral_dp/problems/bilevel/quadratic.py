@@ -27,6 +27,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Pull, Ridge, check_ridge
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, asked
+from decentral_dp.problems.records import fit_scores
 
 
 class QuadraticRecords(NamedTuple):
@@ -126,11 +127,7 @@ class Quadratic(Penalised, StackedProblem):
 
     def regression_scores(self, x: Array, y: Array, records: QuadraticRecords) -> Mapping[str, Array]:
         n = len(records.target)
-        squared = 2.0 * self.losses(x, y, records, np.full(n, 1.0 / n))[1]
-        # Equal labels leave rounding, and no variance.
-        if not np.ptp(records.target) > 0.0:
-            return {"rmse": np.sqrt(squared)}
-        return {"rmse": np.sqrt(squared), "r2": 1.0 - squared / np.var(records.target)}
+        return fit_scores(2.0 * self.losses(x, y, records, np.full(n, 1.0 / n))[1], records.target)
 
     @property
     def words(self) -> str:

@@ -29,6 +29,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.entry import Entry, Facts
 from decentral_dp.problems.minimax.losses import Loss as LossChoice
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, Terms
+from decentral_dp.problems.records import fit_scores
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
 from decentral_dp.statistics import auc
 
@@ -181,11 +182,7 @@ class Training(StackedProblem):
         with np.errstate(all="ignore"):
             for rows, part, outputs in self._outputs(y, records.features):
                 squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
-        squares /= len(records.label)
-        # Equal labels leave rounding, and no variance.
-        if not np.ptp(records.label) > 0.0:
-            return {"rmse": np.sqrt(squares)}
-        return {"rmse": np.sqrt(squares), "r2": 1.0 - squares / np.var(records.label)}
+        return fit_scores(squares / len(records.label), records.label)
 
     def measures(self, x: Array, y: Array, records: Examples) -> Mapping[str, Array]:
         """Judge the probabilities of classes.
