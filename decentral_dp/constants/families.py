@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import ClassVar, Protocol, TypedDict
 
 import numpy as np
 
@@ -147,9 +147,7 @@ class MovingFamily(Family, Protocol):
 class QuadraticFamily(MovingFamily, Protocol):
     """A family of one problem whose lower level is quadratic in y, and whose ball moves with x."""
 
-    @property
-    def self_concordance(self) -> float:
-        return 0.0
+    self_concordance: ClassVar[float] = 0.0
 
 
 # What may be zero of declared constants: all that is not there where a function does not read a variable or a record.

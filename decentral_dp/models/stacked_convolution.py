@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -113,13 +113,9 @@ class ConvolutionLayers:
         blocks = zip(self.shapes, self.widths[:-1], strict=False)
         return sum(h * w * (i + 3 * o) + o * (i + 1) for (h, w, _), (i, o) in blocks)
 
-    @property
-    def norms(self) -> tuple[Norm, ...]:
-        return ("l1", "l2")
+    norms: ClassVar[tuple[Norm, ...]] = ("l1", "l2")
 
-    @property
-    def words(self) -> str:
-        return "a convolutional network"
+    words: ClassVar[str] = "a convolutional network"
 
     @cached_property
     def start(self) -> Array:

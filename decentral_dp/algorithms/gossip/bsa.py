@@ -66,9 +66,7 @@ class Bsa(dp.Algorithm):
     def releases_per_round(self) -> int:
         return 2 + self.inner + self.inverse
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> State:
         x, y = (dataset.start(c, self.start) for c in ("x", "y"))

@@ -95,9 +95,7 @@ class DsboJhip(NestedLoops):
         mend = "Use fewer features, or ma_dsbo, which sends vectors only."
         dp.check_message("dsbo_jhip", 2 * p * q + q, "2pq + q", p, q, mend)
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> State:
         return State(*self.starts(dataset), self.first_sum(dataset))

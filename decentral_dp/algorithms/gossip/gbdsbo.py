@@ -99,9 +99,7 @@ class Gbdsbo(dp.Algorithm):
         mend = "Use fewer features, a smaller algorithm.inverse, or ldp_dsbo, which sends vectors only."
         dp.check_message("gbdsbo", numbers, formula, p, q, mend)
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> State:
         widths = {c: channel.width for c, channel in self.releases(dataset.p, dataset.q).items()}

@@ -55,9 +55,7 @@ class GossipSgda(dp.Derived):
         "y": {"lower_grad_y": "y"},
     }
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> State:
         return State(*self.starts(dataset))

@@ -57,17 +57,11 @@ class PushSum(dp.Derived):
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "step_of_clip"}, "w": {}}
     WIDTHS: ClassVar[Mapping[str, int]] = {"w": 1}
 
-    @property
-    def channels(self) -> tuple[str, ...]:
-        return ("x", "y", "w")
+    channels: ClassVar[tuple[str, ...]] = ("x", "y", "w")
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless = True
 
-    @property
-    def conserves_mass(self) -> bool:
-        return True
+    conserves_mass = True
 
     def share_of_clip(self, t: int) -> float:
         """C_t/C."""

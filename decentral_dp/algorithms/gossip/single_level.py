@@ -50,9 +50,7 @@ class OneLevel(dp.Derived, Protocol):
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}}
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless: ClassVar[bool] = True
 
     def init(self, dataset: dp.LocalDataset) -> Any:
         return State(dataset.start("x", self.start), dataset.start("y", self.start))

@@ -75,9 +75,7 @@ class Spdb(dp.Algorithm):
     def releases_per_round(self) -> int:
         return 1 + self.inverse
 
-    @property
-    def memoryless(self) -> bool:
-        return True
+    memoryless = True
 
     def init(self, dataset: dp.LocalDataset) -> State:
         x, y = self.starts(dataset)

@@ -60,9 +60,7 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
         """Features of a record, with the intercept."""
         return self.n_features + self.intercept
 
-    @property
-    def words(self) -> str:
-        return "a linear model"
+    words: ClassVar[str] = "a linear model"
 
     def named(self, y: Array) -> dict[str, Array]:
         """ "weight" (e, d), and "bias" (e,) where there is an intercept."""

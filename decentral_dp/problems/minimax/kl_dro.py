@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,9 +115,7 @@ class KlDro(Minimax):
     def p(self) -> int:
         return self.model.p
 
-    @property
-    def q(self) -> int:
-        return 1
+    q: ClassVar[int] = 1
 
     @property
     def terms(self) -> Mapping[str, bool]:
