@@ -41,7 +41,8 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
     shape = (index.size, public.neighbour_weight.size)
     sensitivity: dict[Split, Array] = {}
     rate: dict[Split, Array] = {}
-    largest = np.zeros(shape)
+    largest, coins, unit = np.zeros(shape), public.sampling == "poisson", public.unit
+    rate_of = unit.sampled_rate if coins else unit.rate
     for split in SPLITS:
         read = [u for u in uses if _kind(public, u.term) == split]
         if not read:
@@ -52,8 +53,8 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
             bound += step
             largest = largest + reach
         sensitivity[split] = bound
-        rate[split] = np.ones(shape) if kept else np.broadcast_to(public.unit.rate(public.rate[split]), shape)
-    return Planned(sensitivity, rate, largest, index, public.sampling)
+        rate[split] = np.ones(shape) if kept else np.broadcast_to(rate_of(public.rate[split]), shape)
+    return Planned(sensitivity, rate, largest, index, unit.sampled_as if coins else public.sampling)
 
 
 def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:

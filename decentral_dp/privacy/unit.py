@@ -7,7 +7,7 @@ min(k, N)·C(2κ − 1)/N, κ the summation slack (docs/proofs/36).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +58,10 @@ class Unit(NamedTuple):
     def sampled_sensitivity(
         self, clip: float | Array, pool: Array | NDArray[np.int64], width: int, rate: Array
     ) -> Array:
-        """Bound twice what drawing a record adds to a sum over a Poisson sample, divided by qN; ∞ of other units.
+        """Bound how far a unit moves a sum over a Poisson sample, divided by qN; ∞ of an agent.
 
-        Sums with and without the record are both rounded (docs/proofs/01); prices are of two records exchanged
-        (docs/proofs/11).
+        Of one replaced record it is twice what drawing a record adds, for the pair of docs/proofs/11; of others what
+        all records of the unit move together (docs/proofs/36). Both sums are rounded (docs/proofs/01).
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
@@ -69,9 +69,21 @@ class Unit(NamedTuple):
             width: coordinates of the sum.
             rate: q.
         """
-        if self != RECORD:
+        if self.records is None:
             return np.full(np.shape(pool), np.inf)
-        return np.asarray(2.0 * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
+        return np.asarray(self.clips(pool) * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
+
+    def sampled_rate(self, rate: Array) -> Array:
+        """Bound the probability that a Poisson sample holds any of the records, 1 − (1 − q)ᵏ. rate: q."""
+        if self.records is None or self.records == 1:
+            return rate
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.minimum(1.0, -np.expm1(self.records * np.log1p(-rate)) * (1.0 + 1e-12)))
+
+    @property
+    def sampled_as(self) -> Literal["fixed", "poisson"]:
+        """By which rule a Poisson sample amplifies: its own of one replaced record, else that of batches."""
+        return "poisson" if self == RECORD else "fixed"
 
     def block_sensitivity(self, clip: float, width: int) -> float:
         """Bound how far the unit moves what an agent makes of all its records, clipped as one vector; ∞ of records.

@@ -213,8 +213,8 @@ def test_modules_that_are_refused(tmp_path, name):
     ("body", "told"),
     [
         ("return 3", "build returned int, not a torch module"),
-        ("return Net(outputs)", "build does not run: TypeError"),
-        ("return nn.Linear(n_features, -1)", "build does not run: RuntimeError"),
+        ("return Net(outputs)", "of so many features and outputs, does not run: TypeError"),
+        ("return nn.Linear(n_features, -1)", "of so many features and outputs, does not run: RuntimeError"),
     ],
 )
 def test_functions_that_are_refused(tmp_path, body, told):

@@ -140,9 +140,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a Poisson sample of an agent priced as if a record were added once",
         "privacy/unit.py",
-        "2.0 * clip / (rate * pool) * (2.0",
-        "clip / (rate * pool) * (2.0",
-        (f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",),
+        "self.clips(pool) * clip",
+        "0.5 * self.clips(pool) * clip",
+        (
+            f"{_UNITS}::test_coins_are_fresh_secret_and_each_records_own",
+            f"{_UNITS}::test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit",
+        ),
     ),
     Mutation(
         "local steps of an agent that nothing clips",
@@ -516,8 +519,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that amplifies what is kept",
         "algorithms/sensitivity_rules.py",
-        "rate[split] = np.ones(shape) if kept else np.broadcast_to(public.unit.rate(public.rate[split]), shape)",
-        "rate[split] = np.broadcast_to(public.unit.rate(public.rate[split]), shape)",
+        "rate[split] = np.ones(shape) if kept else np.broadcast_to(rate_of(public.rate[split]), shape)",
+        "rate[split] = np.broadcast_to(rate_of(public.rate[split]), shape)",
         (f"{_PRICES}::test_uses_add_up_kind_by_kind",),
     ),
     Mutation(
@@ -547,6 +550,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        second = e + np.logaddexp(out, math.log(rate) + log_ndtr(-m - tau))\n",
         "        second = e + log_ndtr(-tau)\n",
         (f"{_POISSON}::test_the_profile_is_that_of_the_pair",),
+    ),
+    Mutation(
+        "a group in a poisson sample at the rate of one record",
+        "privacy/unit.py",
+        "-np.expm1(self.records * np.log1p(-rate))",
+        "-np.expm1(np.log1p(-rate))",
+        (
+            f"{_UNITS}::test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit",
+            f"{_UNITS}::test_poisson_samples_of_other_units_are_recorded_as_planned",
+        ),
     ),
     Mutation(
         "sampling that amplifies too much",

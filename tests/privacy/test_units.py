@@ -9,9 +9,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import dp_accounting
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dp_accounting.pld import pld_privacy_accountant
+from scipy.stats import binom, norm
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
@@ -22,6 +25,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.participants.agents import LocalDataset, Network
 from decentral_dp.privacy.accounting.accountants import price
+from decentral_dp.privacy.accounting.loss_distributions import Releases, epsilons, gaussian_profile
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.privacy.unit import RECORD, Unit
@@ -560,6 +564,68 @@ def test_poisson_samples_are_recorded_as_planned(algorithm: str, tables: Any) ->
     assert job.budget.epsilon.max() < 0.7 * price(told, 1e-6).epsilon.max()
 
 
+@pytest.mark.parametrize("keys", [k for k in KEYS if k.get("unit") != "agent"], ids=str)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, keys: Mapping[str, Any]) -> None:
+    runs = [decentral_dp.run(content(keys, algorithm, COINS, run={"blocks": b})) for b in (1, 3)]
+    job = runs[0].simulation()
+    c, k = job.ledger.charged[0], job.unit.records or 0
+    assert c.sampling == ("poisson" if job.unit == RECORD else "fixed")
+    clips = k * (1.0 if job.unit.zeroed else 2.0)
+    assert c.sensitivity["train"][0, 0] == pytest.approx(0.7 * clips * CLIP / (0.25 * 12), rel=1e-9)
+    np.testing.assert_allclose(c.rate["train"], 1.0 - 0.75**k)
+    assert runs[0].records.same_releases(job.ledger)
+    assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
+
+
+@pytest.mark.parametrize("unit", [u for u in UNITS if u.records is not None], ids=str)
+def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: Unit) -> None:
+    """With the same coins; a record that is replaced moves as far as two that are exchanged."""
+    job = built({})
+    problem, records = job.problem, job.records["train"][0]
+    draw, at, largest = np.random.default_rng(1), np.zeros((1, problem.q)), 0.0
+    for t in range(300):
+        means = [
+            dataset(problem, world, unit, "l2", 5, Stream("poisson", share=0.5)).batch(t).lower_grad_y(at[:, :0], at)
+            for world in worlds(records, unit, draw, extreme=t % 2 == 0)
+        ]
+        moved = np.linalg.norm(means[0].private - means[1].private)
+        largest = max(largest, float(moved / means[0].sensitivities["train"].sensitivity[0]))
+    assert 0.95 < largest <= 1.0
+
+
+@pytest.mark.parametrize("unit", [Unit(k, z) for k in (1, 2, 5) for z in (False, True)][1:], ids=str)
+@pytest.mark.parametrize(("m", "q"), [(0.3, 0.5), (1.0, 0.1), (2.5, 0.02), (0.7, 0.9)])
+def test_the_price_of_a_sample_is_no_less_than_that_of_any_pair_of_its_unit(unit: Unit, m: float, q: float) -> None:
+    """By quadrature, in both orders: j of k records are drawn, which all lie on one side, or on both."""
+    k, z = unit.records or 0, np.linspace(-25.0, 25.0, 100_001)
+    laws = [sum(binom.pmf(j, k, q) * norm.pdf(z - side * j * m) for j in range(k + 1)) for side in (1.0, -1.0, 0.5)]
+    others = [norm.pdf(z)] if unit.zeroed else [norm.pdf(z), laws[1], laws[2]]
+    rate = float(unit.sampled_rate(np.array(q)))
+    profile = gaussian_profile(float(unit.clips(1000)) * m, rate)
+    near = 0.0
+    for e in (1e-9, 0.01, 0.2, 1.0, 2.0):
+        allowed = float(profile(np.array([e]))[0])
+        for p, o in [(laws[0], o) for o in others] + [(o, laws[0]) for o in others]:
+            delta = float(np.maximum(p - math.exp(e) * o, 0.0).sum() * (z[1] - z[0]))
+            assert delta <= allowed * (1.0 + 1e-6) + 1e-12
+            near = max(near, delta / allowed)
+    assert near > (0.999 if k == 1 else 0.3)
+
+
+@pytest.mark.parametrize(("m", "q", "rounds"), [(0.5, 0.1, 100), (1.0, 0.02, 500), (0.1, 0.5, 200)])
+def test_a_record_in_samples_that_contributes_nothing_costs_what_dp_accounting_says(
+    m: float, q: float, rounds: int
+) -> None:
+    """Its accountant composes the two orders apart, and takes the larger; here one pair stands for both."""
+    accountant = pld_privacy_accountant.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(1.0 / m))
+    accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
+    wanted = accountant.get_epsilon(1e-5)
+    ours = epsilons([Releases(sampled_gaussian=np.tile([[m], [q]], (1, rounds)))], 1e-5)[0]
+    assert wanted * (1.0 - 1e-3) <= ours <= wanted * 1.2
+
+
 def test_a_round_of_poisson_samples_costs_what_its_pair_says() -> None:
     """One release: the profile of (1 − q)N(0, 1) + qN(±m, 1), m = C/(qNσ), by quadrature."""
     job = built({"y": {"scale": 0.4}, "delta": 1e-3}, "dp_dsgd", COINS, algorithm={"rounds": 1, "y": {"scale": 1.0}})
@@ -613,8 +679,7 @@ def test_coins_are_fresh_secret_and_each_records_own() -> None:
     ("change", "words"),
     [
         ({"privacy": {"mechanism": "laplace"}}, "Poisson samples are priced under Gaussian noise alone"),
-        ({"privacy": {"unit": "agent"}}, "priced for one replaced record, not for an agent"),
-        ({"privacy": {"neighbours": "zero_out"}}, "priced for one replaced record"),
+        ({"privacy": {"unit": "agent"}}, "priced for records and groups of them, not for an agent"),
         ({"problem": {"stream": {"kind": "poisson"}}}, "problem.stream.rate"),
         ({"problem": {"stream": {"kind": "poisson", "rate": 0.5, "batch": 2}}}, "takes no batch"),
         ({"problem": {"stream": {"kind": "minibatch", "rate": 0.5, "batch": 2}}}, "takes no rate"),

@@ -73,7 +73,7 @@ def step_factor(kept: float | Array, curvature: float, step: float, ridge: float
         Proof in docs/proofs/38.
 
     Example:
-        >>> step_factor(1.0, 1.0, 0.5, 0.0, scalar=True)
+        >>> round(step_factor(1.0, 1.0, 0.5, 0.0, scalar=True), 12)
         1.0
         >>> round(float(step_factor(1.0, 1.0, 0.5, 0.0, scalar=False)), 4)
         1.069

@@ -329,10 +329,10 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
             "problem.stream: Poisson samples are priced under Gaussian noise alone. Set privacy.mechanism = "
             '"gaussian", or take "minibatch".'
         )
-    if s.privacy.guarantee != "none" and unit != RECORD:
+    if s.privacy.guarantee != "none" and unit.records is None:
         raise InputError(
-            f"problem.stream: Poisson samples are priced for one replaced record, not for {unit.noun}. Take "
-            '"all", or leave privacy.unit and privacy.neighbours out.'
+            f"problem.stream: Poisson samples are priced for records and groups of them, not for {unit.noun}. Take "
+            '"all", or leave privacy.unit out.'
         )
 
 
