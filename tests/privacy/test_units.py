@@ -578,6 +578,16 @@ def test_poisson_samples_of_other_units_are_recorded_as_planned(algorithm: str, 
     assert np.array_equal(runs[0].released["y"], runs[1].released["y"])
 
 
+@pytest.mark.parametrize("stream", ["all", COINS], ids=("all", "poisson"))
+def test_the_signal_of_all_records_does_not_depend_on_the_unit(stream: Any) -> None:
+    each = [
+        decentral_dp.plan(content(keys, "dp_dsgd", stream)).privacy.signal["y"].one_release
+        for keys in KEYS
+        if keys.get("unit") != "agent"
+    ]
+    np.testing.assert_allclose(each, each[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("unit", [u for u in UNITS if u.records is not None], ids=str)
 def test_no_poisson_samples_of_neighbours_exceed_the_bound_of_their_unit(unit: Unit) -> None:
     """With the same coins; a record that is replaced moves as far as two that are exchanged."""
