@@ -450,18 +450,13 @@ else:
 
 
 def which_table(value: Any) -> str:
-    """Which of the two tables a value is meant to be."""
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    outside = isinstance(value, OutsideAlgorithmTable) or (isinstance(kind, str) and is_from_outside(kind))
-    return "OutsideAlgorithmTable" if outside else "RegisteredAlgorithmTable"
-
-
-def is_from_outside(kind: str) -> bool:
-    """Whether an algorithm is none of the registered ones: of a file, of an installed package, or of nobody.
+    """Which of the two tables a value is meant to be.
 
     A name that nobody has is refused as such where the algorithm is built, and not for the keys beside it.
     """
-    return kind not in ALGORITHMS
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    outside = isinstance(value, OutsideAlgorithmTable) or (isinstance(kind, str) and kind not in ALGORITHMS)
+    return "OutsideAlgorithmTable" if outside else "RegisteredAlgorithmTable"
 
 
 def _needed(entry: Entry) -> Sequence[str]:

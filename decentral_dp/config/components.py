@@ -36,7 +36,6 @@ from decentral_dp.config.outside import (
     dealer,
     instance,
     problem_type,
-    table_options,
 )
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
@@ -419,7 +418,7 @@ def _component(s: Scenario, what: str, files: Files) -> Component:
 def _from_outside(part: Component, s: Scenario) -> Component:
     """A component of the user's own, with what makes it."""
     makers: Mapping[str, Callable[..., Any]] = {
-        "problem": partial(instance, part, table_options(s.problem)),
+        "problem": partial(instance, part, s.problem.model_extra or {}),
         "topology": partial(
             _by_round, s, s.files(), partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
         ),

@@ -238,11 +238,6 @@ class _Options(Table):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
-def table_options(table: ProblemTable) -> dict[str, Any]:
-    """What the [problem] table says beyond what every problem shares."""
-    return dict(table.model_extra or {})
-
-
 # What a mapping of a data set may hold.
 _COLUMNS = ("features", "labels", "classes", "feature_names", "agent", "split", "image")
 _A_LINE = re.compile(r"\bline \d+ of ")
