@@ -405,6 +405,24 @@ def test_a_file_is_dealt_at_random_unless_it_says_who_holds_what(
         require_attackable(job)
 
 
+@pytest.mark.parametrize("partition", ["iid", {"kind": "by_class", "share": 0.5}])
+def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_other_records(partition: Any) -> None:
+    """Of a minimax problem the model that is asked is x, as under a coordinator."""
+    changed = {
+        "topology": {"kind": "ring", "agents": 5},
+        "algorithm": {"kind": "gossip_sgda", "rounds": 2, "x": {"scale": 2.0}, "y": {"scale": 0.5}},
+        "privacy": {"mechanism": "gaussian", "epsilon": 2.0, "delta": 1e-4, "clip": {"x": 1.0, "y": 1.0}},
+    }
+    job = build(load({**RANKING, "problem": {**RANKING["problem"], "test": 0.3, "partition": partition}, **changed}))
+    if partition != "iid":
+        with pytest.raises(InputError, match="dealt to the agents by what they hold"):
+            require_attackable(job)
+        return
+    found = attacked(job, {"x": np.zeros((5, job.problem.p))})
+    assert found.members == int(job.counts["train"].sum())
+    assert set(found.auc) >= {"loss"}
+
+
 def test_bilevel_runs_that_cannot_be_compared_are_refused(scenario: Callable[..., dict[str, Any]]) -> None:
     dealt = scenario(problem={"partition": {"kind": "by_class", "share": 0.5}})
     assert "dealt to the agents by what they hold" in refusal(dealt)

@@ -29,6 +29,7 @@ _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_
 
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
+_GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _UNITS = "tests/privacy/test_units.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
@@ -93,6 +94,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if (before := seen.setdefault(row.tobytes(), where)) != where:",
         "if (before := where) != where:",
         ("tests/simulation/probing/test_mechanism.py::test_planted_errors_are_found",),
+    ),
+    # Minimax without a coordinator ------------------------------------------------------------------------------------
+    Mutation(
+        "gradients of a minimax problem that agents do not clip",
+        "problems/minimax/saddle.py",
+        "clip.bound(CLIP_OF_TERM[t])",
+        "float('inf')",
+        (f"{_GOSSIP_SGDA}::test_no_neighbour_exceeds_the_certificate_and_the_worst_come_near",),
+    ),
+    Mutation(
+        "a share of positive records that every agent counts",
+        "config/scenario_components.py",
+        "    check_share(s.problem.positive_share, s.privacy.guarantee)\n",
+        "",
+        (f"{_GOSSIP_SGDA}::test_refusals",),
+    ),
+    Mutation(
+        "a state that goes on before it is released",
+        "algorithms/gossip/gossip_sgda.py",
+        "x, y = dataset.project(kept * own.x + near.x, kept * own.y + near.y)",
+        "x, y = dataset.project(kept * getattr(s.x, 'value', s.x) + near.x, kept * own.y + near.y)",
+        (f"{_GOSSIP_SGDA}::test_agents_say_what_the_formulas_say",),
     ),
     # Units and neighbours ---------------------------------------------------------------------------------------------
     Mutation(

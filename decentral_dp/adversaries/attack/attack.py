@@ -38,6 +38,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.minimax.protocol import Attackable
+from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenated, take
 from decentral_dp.reporting.notebook_progress import shown
@@ -91,7 +92,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
         members, others = _sample(members, others)
     records = concatenated([members, others])
     if job.solves == "minimax":
-        scores = minimax_scores(job.problem, model["x"], records)
+        scores = minimax_scores(_asked(job), model["x"], records)
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
@@ -136,13 +137,12 @@ def require_attackable(job: Job) -> None:
             "Hold out a random share (problem.test) of data as they are."
         )
     if job.solves == "minimax":
-        if not isinstance(job.problem, Attackable):
+        if not isinstance(_asked(job), Attackable):
             raise InputError(
                 f"attack: what {kind} publishes is no model that could be asked about a record. Attack a run of a "
                 "classifier or of a regression."
             )
-        return
-    if isinstance(job.problem, Placed) or job.problem.accuracy(*_zeros(job), job.test) is None:
+    elif isinstance(job.problem, Placed) or job.problem.accuracy(*_zeros(job), job.test) is None:
         raise InputError(
             f"attack: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
             "compared. Attack a run of a minimax problem, or of a bilevel one that classifies."
@@ -152,6 +152,11 @@ def require_attackable(job: Job) -> None:
             "attack: the records were dealt to the agents by what they hold, and each agent has a budget of its own, "
             'so a train and a test record could not have changed places. Set problem.partition = "iid".'
         )
+
+
+def _asked(job: Job) -> Any:
+    """The problem whose model is asked about a record."""
+    return job.problem.minimax if isinstance(job.problem, Saddle) else job.problem
 
 
 def _dealt_at_random(job: Job) -> bool:

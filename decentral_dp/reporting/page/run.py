@@ -184,9 +184,12 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         (
             "Dimensions",
-            _dimensions(problem.get("p"), problem.get("q"), words.lower),
+            _dimensions(problem.get("p"), problem.get("q"), "y" if result.is_minimax else words.lower),
         ),
-        ("Variables", _VARIABLES if privacy.setting == "gossip" and problem.get("p") else ""),
+        (
+            "Variables",
+            _VARIABLES if privacy.setting == "gossip" and problem.get("p") and not result.is_minimax else "",
+        ),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
         ("Topology", capitalised(words.network) or network),
