@@ -219,7 +219,7 @@ def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float, float]:
     """λ₂, λ_m, and how far λ_m may be below its true value, relatively."""
     if not each.size and graph.agents > 1:
         return 0.0, 0.0, 0.0
-    if graph.ends is not None and np.all(each == each[0]):
+    if graph.ends is not None and each.size and np.all(each == each[0]):
         return graph.ends[0] * float(each[0]), graph.ends[1] * float(each[0]), 1e-13
     return *laplacian_ends(-mixing), 1e-13 if graph.agents <= DENSE else LANCZOS_ERROR
 

@@ -110,19 +110,31 @@ def test_agents_say_what_the_formulas_say(graph: str, noise: Noise, guarantee: s
         assert (told[-1]["y"] < 0.0).any() or (np.abs(told[-1]["x"][:, -2:] - 0.5) > 0.5).any()
 
 
-def test_with_one_agent_it_is_gradient_descent_ascent_of_the_coordinator() -> None:
-    """And on a complete graph of agents with equal records that of each."""
-    steps = {"algorithm": {"x": {"scale": 0.9}, "y": {"scale": 0.7}}}
-    none = {"guarantee": "none", "mechanism": "gaussian"}
-    alone = content(**steps, topology={"kind": "complete", "agents": 1}, run={"evaluate_every": 1})
-    alone["privacy"] = none
-    trusted = content(**steps, topology={"kind": "complete", "agents": 1}, run={"evaluate_every": 1})
-    trusted["algorithm"]["kind"], trusted["privacy"] = "dp_sgda", {"guarantee": "none"}
-    here, there = decentral_dp.run(load(alone)), decentral_dp.run(load(trusted))
-    for channel, project in (("x", oracle.inside_x), ("y", oracle.inside_y)):
-        np.testing.assert_allclose(project(here.released[channel][0]), there.released[channel][0], rtol=0, atol=1e-12)
-    names = ["primal", "gradient_norm", "test_auc"]
-    for name in names:
+# Where y is found by steps: as a maximiser (AUC, groups), and as what a robust loss is minimised by, too.
+OBJECTIVES: Mapping[str, Any] = {
+    "auc_maximisation": {"positive_share": 0.4},
+    "dro": {"divergence": "chi2", "strength": 1.0, "cap": 3.0},
+    "group_dro": {"strength": 1.0, "cap": 3.0},
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_with_one_agent_it_is_the_descent_ascent_of_a_coordinator(kind: str) -> None:
+    runs = []
+    for algorithm in ("gossip_sgda", "dp_sgda"):
+        made = content(topology={"kind": "isolated", "agents": 1}, run={"evaluate_every": 1})
+        made["problem"] = {k: v for k, v in made["problem"].items() if k != "positive_share"}
+        made["problem"] |= {"kind": kind, **OBJECTIVES[kind]}
+        made["algorithm"] = {"kind": algorithm, "rounds": 6, "x": {"scale": 0.9}, "y": {"scale": 0.7}}
+        made["privacy"] = {"guarantee": "none"}
+        runs.append(decentral_dp.run(load(made)))
+    here, there = runs
+    ends = here.simulation().problem.project(*(here.released[channel] for channel in ("x", "y")))
+    for channel, end in zip(("x", "y"), ends, strict=True):
+        np.testing.assert_allclose(end, there.released[channel], rtol=0, atol=1e-12)
+        assert np.abs(end).max() > 1e-3
+    # What is scored is projected by a coordinator, and here as it was sent.
+    for name in ("primal", "gradient_norm") if kind == "auc_maximisation" else ():
         a, b = (r.metrics[r.metrics["name"] == name].sort_values("round")["value"].to_numpy() for r in (here, there))
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
@@ -317,3 +329,43 @@ def test_it_is_for_minimax_problems() -> None:
     made["problem"] = {"kind": "logistic_hyperparameter", "data": "breast_cancer"}
     with pytest.raises(InputError, match=r"problem\.kind: gossip_sgda is for minimax problems.*Take auc_max"):
         build(load(made))
+
+
+# From outside -------------------------------------------------------------------------------------------------------
+
+MINE = '''
+from dataclasses import dataclass
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.gossip.gossip_sgda import State
+
+@dataclass(frozen=True)
+class Mine:
+    """Descent ascent at an agent's own released point."""
+    x: dp.StepSize
+    y: dp.StepSize
+    solves = "minimax"
+    channels = ("x", "y")
+    RELEASES = {"x": {"upper_grad_x": "x"}, "y": {"lower_grad_y": "y"}}
+
+    def init(self, dataset, x, y):
+        return State(x, y)
+
+    def step(self, t, dataset, s):
+        own, near = yield dp.Gossip(x=s.x, y=s.y)
+        x, y = dataset.project(own.x, own.y)
+        kept, batch = 1.0 - dataset.neighbour_weight, dataset.batch(t)
+        down = kept * x + near.x - self.x(t) * batch.upper_grad_x(x, y)
+        return State(down, kept * y + near.y - self.y(t) * batch.lower_grad_y(x, y))
+'''
+
+
+def test_an_algorithm_of_ones_own_solves_minimax_problems_where_it_says_so(tmp_path: Any) -> None:
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    made = content(algorithm={"kind": "mine.py:Mine"})
+    run = decentral_dp.run(load(made, folder=tmp_path))
+    assert run.result.status == "ok"
+    assert run.simulation().covers(run.records)
+    assert {"primal", "gradient_norm", "test_auc"} <= set(run.metrics["name"])
+    (tmp_path / "mine.py").write_text(MINE.replace('    solves = "minimax"\n', ""), encoding="utf-8")
+    with pytest.raises(InputError, match=r"Mine is for bilevel problems.*gossip_sgda"):
+        build(load(made, folder=tmp_path))
