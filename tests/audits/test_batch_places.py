@@ -183,7 +183,7 @@ def test_coupled_batches_move_no_release_further_than_it_states(name: str, kind:
     assert largest > 0.999 or (kind == "validation" and not tunes_x(program(name), D, D))
 
 
-@pytest.mark.parametrize("name", ["dp_dsgd", "ldp_dsbo", "ldp_single_level"])
+@pytest.mark.parametrize("name", ["dp_dsgd", "exact_diffusion", "ldp_dsbo", "ldp_single_level"])
 def test_a_job_shows_no_more_than_it_states(name: str) -> None:
     """The job itself, with its own prices: one round, one release of y by the first of two agents."""
     steps = {key: {"scale": 0.2} for key in ALGORITHMS[name].options if key in "xyz"}

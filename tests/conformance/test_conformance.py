@@ -126,6 +126,8 @@ def test_every_algorithm_under_every_guarantee(
     refused = None
     if guarantee[0] == "as_printed" and mechanism == "gaussian":
         refused = "Laplace noise"
+    elif guarantee[0] == "as_printed" and ALGORITHMS[algorithm].unprinted:
+        refused = 'no "as_printed"'
     elif guarantee[1] == "private" and not ALGORITHMS[algorithm].private:
         refused = "algorithm.protocol"
     if refused is None:

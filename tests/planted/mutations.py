@@ -32,6 +32,7 @@ _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _UNITS = "tests/privacy/test_units.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
+_CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
@@ -1175,6 +1176,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "sends = np.bincount(graph.edges[:, 0]",
         "sends = np.bincount(graph.edges[:, 1]",
         ("tests/topology/test_directed.py::test_every_form_of_the_same_arcs_has_the_same_weights[pairs]",),
+    ),
+    Mutation(
+        "a tracker that goes on from its value before noise",
+        "algorithms/gossip/gradient_tracking.py",
+        "reference = s.reference + mixed - released.s",
+        "reference = s.reference + mixed - s.s",
+        (f"{_CORRECTED}::test_noise_of_a_tracker_does_not_add_up",),
+    ),
+    Mutation(
+        "a tracked gradient priced as a record that only leaves",
+        "algorithms/gossip/gradient_tracking.py",
+        "np.ones(t.size), t)",
+        "np.full(t.size, 0.5), t)",
+        (f"{_CORRECTED}::test_the_plan_is_the_hand_made_one",),
+    ),
+    Mutation(
+        "a correction by the value before noise",
+        "algorithms/gossip/exact_diffusion.py",
+        "dataset.neighbour_weight * released.y)",
+        "dataset.neighbour_weight * s.y)",
+        (f"{_CORRECTED}::test_what_is_released_is_what_is_planned",),
     ),
     # Tables ---------------------------------------------------------------------------------------------------------
     Mutation(

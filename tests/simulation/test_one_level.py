@@ -88,7 +88,7 @@ def _scenario(base: dict[str, Any], **algorithm: Any) -> dict[str, Any]:
     return {**base, "algorithm": {**ONE_LEVEL, **algorithm}, "privacy": privacy}
 
 
-@pytest.mark.parametrize("kind", ["dp_dsgd", "ldp_single_level"])
+@pytest.mark.parametrize("kind", ["dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion"])
 def test_no_lower_level_is_solved_for_a_method_that_moves_no_x(
     base: dict[str, Any], kind: str, unsolved: list[str]
 ) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.push_sum import PushSum
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
@@ -319,7 +321,7 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
     s, kind = c.scenario, c.scenario.algorithm.kind
     if stream.kind != "poisson":
         return
-    if not isinstance(algorithm, DpDsgd | LdpSingleLevel | PushSum) or algorithm.protocol != "released":
+    if not isinstance(algorithm, _ONE_MEAN) or algorithm.protocol != "released":
         raise InputError(
             f"problem.stream: what {kind} releases of Poisson samples has no price here, only what {_BY_COINS} do. "
             'Take one of these, or "minibatch".'
@@ -337,9 +339,10 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
 
 
 # Algorithms that have a price for any unit, as a refusal names them.
-_ANY_UNIT = '"dp_dsgd", "ldp_single_level", "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip", "gossip_sgda"'
-# Those whose Poisson samples have one.
-_BY_COINS = '"dp_dsgd", "ldp_single_level", "push_sum"'
+_BY_COINS = '"dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "push_sum"'
+_ANY_UNIT = f'{_BY_COINS}, "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip", "gossip_sgda"'
+# Those whose Poisson samples have one: each release reads one sample, in one mean.
+_ONE_MEAN = (DpDsgd, LdpSingleLevel, GradientTracking, ExactDiffusion, PushSum)
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:

@@ -1,0 +1,91 @@
+"""Gradient tracking: every agent follows the network's mean gradient, not its own.
+
+min_y (1/m) Σ_i g_i(x, y) at a constant x. With W the mixing matrix (zero row sums, a_i = 1 − |w_ii|),
+P v = a_i v_i + Σ_j w_ij v_j, s̃ what was released of the tracker s, and g̃_0 = s_0 = 0, round t of agent i runs
+
+    y_{t+1} = P (y_t − λ_t s̃_t)
+    s_{t+1} = P s̃_t + ∇_y g_i(x, y_{t+1}) − g̃_t,     g̃_{t+1} = s̃_{t+1} − P s̃_t + g̃_t
+
+λ → y. g̃ is the gradient as it was released, so that nothing un-noised is kept: s_{t+1} = r_{t+1} + ∇_y g_i(x, y_{t+1})
+with r_{t+1} = r_t + P s̃_t − s̃_t, r_0 = 0, a function of released values. y is one as well, and is sent without noise.
+Without noise this is the recursion in its adapt-then-combine form; round 0 only reads the first gradient.
+
+Noise protects one train record of agent i: s_{t+1} carries one clipped mean, at a public point, and moves by 2C/N_t. A
+difference of two means that are both kept un-noised would move by 4C/N_t, and its noise would add up: here the
+network's mean of s̃_t is that of the g̃_t alone, whatever was drawn before. No validation record is read, x is never
+sent, and the gradient at the last y is not released.
+
+Without noise, and on a graph that stays, y approaches the common minimiser linearly with a constant step, however much
+the g_i differ. With messages that are lost the mean of s̃ is that of the g̃ no longer. One agent runs gradient descent.
+
+References: A. Nedić, A. Olshevsky, W. Shi, "Achieving Geometric Convergence for Distributed Optimization over
+Time-Varying Graphs", SIAM Journal on Optimization 27(4), 2017 (DIGing); with noise on y and on s, of another schedule
+and for directed graphs, in arXiv:2501.06793.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.gossip.single_level import OneLevel
+
+
+class State(NamedTuple):
+    """x: (b, p), constant. y: (b, q), public. s: (b, q), before noise. reference: (b, q), r, the public part of s."""
+
+    x: dp.Array
+    y: dp.Array
+    s: dp.Value
+    reference: dp.Array
+
+
+@dataclass(frozen=True)
+class GradientTracking(OneLevel):
+    """Gradient tracking: agents whose records differ descend along the mean gradient (Nedić, Olshevsky & Shi, 2017)."""
+
+    RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"s": {"lower_grad_y": 1.0}}
+
+    def init(self, dataset: dp.LocalDataset) -> State:
+        nothing = dataset.public(0.0, dataset.q)
+        return State(dataset.start("x", self.start), dataset.start("y", self.start), nothing, nothing)
+
+    def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
+        a = 1.0 - dataset.neighbour_weight
+        released, neighbour_sum = yield dp.Gossip(y=s.y, s=s.s)
+        mixed = a * released.s + neighbour_sum.s
+        y = a * released.y + neighbour_sum.y - self.y(t) * mixed
+        reference = s.reference + mixed - released.s
+        return State(s.x, y, reference + dataset.batch(t).lower_grad_y(s.x, y), reference)
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """Releases 1 … T − 1 of s, which carry the gradient of the round before; the last one is not sent."""
+        ends = np.arange(1, public.rounds + 1)
+        t = ends[:-1] - 1
+        return {
+            "x": dp.free_release(public, ends[-1:]),
+            "y": dp.free_release(public, ends),
+            "s": dp.released(public, ends[:-1], [dp.Use("lower_grad_y", np.ones(t.size), t)]),
+        }
+
+
+DIGING = dp.Work(
+    "nedic2017achieving",
+    "Nedić, Angelia and Olshevsky, Alex and Shi, Wei",
+    "Achieving Geometric Convergence for Distributed Optimization over Time-Varying Graphs",
+    2017,
+    "SIAM Journal on Optimization 27(4)",
+)
+ENTRY = dp.Entry(
+    "gradient_tracking",
+    GradientTracking,
+    (dp.Citation("Gradient tracking, here with noise", DIGING),),
+    unprinted=(
+        'privacy.guarantee: gradient_tracking has no "as_printed"; the noise of its private forms follows schedules of '
+        'their own. Use "certified", or "none".'
+    ),
+)
