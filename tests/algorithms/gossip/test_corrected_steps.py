@@ -12,10 +12,10 @@ from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
 from decentral_dp.simulation.jobs.job import Job
-from tests.algorithms.gossip.test_single_level import CLIP, base, moments, only_y, table
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support.naive import STREAM_NAMES, STREAMS, Loop, finished, made
 from tests.support.replay import conversation, quiet
+from tests.support.single_level import CLIP, base, moments, only_y, table
 
 NAMES = ("gradient_tracking", "exact_diffusion")
 GRAPHS = ({"kind": "ring", "agents": 5}, {"kind": "star", "agents": 4})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -16,28 +15,12 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest, with_fields_of
-from tests.support import naive
 from tests.support.closed_forms import closed_form
-from tests.support.naive import CLIPS, STREAM_NAMES, STREAMS, Loop, finished, ledgers, made, squares
+from tests.support.naive import STREAM_NAMES, STREAMS, Loop, finished, ledgers, made
 from tests.support.replay import conversation, loud
+from tests.support.single_level import CLIP, base, moments, only_y, table
 
 NAMES = ("ldp_single_level", "dp_dsgd")
-CLIP = CLIPS["y"]
-
-
-def table(name: str) -> dict[str, Any]:
-    return {"kind": name, "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
-
-
-def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:
-    """A small scenario that noises and clips y alone; keyword tables change it."""
-    content = naive.base({**table(name), **changes.pop("algorithm", {})}, *guarantee, **changes)
-    return content | {"privacy": only_y(content["privacy"])}
-
-
-def only_y(privacy: Mapping[str, Any]) -> dict[str, Any]:
-    out = {key: value for key, value in privacy.items() if key not in ("x", "z")}
-    return out | ({"clip": {"y": CLIP}} if "clip" in out else {})
 
 
 # Naive loops --------------------------------------------------------------------------------------------------------
@@ -199,11 +182,6 @@ def test_the_two_differ_in_where_they_take_the_gradient() -> None:
 
 
 # Limits -------------------------------------------------------------------------------------------------------------
-
-
-def moments(job: Job) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(H_i, c_i) with ∇_y g_i = H_i y − c_i at x = 0.7."""
-    return [(s.hessian, s.linear + 0.5 * 0.7) for s in squares(job)]
 
 
 def smooth(name: str, **changes: Any) -> Job:

@@ -1,0 +1,34 @@
+"""Small scenarios of one level, which noise and clip y alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.simulation.jobs.job import Job
+from tests.support import naive
+from tests.support.naive import CLIPS, squares
+
+CLIP = CLIPS["y"]
+
+
+def table(name: str) -> dict[str, Any]:
+    return {"kind": name, "rounds": 5, "y": {"scale": 0.3, "decay": 0.2}}
+
+
+def base(name: str, *guarantee: str, **changes: Any) -> dict[str, Any]:
+    """A small scenario that noises and clips y alone; keyword tables change it."""
+    content = naive.base({**table(name), **changes.pop("algorithm", {})}, *guarantee, **changes)
+    return content | {"privacy": only_y(content["privacy"])}
+
+
+def only_y(privacy: Mapping[str, Any]) -> dict[str, Any]:
+    out = {key: value for key, value in privacy.items() if key not in ("x", "z")}
+    return out | ({"clip": {"y": CLIP}} if "clip" in out else {})
+
+
+def moments(job: Job) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(H_i, c_i) with ∇_y g_i = H_i y − c_i at x = 0.7."""
+    return [(s.hessian, s.linear + 0.5 * 0.7) for s in squares(job)]
