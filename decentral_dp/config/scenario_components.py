@@ -17,7 +17,7 @@ from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
-from decentral_dp.config.components import Components
+from decentral_dp.config.components import Components, Rules
 from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.outside import Component
 from decentral_dp.config.schema import Scenario, by_channel
@@ -82,7 +82,8 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         known = elsewhere.public()
-        note = c.rules.unscored or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
+        minimax = Rules().unscored if c.algorithm.solves == "minimax" else ""
+        note = c.rules.unscored or minimax or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
@@ -374,6 +375,10 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
         return problem_of(c, shards)
     s = c.scenario
     check_share(s.problem.positive_share, s.privacy.guarantee)
+    if s.run.agent_scores:
+        raise InputError(
+            f"run.agent_scores: what {c.problem.name} is judged by is no sum that agents could send. Leave it out."
+        )
     if s.problem.positive_share == "released":
         raise InputError(
             f"problem.positive_share: {s.algorithm.kind} has nobody who could release it for all agents. Give a public "

@@ -20,6 +20,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.minimax.auc import AucObjective
 from decentral_dp.problems.minimax.composite import Composite
 from decentral_dp.problems.minimax.saddle import Saddle
+from decentral_dp.simulation.folder.shards import write_shards
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.user_code import UserCodeError
@@ -299,6 +300,17 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Any) -> None:
     assert whole.metrics.equals(resumed.metrics)
 
 
+# Records with their agents ------------------------------------------------------------------------------------------
+
+
+def test_agents_that_keep_their_records_send_what_is_planned_and_no_scores(tmp_path: Any) -> None:
+    write_shards(load(content()), tmp_path / "shards")
+    run = decentral_dp.run(tmp_path / "shards" / "scenario.toml")
+    assert run.simulation().covers(run.records)
+    assert set(run.metrics["name"]) <= {"epsilon_spent"}
+    assert any("scores of them are left out." in note for note in run.result.problem["notes"])
+
+
 # Refusals -----------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +321,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Any) -> None:
         ("problem", {"positive_share": "empirical"}, "positive_share: a counted share"),
         ("privacy", {"mechanism": "laplace"}, "clip them in l2 alone"),
         ("privacy", {"clip": {"x": 1.0}}, r"privacy\.clip\.y: missing"),
+        ("run", {"agent_scores": True}, "no sum that agents could send"),
         ("problem", {"validation": 0.2}, "a minimax problem takes none"),
         ("problem", {"kind": "kl_dro", "strength": 1.0, "radius": 0.5, "cap": 3.0}, "needs grad_x as a mean"),
         ("algorithm", {"kind": "ldp_dsbo"}, r'set algorithm\.kind to "gossip_sgda"\.$'),
