@@ -208,6 +208,34 @@ def over_time_text(graph: Mapping[str, Any]) -> str:
     return f"By round: {said}{left}" if said else ""
 
 
+_QUANTISERS = {
+    "top_k": "the largest entries of each difference, {share:.3g} of them",
+    "random_k": "entries of each difference by public coins, {share:.3g} of them",
+    "qsgd": "each difference on {levels} levels",
+    "sign": "signs of each difference, and one size",
+}
+
+
+def compression_text(graph: Mapping[str, Any]) -> str:
+    """Print what of a message travels; "" where all of it does.
+
+    Args:
+        graph: what `result.json` has under "topology".
+
+    Example:
+        >>> sign = {"kind": "sign", "consensus": 0.5, "share_of_bits": 0.017, "contraction": {"y": 0.637}}
+        >>> print(compression_text({"compression": sign}))
+        Compressed, with error feedback: signs of each difference, and one size; 0.017 of the bits, δ 0.637 of y, γ 0.5
+    """
+    made = graph.get("compression")
+    if not made:
+        return ""
+    contraction = ", ".join(f"δ {value:.3g} of {channel}" for channel, value in made["contraction"].items())
+    sent = _QUANTISERS[made["kind"]].format(**made)
+    saved = f"{made['share_of_bits']:.3g} of the bits, {contraction}, γ {made['consensus']:.3g}"
+    return f"Compressed, with error feedback: {sent}; {saved}"
+
+
 def communication_text(sent: Any) -> str:
     """Print what a run sends.
 

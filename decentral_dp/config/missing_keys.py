@@ -238,8 +238,9 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
     # The papers' form has none.
     if algorithm["kind"] == "dp_dsgd" and given["privacy"].get("guarantee") != "as_printed":
         network = content.get("topology")
-        # Momentum of mixtures grows without bound where the weights change, or what is heard is late.
-        changing = isinstance(network, Mapping) and any(map(network.get, ("over_time", "drop", "offline", "delay")))
+        # Momentum of mixtures grows without bound where the weights change, or what is heard is late or a part.
+        changed = ("over_time", "drop", "offline", "delay", "compression")
+        changing = isinstance(network, Mapping) and any(map(network.get, changed))
         algorithm.setdefault("heavy_ball", 0.0 if changing else HEAVY_BALL)
     if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
         given["problem"].setdefault("classes", [])

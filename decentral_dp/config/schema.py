@@ -174,6 +174,33 @@ class OverTimeTable(Table):
     files: list[str] = Field(default=[], description="Graph files, or named networks, of a sequence.")
 
 
+class CompressionTable(Table):
+    """What of a message travels, once noise has been added."""
+
+    kind: Literal["top_k", "random_k", "qsgd", "sign"] = Field(
+        description=(
+            'What is sent of the difference to what was heard before. "top_k": its largest entries; "random_k": some '
+            'that public coins choose; "qsgd": all, each rounded to one of a few levels; "sign": signs, and one size.'
+        )
+    )
+    share: Annotated[float, Field(gt=0.0, le=1.0)] | None = optional("Share of the entries. Read by top_k, random_k.")
+    levels: Annotated[int, Field(ge=1, le=2**16)] | None = optional("Levels above 0. Read by qsgd.")
+    consensus: Annotated[float, Field(gt=0.0, le=1.0)] | None = optional(
+        "γ, how far agents move towards what they hear; the contraction δ of the widest channel if left out."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> CompressionTable:
+        wanted = {"qsgd": "levels", "sign": None}.get(self.kind, "share")
+        for key, example in (("share", "0.1"), ("levels", "4")):
+            given = getattr(self, key) is not None
+            if given != (key == wanted):
+                raise ValueError(
+                    f"{self.kind} takes no {key}" if given else f"{key} is missing, such as {key} = {example}"
+                )
+        return self
+
+
 class TopologyTable(BaseModel):
     """A registered generator with its parameters, or a file; and the rule for the weights."""
 
@@ -206,6 +233,9 @@ class TopologyTable(BaseModel):
         "Probability that an agent is away for a round, and sends and hears nothing; 0 if left out."
     )
     delay: Annotated[int, Field(ge=0)] | None = optional("Rounds that messages are late; 0 if left out.")
+    compression: CompressionTable | None = optional(
+        "What of each message travels, with error feedback; all of it if left out. Read by gossip algorithms."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:

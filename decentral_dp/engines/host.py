@@ -95,6 +95,9 @@ class Host:
         delay = 0 if node.over_time is None else node.over_time.delay
         # What was heard of the exchanges of the last rounds, the oldest first, where messages are late.
         self._late: deque[Array] | None = deque(maxlen=delay * node.program.releases_per_round + 1) if delay else None
+        # Channel → the replica of it that neighbours have, where what is sent is compressed; now, and one release ago.
+        self._replicas: dict[str, Array] = {}
+        self._earlier: dict[str, Array] = {}
         # Channel → what each agent released last, where some do not always send.
         self._last: dict[str, Array] = {}
         # The start of some programs knows the weights of the first round.
@@ -151,7 +154,7 @@ class Host:
         """What the agents have released with these values, and their message, zeros where an agent does not send."""
         if self._senders is None:
             own = _projected(self._node.domain, self._releaser.release(self._index, values))
-            return own, own.concatenated()
+            return own, own.concatenated() if self._node.compression is None else self._replicated(own)
         sends = self._everybody(self._index)[self._node.agents]
         sent = _projected(self._node.domain, self._releaser.release(self._index, values, sends))
         for channel, value in sent.items():
@@ -160,6 +163,21 @@ class Host:
         return Bundle({channel: self._last[channel] for channel in sent}), np.where(
             sends[:, None], sent.concatenated(), 0.0
         )
+
+    def _replica(self, own: Bundle) -> Array:
+        return np.concatenate([self._replicas[channel] for channel in own], axis=1)
+
+    def _replicated(self, own: Bundle) -> Array:
+        """What neighbours make of a compressed message: the replicas of all its channels, (b, D)."""
+        compression = self._node.compression
+        if compression is None:
+            raise RuntimeError("what is sent is not compressed")
+        self._earlier = dict(self._replicas)
+        for channel, value in own.items():
+            replica = self._replicas.get(channel, self._latest.get(channel, np.zeros_like(value)))
+            sent = compression(value - replica, channel, self._index, self._node.agents)
+            self._replicas[channel] = replica + sent
+        return self._replica(own)
 
     def _everybody(self, index: int) -> NDArray[np.bool_]:
         """(m,) which agents send at this index."""
@@ -205,6 +223,9 @@ class Host:
         stacked = messages[0] if len(messages) == 1 else np.concatenate(messages)
         stacked = self._arrived(stacked)
         mixed = self._mix(stacked)
+        if self._node.compression is not None:
+            weight, replica = self._dataset.neighbour_weight, self._replica(released)
+            mixed = weight * released.concatenated() + self._node.compression.consensus * (mixed - weight * replica)
         neighbour_sum, start = {}, 0
         for channel, value in released.items():
             neighbour_sum[channel] = mixed[:, start : start + value.shape[1]]
@@ -240,7 +261,11 @@ class Host:
             self._heard = rows, of
         rows, agents = self._heard
         ends = np.cumsum([v.shape[1] for v in released.values()])
-        parts = np.split(stacked[weights.indices], ends[:-1], axis=1)
+        came = stacked[weights.indices]
+        if self._node.compression is not None:
+            moved = self._node.compression.consensus * (came - self._replica(released)[rows])
+            came = released.concatenated()[rows] + moved
+        parts = np.split(came, ends[:-1], axis=1)
         heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
         return heard if self._senders is None else heard.some(self._everybody(self._index - 1)[agents])
 
@@ -327,6 +352,9 @@ class Host:
         }
         if self._senders is not None:
             state["last"] = dict(self._last)
+        if self._node.compression is not None:
+            # What the first release of the next round moves is moved again with it.
+            state["replicas"] = dict(self._earlier)
         if self._late is not None:
             state["late"] = list(self._late)
         return state if self._states is None else {"states": self._states.keep(self._round, state)}
@@ -356,6 +384,7 @@ class Host:
         self._recent.extend(saved["recent"])
         self._divergence = saved["divergence"]
         self._last = dict(saved.get("last", {}))
+        self._replicas = dict(saved.get("replicas", {}))
         if self._late is not None:
             self._late.extend(saved["late"])
         self._releaser.recorder.load(saved["recorded"], [self._releaser.mechanism])

@@ -81,6 +81,18 @@ class TimeVaryingWeights(Protocol):
     def kept(self, t: int) -> NDArray[np.float64]: ...
 
 
+class Compression(Protocol):
+    """What of (b, d) differences on a channel travels in the release of this index, by agents of these numbers.
+
+    consensus: γ, the weight of replicas in what is heard.
+    """
+
+    @property
+    def consensus(self) -> float: ...
+
+    def __call__(self, differences: Array, channel: str, index: int, agents: NDArray[np.int64]) -> Array: ...
+
+
 class AgentNode(NamedTuple):
     """One block of agents, complete: what is needed to run it anywhere.
 
@@ -97,6 +109,7 @@ class AgentNode(NamedTuple):
             themselves then stays there: no state is viewed, and what is saved of one is a receipt.
         over_time: weights that change by round, of which `mixing` has every link; default None, they stay.
         columns: number of the agent of each column of `mixing`, where weights change.
+        compression: of what is sent; default None, all of it is.
 
     Limits:
         Where the program answers a server, neighbours are all blocks and mixing is one row of 1/m, the own answer
@@ -114,6 +127,7 @@ class AgentNode(NamedTuple):
     read: Callable[[], Hosted] | None = None
     over_time: TimeVaryingWeights | None = None
     columns: NDArray[np.int64] | None = None
+    compression: Compression | None = None
 
     def within(self, boundary: Boundary) -> AgentNode:
         """The block where it reads its own message and what others send of theirs."""

@@ -1,8 +1,9 @@
 """What a run sends: messages, numbers and bits, from public facts alone, before it runs.
 
 In an exchange every agent that sends makes one message to each of those that hear it in that round, with one number of
-64 bits for every coordinate of every channel of the exchange. A lost message was sent. Agents that answer a server send
-one message to it, and get one back. What is released after the last round is published, and counts as no message.
+64 bits for every coordinate of every channel of the exchange, or with what a compression leaves of it
+(`topology.compression`). A lost message was sent. Agents that answer a server send one message to it, and get one back.
+What is released after the last round is published, and counts as no message.
 
 With `run.network` an exchange takes
 
@@ -14,8 +15,9 @@ s_j being `slowdown` for an agent that lags in this round, by a public coin, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -53,19 +55,19 @@ def communication(job: Job) -> Communication | None:
     """
     if not isinstance(job, GossipJob) or not job.rounds:
         return None
-    each, width = job.ledger.releases_per_round, _numbers_of_a_round(job)
+    each, (width, size) = job.ledger.releases_per_round, _size_of_a_round(job)
     table, counted = job.scenario.run.network, 0
     messages, seconds = np.zeros(job.n_agents), 0.0
     for counted, hearers in enumerate(_hearers(job), 1):
         messages += hearers
-        seconds += 0.0 if table is None else _seconds(table, hearers * width * BITS / each, counted - 1, job) * each
+        seconds += 0.0 if table is None else _seconds(table, hearers * size / each, counted - 1, job) * each
     share = job.rounds / counted
     total = round(float(messages.sum()) * share) * each
-    numbers = round(float(messages.sum()) * share) * width
+    rounds = round(float(messages.sum()) * share)
     return Communication(
         messages=total,
-        numbers=numbers,
-        bits=numbers * BITS,
+        numbers=rounds * width,
+        bits=rounds * size,
         by_agent=tuple(round(float(count) * share) * each for count in messages),
         seconds=None if table is None else seconds * share,
     )
@@ -86,10 +88,10 @@ def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     sums = np.cumsum([0.0, *(hearers.mean() for hearers in _hearers(job))])
     counted = sums.size - 1
     messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
-    width = _numbers_of_a_round(job) * BITS
+    _, size = _size_of_a_round(job)
     return {
         "messages": [count * job.ledger.releases_per_round for count in messages],
-        "bits": [count * width for count in messages],
+        "bits": [count * size for count in messages],
     }
 
 
@@ -108,8 +110,34 @@ def _hearers(job: GossipJob) -> Iterator[Array]:
         yield hearers if senders is None else np.where(senders.at(t), hearers, 0.0)
 
 
-def _numbers_of_a_round(job: GossipJob) -> int:
-    """Numbers in the messages that one agent sends to one other in a round.
+def compression_summary(job: Job) -> dict[str, Any] | None:
+    """Say what of each message travels, and what that saves; None where all of it does.
+
+    Args:
+        job: planned.
+
+    Returns:
+        The fields of its `Compression`, channel → contraction δ, and the share of all bits that is sent.
+    """
+    if not isinstance(job, GossipJob) or (made := job.compression) is None:
+        return None
+    widths = _widths_of_a_round(job)
+    return {
+        **asdict(made),
+        "contraction": {channel: made.contraction(width) for channel, width in widths},
+        "share_of_bits": _size_of_a_round(job)[1] / (BITS * sum(width for _, width in widths)),
+    }
+
+
+def _size_of_a_round(job: GossipJob) -> tuple[int, int]:
+    """Numbers and bits in the messages that one agent sends to one other in a round."""
+    made = job.compression
+    sizes = [(w, BITS * w) if made is None else made.size(w) for _, w in _widths_of_a_round(job)]
+    return sum(numbers for numbers, _ in sizes), sum(bits for _, bits in sizes)
+
+
+def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int]]:
+    """Channels, and their coordinates, of all messages that one agent sends to one other in a round.
 
     Two rounds are planned as if every term read records: a tracker that reads none is sent all the same, and in no
     plan. What is released after the last round is not sent.
@@ -118,7 +146,7 @@ def _numbers_of_a_round(job: GossipJob) -> int:
     facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
     two = plan(job.algorithm, cast(Problem, problem), *facts, 2, NO_NOISE, {}, False, job.public_network, job.unit)
     each = two.releases_per_round
-    return sum(c.dimension * np.unique(c.rounds[c.rounds < 2 * each] % each).size for c in two.channels)
+    return [(c.channel, c.dimension) for c in two.channels for _ in np.unique(c.rounds[c.rounds < 2 * each] % each)]
 
 
 def _seconds(table: NetworkTable, bits: Array, t: int, job: GossipJob) -> float:

@@ -32,6 +32,7 @@ from decentral_dp.errors import printable
 from decentral_dp.formatting import (
     agent_names,
     communication_text,
+    compression_text,
     cut_name,
     delta_text,
     epsilon_text,
@@ -44,7 +45,7 @@ from decentral_dp.problems.protocol import Predictor
 from decentral_dp.reporting.facts import privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
 from decentral_dp.reporting.words import WORDS, article, spans, topology_name, words_of
-from decentral_dp.simulation.communication import communication
+from decentral_dp.simulation.communication import communication, compression_summary
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import Communication
@@ -251,7 +252,7 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     if words_of(plan.privacy, graph).network or plan.n_agents == 1:
         return []
     told = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
-    changing = [("", f"{text}.")] if (text := over_time_text(graph)) else []
+    changing = [("", f"{text}.") for text in (over_time_text(graph), compression_text(graph)) if text]
     return [("Graph", told), *changing, *(("", f"{note}.") for note in graph["notes"]), *_sent(plan.communication)]
 
 
@@ -542,6 +543,7 @@ def topology_summary(job: Job) -> dict[str, Any]:
         "central": job.central,
         **({"directed": True} if t.directed else {}),
         **({} if t.over_time is None else {"over_time": _over_time(t.over_time)}),
+        **({} if (made := compression_summary(job)) is None else {"compression": made}),
     }
 
 

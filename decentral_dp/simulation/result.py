@@ -54,7 +54,7 @@ class Communication:
     Args:
         messages: one from an agent to one other.
         numbers: in all of these.
-        bits: 64 of each number.
+        bits: 64 of each number, or what they take compressed.
         by_agent: (m,) messages that each agent sends.
         seconds: that the network of `run.network` takes for them; None where there is none.
     """

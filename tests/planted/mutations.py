@@ -1178,6 +1178,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/topology/test_directed.py::test_every_form_of_the_same_arcs_has_the_same_weights[pairs]",),
     ),
     Mutation(
+        "replicas that a run which goes on moves twice",
+        "engines/host.py",
+        'state["replicas"] = dict(self._earlier)',
+        'state["replicas"] = dict(self._replicas)',
+        ("tests/simulation/test_compression.py::test_a_run_that_is_cut_off_goes_on_to_the_bit",),
+    ),
+    Mutation(
+        "coins of a quantiser that all agents share",
+        "topology/compression.py",
+        "index, agent]",
+        "index, 0]",
+        ("tests/simulation/test_compression.py::test_coins_are_each_releases_channels_and_agents_own",),
+    ),
+    Mutation(
         "a tracker that goes on from its value before noise",
         "algorithms/gossip/gradient_tracking.py",
         "reference = s.reference + mixed - released.s",

@@ -45,7 +45,7 @@ KEYS: tuple[Mapping[str, Any], ...] = (
     {"unit": "agent", "neighbours": "zero_out"},
 )
 UNITS = tuple(Unit(k, zeroed) for k in (1, 3, None) for zeroed in (False, True))
-ALGORITHMS = ("dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "push_sum")
+ALGORITHMS = ("dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum")
 # What multiplies a mean in the first release that carries one: λ_0, or 1 where the gradient itself is released.
 FACTOR = dict.fromkeys(ALGORITHMS, 0.7) | {"gradient_tracking": 1.0}
 STREAMS: tuple[Any, ...] = ("all", {"batch": 2, "warm_start": 1}, {"kind": "minibatch", "batch": 4})

@@ -376,6 +376,11 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         raise InputError(
             "topology: pairs of agents are priced on a network that stays. Leave out over_time, drop, offline, delay."
         )
+    if job.scenario.topology.compression is not None:
+        raise InputError(
+            "topology.compression: what is compressed is not linear in what was released, and pairs of agents are "
+            "priced for whole messages. Leave it out."
+        )
     problem = job.problem
     if isinstance(problem, Training) and not math.isfinite(math.inf if problem.length is None else problem.length):
         raise InputError(

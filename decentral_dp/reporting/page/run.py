@@ -12,7 +12,14 @@ from pathlib import Path
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.bounded import Array
-from decentral_dp.formatting import communication_text, delta_text, epsilon_text, graph_text, over_time_text
+from decentral_dp.formatting import (
+    communication_text,
+    compression_text,
+    delta_text,
+    epsilon_text,
+    graph_text,
+    over_time_text,
+)
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.baselines import worth
 from decentral_dp.reporting.facts import facts, predicts, sentence
@@ -493,7 +500,7 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
         parts.append(f" {pace} ρ = {rho:.4f}, 1 less the spectral gap.")
     elif rho is not None:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
-    parts += [f" {changing}."] if (changing := over_time_text(graph)) else []
+    parts += [f" {said}." for said in (over_time_text(graph), compression_text(graph)) if said]
     parts += [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
     if not drawing:
         parts.append(" The graph is too large to draw.")

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.push_sum import PushSum
@@ -339,10 +340,10 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
 
 
 # Algorithms that have a price for any unit, as a refusal names them.
-_BY_COINS = '"dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "push_sum"'
+_BY_COINS = '"dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum"'
 _ANY_UNIT = f'{_BY_COINS}, "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip", "gossip_sgda"'
 # Those whose Poisson samples have one: each release reads one sample, in one mean.
-_ONE_MEAN = (DpDsgd, LdpSingleLevel, GradientTracking, ExactDiffusion, PushSum)
+_ONE_MEAN = (DpDsgd, LdpSingleLevel, GradientTracking, ExactDiffusion, Choco, PushSum)
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:
@@ -591,6 +592,33 @@ def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
         )
 
 
+def check_compression(s: Scenario, topology: Topology, algorithm: Any) -> None:
+    """Refuse compressed messages where replicas would go apart, or none is heard. Raises InputError."""
+    if s.topology.compression is None:
+        return
+    if getattr(algorithm, "central", True):
+        raise InputError(
+            f"topology.compression: the agents of {s.algorithm.kind} answer a server, and keep no replicas of one "
+            "another. Leave it out."
+        )
+    if algorithm.conserves_mass:
+        raise InputError(
+            f"topology.compression: {s.algorithm.kind} adds up what it hears, and differences to replicas are no "
+            "shares of a mass. Leave it out."
+        )
+    if topology.over_time is not None or senders_of(algorithm, public_network(topology, s)) is not None:
+        raise InputError(
+            "topology.compression: replicas of what an agent sent go apart where some miss a message. Leave out "
+            "over_time, drop, offline and delay, and take an algorithm in which everybody sends; or leave out "
+            "compression."
+        )
+    if s.privacy.guarantee == "as_printed":
+        raise InputError(
+            "topology.compression: papers state their noise for whole messages. Leave it out, or take guarantee = "
+            '"certified".'
+        )
+
+
 def gossip_job(c: Components) -> GossipJob:
     """A job of agents that trust nobody, planned and priced, whose noise has no root yet. Raises InputError."""
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
@@ -617,6 +645,7 @@ def gossip_job(c: Components) -> GossipJob:
             f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. Take '
             'a connected kind, or an algorithm of neighbours such as "dp_dsgd".'
         )
+    check_compression(s, topology, algorithm)
     channels = algorithm.releases(problem.p, problem.q)
     check_levels(c, [term for channel in channels.values() for term in channel.terms])
     check_domain(s, channels, algorithm.central)

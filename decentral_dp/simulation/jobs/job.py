@@ -49,6 +49,7 @@ from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pooled, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
+from decentral_dp.topology.compression import Compression
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
@@ -283,11 +284,23 @@ class GossipJob(Job):
         """What everybody knows of the network."""
         return public_network(self.topology, self.scenario)
 
+    @property
+    def compression(self) -> Compression | None:
+        """What of each message travels; None where all of it does."""
+        table = self.scenario.topology.compression
+        if table is None:
+            return None
+        made = Compression(**table.model_dump(exclude_none=True), seed=self.scenario.public_seed)
+        widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
+        return made if table.consensus else replace(made, consensus=made.contraction(max(widths)))
+
     def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
         sizes = self.sizes() if sizes is None else list(sizes)
         cut = server_blocks(sizes) if self.central else blocks(self.public_network.mixing, sizes)
         nodes = [self._agent_node(*block) for block in cut]
+        if (compression := self.compression) is not None:
+            nodes = [node._replace(compression=compression) for node in nodes]
         over_time, starts = self.topology.over_time, np.cumsum([0, *sizes])
         if over_time is None:
             return nodes

@@ -1,4 +1,4 @@
-"""Gradient tracking and exact diffusion against loops and matrices, adversarial neighbours, and their fixed points."""
+"""Gradient tracking, exact diffusion and CHOCO against loops and matrices, adversarial neighbours and fixed points."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
@@ -62,6 +63,21 @@ class Exact(Loop):
                 adapted = [c[i] - step * self.mean("lower_grad_y", t, i, x[i], c[i], c[i]) for i in range(self.m)]
                 y = [adapted[i] + c[i] - psi[i] for i in range(self.m)]
                 psi = adapted
+        self.say(self.job.rounds, "x", x, False)
+        return self.told
+
+
+class Plain(Loop):
+    """Decentralised SGD, which CHOCO is where messages are whole."""
+
+    def run(self) -> Told:
+        x, y = self.start("x"), self.start("y")
+        for t in range(self.job.rounds + 1):
+            said = self.say(t, "y", y, t > 0)
+            if t < self.job.rounds:
+                c = [self.toward(i, said[i], said) for i in range(self.m)]
+                step = 0.3 / (t + 1) ** 0.2
+                y = [c[i] - step * self.mean("lower_grad_y", t, i, x[i], c[i], c[i]) for i in range(self.m)]
         self.say(self.job.rounds, "x", x, False)
         return self.told
 
@@ -174,6 +190,24 @@ class TestExactDiffusion(Corrected):
         ("heavy_ball", 0.5, "algorithm.heavy_ball"),
         ("protocol", "private", 'knows no "private" protocol'),
     )
+
+    def free(self, kind: str) -> set[str]:
+        return {"x"}
+
+
+class HalfChoco(Choco):
+    """Forgets that a replaced record leaves and enters."""
+
+    def planned_releases(self, public: Public) -> dict[str, Planned]:
+        return halved(super().planned_releases(public), "y")
+
+
+class TestChoco(Corrected):
+    name, kind, loop, channel = "choco", Choco, Plain, "y"
+    table = table(name)
+    moved = MappingProxyType({"train": {"y"}, "validation": set()})
+    bugs = (HalfChoco,)
+    refused = (("heavy_ball", 0.5, "algorithm.heavy_ball"),)
 
     def free(self, kind: str) -> set[str]:
         return {"x"}

@@ -1,0 +1,329 @@
+"""Compressed messages: quantisers by their definitions, runs by a loop over replicas, in blocks, on Ray, cut off."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.engines.host import Host
+from decentral_dp.errors import Stopped
+from decentral_dp.exchange import Gossip
+from decentral_dp.simulation.folder import journal
+from decentral_dp.topology.compression import Compression
+
+KINDS: dict[str, dict[str, Any]] = {
+    "top_k": {"kind": "top_k", "share": 0.2},
+    "random_k": {"kind": "random_k", "share": 0.5},
+    "qsgd": {"kind": "qsgd", "levels": 4},
+    "sign": {"kind": "sign"},
+}
+ROUNDS, AGENTS = 12, 6
+
+
+def scenario(
+    compression: dict[str, Any] | None, kind: str = "dp_dsgd", graph: str = "ring", **changes: Any
+) -> dict[str, Any]:
+    table = {} if compression is None else {"compression": compression}
+    return {
+        "seed": 5,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+        "topology": {"kind": graph, "agents": AGENTS, **table},
+        "algorithm": {"kind": kind, "rounds": ROUNDS, "y": {"scale": 0.5}}
+        | ({"heavy_ball": 0.0} if kind == "dp_dsgd" else {}),
+        "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+        "run": {"evaluate_every": 2, "average": 1, "measures": ["lower_loss"], **changes},
+    }
+
+
+# Quantisers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [1, 7, 40])
+def test_a_quantiser_contracts_as_it_says(kind: str, width: int) -> None:
+    """‖Q(u) − u‖² ≤ (1 − δ)‖u‖², in the mean over coins where there are any; adversarial u among them."""
+    quantiser = Compression(**KINDS[kind], seed=3)
+    rng = np.random.default_rng(width)
+    vectors = np.stack([rng.normal(size=width), rng.normal(size=width) ** 3, np.ones(width), np.eye(1, width)[0]])
+    draws = 400 if kind in ("random_k", "qsgd") else 1
+    errors = np.zeros((draws, len(vectors)))
+    for index in range(draws):
+        left = quantiser(vectors, "y", index, np.arange(len(vectors))) - vectors
+        errors[index] = (left**2).sum(axis=1) / (vectors**2).sum(axis=1)
+    delta = np.full(len(vectors), quantiser.contraction(width))
+    if kind == "sign":
+        delta = np.abs(vectors).sum(axis=1) ** 2 / (width * (vectors**2).sum(axis=1))
+        np.testing.assert_allclose(errors[0], 1.0 - delta, atol=1e-12)
+    spread = errors.std(axis=0) / math.sqrt(draws)
+    assert (errors.mean(axis=0) <= 1.0 - delta + 4.0 * spread + 1e-12).all()
+
+
+def test_qsgd_has_the_vector_as_its_mean() -> None:
+    quantiser, u = Compression("qsgd", levels=2, seed=1), np.random.default_rng(0).normal(size=(1, 5))
+    drawn = np.stack([quantiser(u, "y", index, np.array([0]))[0] for index in range(4000)])
+    scale = 1.0 + min(5 / 4, math.sqrt(5) / 2)
+    np.testing.assert_allclose(scale * drawn.mean(axis=0), u[0], atol=4 * scale * drawn.std(axis=0).max() / 60)
+    # On the levels, and on no others.
+    steps = drawn * scale * 2 / np.linalg.norm(u)
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-12)
+
+
+def test_coins_are_each_releases_channels_and_agents_own() -> None:
+    quantiser, u = Compression("random_k", share=0.3, seed=1), np.ones((2, 30))
+    drawn = [quantiser(u, "y", 1, np.array([0, 1])), quantiser(u, "y", 2, np.array([0, 1]))]
+    drawn.append(quantiser(u, "s", 1, np.array([0, 1])))
+    rows = {row.tobytes() for each in drawn for row in each}
+    assert len(rows) == 6
+    np.testing.assert_array_equal(quantiser(u[1:], "y", 1, np.array([1])), drawn[0][1:])
+
+
+def test_sizes_are_those_of_the_definitions() -> None:
+    sizes = {
+        Compression("top_k", share=0.1): (64, 64 * (64 + 10)),
+        Compression("random_k", share=0.1): (64, 64 * 64),
+        Compression("qsgd", levels=3): (640, 64 + 640 * 3),
+        Compression("sign"): (640, 64 + 640),
+        Compression("top_k", share=1e-9): (1, 64 + 10),
+    }
+    for quantiser, wanted in sizes.items():
+        assert quantiser.size(640) == wanted
+        assert quantiser.size(0) == (0, 0)
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------
+
+
+def quantised(u: np.ndarray, kind: str) -> np.ndarray:
+    """Q by its definition, entry by entry."""
+    if kind == "sign":
+        return np.array([math.copysign(sum(abs(v) for v in u) / len(u), v) for v in u])
+    kept = sorted(range(len(u)), key=lambda k: -abs(u[k]))[: math.ceil(0.2 * len(u))]
+    return np.array([v if k in kept else 0.0 for k, v in enumerate(u)])
+
+
+@pytest.mark.parametrize("graph", ["ring", "star"])
+@pytest.mark.parametrize("kind", ["top_k", "sign"])
+@pytest.mark.parametrize("algorithm", ["choco", "dp_dsgd", "gradient_tracking"])
+def test_without_noise_it_is_a_loop_over_replicas(algorithm: str, kind: str, graph: str) -> None:
+    """Oracle: every agent keeps replicas of its neighbours, moved by what they send; gradients by their formula."""
+    gamma = 0.3
+    content = scenario({**KINDS[kind], "consensus": gamma}, algorithm, graph) | {"privacy": {"guarantee": "none"}}
+    run = decentral_dp.run(content)
+    job, m = run.simulation(), AGENTS
+    data = [(np.asarray(r.features), np.asarray(r.label)) for r in job.records["train"]]
+    d = data[0][0].shape[1] + 1
+    links = job.topology.mixing.toarray()
+    near = {i: [j for j in range(m) if j != i and links[i, j] > 0.0] for i in range(m)}
+
+    def gradient(i: int, y: np.ndarray) -> np.ndarray:
+        rows = np.column_stack([data[i][0] / np.sqrt(d - 1), np.full(len(data[i][0]), 0.1)])
+        return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
+
+    replicas: dict[str, dict[tuple[int, int], np.ndarray]] = {"y": {}, "s": {}}
+
+    def mixed(channel: str, values: list[np.ndarray]) -> list[np.ndarray]:
+        kept = replicas[channel]
+        for i in range(m):
+            sent = quantised(values[i] - kept.get((i, i), np.zeros(d)), kind)
+            for holder in (i, *near[i]):
+                kept[holder, i] = kept.get((holder, i), np.zeros(d)) + sent
+        return [values[i] + gamma * sum(links[i, j] * (kept[i, j] - kept[i, i]) for j in near[i]) for i in range(m)]
+
+    y, s = [np.zeros(d)] * m, [np.zeros(d)] * m
+    last = [np.zeros(d)] * m
+    for _ in range(ROUNDS):
+        ahead = mixed("y", y)
+        if algorithm != "gradient_tracking":
+            y = [ahead[i] - 0.5 * gradient(i, ahead[i]) for i in range(m)]
+            continue
+        tracked = mixed("s", s)
+        y = [ahead[i] - 0.5 * tracked[i] for i in range(m)]
+        now = [gradient(i, y[i]) for i in range(m)]
+        s = [tracked[i] + now[i] - last[i] for i in range(m)]
+        last = now
+    np.testing.assert_allclose(run.released["y"], np.stack(y), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["dp_dsgd", "exact_diffusion", "ldp_single_level"])
+def test_what_compresses_nothing_changes_nothing(algorithm: str) -> None:
+    # Noise is keyed by the scenario, so that it would be another.
+    quiet = {"privacy": {"guarantee": "none"}}
+    plain, whole = (
+        decentral_dp.run(scenario(c, algorithm) | quiet)
+        for c in (None, {"kind": "top_k", "share": 1.0, "consensus": 1.0})
+    )
+    np.testing.assert_allclose(plain.released["y"], whole.released["y"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["dp_dsgd", "gradient_tracking", "ring_breast_cancer", "ma_dsbo", "spdb"])
+def test_the_price_and_what_is_recorded_are_those_of_whole_messages(algorithm: str) -> None:
+    def built(changes: dict[str, Any]) -> Any:
+        if algorithm in ("dp_dsgd", "gradient_tracking"):
+            return decentral_dp.build(scenario(changes.get("topology.compression"), algorithm))
+        return decentral_dp.build(algorithm, set={"algorithm.rounds": 4, **changes})
+
+    plain, compressed = built({}), built({"topology.compression": KINDS["top_k"]})
+    assert compressed.ledger.same_releases(plain.ledger)
+    assert compressed.plan().epsilon == plain.plan().epsilon
+    run = compressed.run()
+    assert run.records.same_releases(plain.ledger)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixing_keeps_the_mean(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out is not lost: the mean of all mixtures is that of all releases, noise and all."""
+    means: list[tuple[np.ndarray, np.ndarray]] = []
+    reply = Host._reply
+
+    def watched(self: Host, messages: Any) -> Any:
+        running, own = self._running, self._own
+
+        class Watched:
+            def send(self, answer: Any) -> Any:
+                weight = host._dataset.neighbour_weight
+                mixed = (1.0 - weight) * answer.released.y + answer.neighbour_sum.y
+                means.append((own["y"].mean(axis=0), mixed.mean(axis=0)))
+                return running.send(answer)
+
+        host = self
+        self._running = Watched()
+        try:
+            return reply(self, messages)
+        finally:
+            if isinstance(self._running, Watched):
+                self._running = running
+
+    monkeypatch.setattr(Host, "_reply", watched)
+    decentral_dp.run(scenario(KINDS[kind]))
+    assert len(means) >= ROUNDS
+    for released, mixed in means:
+        np.testing.assert_allclose(mixed, released, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_do_not_move_a_bit(kind: str) -> None:
+    whole, cut = (decentral_dp.run(scenario(KINDS[kind], blocks=b)) for b in (1, 4))
+    np.testing.assert_array_equal(whole.released["y"], cut.released["y"])
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("kind", ["top_k", "qsgd"])
+def test_actors_send_what_one_process_does(kind: str) -> None:
+    there = decentral_dp.run(scenario(KINDS[kind], engine="ray", agents_per_actor=2))
+    np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
+
+
+@pytest.mark.parametrize("kind", ["top_k", "random_k"])
+def test_a_run_that_is_cut_off_goes_on_to_the_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+
+    def cut(at: Any) -> None:
+        if at.done >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(scenario(KINDS[kind]), out=tmp_path / "run", progress=cut)
+    done = decentral_dp.resume(tmp_path / "run")
+    np.testing.assert_array_equal(done.released["y"], decentral_dp.run(scenario(KINDS[kind])).released["y"])
+
+
+def test_each_neighbour_is_heard_by_its_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every single neighbour sent adds up to the sum of all."""
+    from decentral_dp.algorithms.gossip.single_level import DpDsgd
+
+    heard = []
+
+    def step(self: DpDsgd, t: int, dataset: Any, s: Any) -> Any:
+        own, near, each = yield Gossip(each=True, y=s.y)
+        total = np.zeros_like(near.y)
+        np.add.at(total, each.rows, each.weights[:, None] * each.values.y)
+        heard.append(np.abs(total - near.y).max())
+        mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
+        return s._replace(y=mixed - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed))
+
+    monkeypatch.setattr(DpDsgd, "step", step)
+    decentral_dp.run(scenario(KINDS["top_k"]))
+    assert heard
+    assert max(heard) < 1e-12
+
+
+# What is said and refused -------------------------------------------------------------------------------------------
+
+
+def test_bits_are_counted_as_sent_and_the_page_says_what_it_saves(tmp_path: Path) -> None:
+    width, messages = 31, 12 * ROUNDS
+    plan = decentral_dp.plan(scenario(KINDS["top_k"]))
+    assert (plan.communication.messages, plan.communication.numbers) == (messages, 7 * messages)
+    assert plan.communication.bits == messages * 7 * (64 + 5)
+    said = plan.topology["compression"]
+    assert said["share_of_bits"] == pytest.approx(7 * 69 / (64 * width))
+    assert said["contraction"] == {"y": pytest.approx(7 / width)}
+    assert said["consensus"] == pytest.approx(7 / width)
+    assert "0.243 of the bits" in " ".join(str(plan).split())
+    run = decentral_dp.run(scenario(KINDS["top_k"]), out=tmp_path / "run")
+    assert run.result.communication == plan.communication
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "the largest entries of each difference, 0.2 of them; 0.243 of the bits" in page
+    slow = scenario(KINDS["sign"], network={"bandwidth": 1000.0})
+    assert decentral_dp.plan(slow).communication.seconds == pytest.approx(ROUNDS * 2 * (64 + width) / 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "words"),
+    [
+        ("classification", {"topology.drop": 0.1}, "replicas of what an agent sent go apart"),
+        ("classification", {"topology.offline": 0.1}, "replicas of what an agent sent go apart"),
+        ("classification", {"topology.over_time": "matching"}, "replicas of what an agent sent go apart"),
+        ("classification", {"topology.delay": 1}, "replicas of what an agent sent go apart"),
+        ("bsa", {}, r"topology\.compression: the agents of bsa answer a server"),
+        ("dp_bilevel_breast_cancer", {}, "answer a server"),
+        ("push_sum", {}, "adds up what it hears"),
+        ("figure_1_as_printed", {}, "papers state their noise for whole messages"),
+    ],
+)
+def test_where_replicas_would_go_apart_it_is_refused(base: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.plan(base, set={"topology.compression": KINDS["top_k"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"kind": "top_k"}, "share is missing, such as share = 0.1"),
+        ({"kind": "qsgd", "share": 0.1, "levels": 2}, "qsgd takes no share"),
+        ({"kind": "sign", "levels": 2}, "sign takes no levels"),
+        ({"kind": "random_k", "share": 0.0}, "share"),
+        ({"kind": "sign", "consensus": 1.5}, "consensus"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.load(scenario(table))
+
+
+def test_pairs_of_agents_are_priced_for_whole_messages() -> None:
+    with pytest.raises(InputError, match="pairs of agents are priced for whole messages"):
+        decentral_dp.build("network_view", set={"topology.compression": KINDS["sign"]}).network()
+
+
+def test_errors_die_out_and_bits_are_saved() -> None:
+    """Without noise, an eighth of the bits comes as near as all of them."""
+    quiet = {"privacy": {"guarantee": "none"}}
+    losses = []
+    for compression in (None, {"kind": "top_k", "share": 0.1, "consensus": 0.2}):
+        content = scenario(compression) | quiet
+        content["algorithm"] = {**content["algorithm"], "rounds": 150, "y": {"scale": 2.0}}
+        losses.append(decentral_dp.run(content).metrics.query("agent == 'mean' and name == 'lower_loss'")["value"])
+    whole, few = (np.asarray(values) for values in losses)
+    assert few[-1] < whole[-1] + 0.02 < whole[0] - 0.2
+    assert all(after < before + 0.05 for before, after in pairwise(few))
