@@ -99,6 +99,10 @@ DP_DRO = Work(
 )
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
+AS_CERTIFIED = (
+    'privacy.guarantee: papers on this algorithm clip and noise as it does here, so it has no "as_printed". Use '
+    '"certified", or "none".'
+)
 ONE_STEP = (
     "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
     "λ_(t−1) · gradient + noise of deviation σ_t."

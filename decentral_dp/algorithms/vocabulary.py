@@ -39,6 +39,7 @@ from decentral_dp.algorithms.protocol import (
     gaussian_charges,
 )
 from decentral_dp.algorithms.references import (
+    AS_CERTIFIED,
     ASCENT,
     AUC,
     CHEN_WANG,

@@ -38,6 +38,8 @@ PLANNED = (
     ("run", "average"),
 )
 ROUNDS, HEAVY_BALL = 1000, 0.9
+# Algorithms whose heavy ball is planned.
+_MOVING = ("dp_dsgd", "alone", "federated", "central")
 # Of training at one level, what is planned where it is left out.
 _PLANNED = {f"{table}.{key}" for table, key in PLANNED} | {"privacy.clip.y"}
 _USUAL = {
@@ -236,7 +238,7 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
         del given[table][key]
     algorithm = given["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | given["algorithm"]
     # The papers' form has none.
-    if algorithm["kind"] == "dp_dsgd" and given["privacy"].get("guarantee") != "as_printed":
+    if algorithm["kind"] in _MOVING and given["privacy"].get("guarantee") != "as_printed":
         network = content.get("topology")
         # Momentum of mixtures grows without bound where the weights change, or what is heard is late or a part.
         changed = ("over_time", "drop", "offline", "delay", "compression")

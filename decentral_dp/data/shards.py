@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,11 @@ class Shards:
     @property
     def n_agents(self) -> int:
         return len(self.train)
+
+    def pooled(self) -> Shards:
+        """All records with one agent, in the order of those that held them."""
+        train, validation = (np.concatenate(parts) for parts in (self.train, self.validation))
+        return replace(self, train=(train,), validation=(validation,), by_owner=False)
 
     @property
     def train_counts(self) -> IntArray:

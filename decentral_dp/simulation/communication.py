@@ -2,8 +2,9 @@
 
 In an exchange every agent that sends makes one message to each of those that hear it in that round, with one number of
 64 bits for every coordinate of every channel of the exchange, or with what a compression leaves of it
-(`topology.compression`). A lost message was sent. Agents that answer a server send one message to it, and get one back.
-What is released after the last round is published, and counts as no message.
+(`topology.compression`). A lost message was sent. Agents that answer a server send one message to it, and get one back;
+what it says before it asks follows from that. What is released after the last round is published, and counts as no
+message.
 
 With `run.network` an exchange takes
 
@@ -55,7 +56,7 @@ def communication(job: Job) -> Communication | None:
     """
     if not isinstance(job, GossipJob) or not job.rounds:
         return None
-    each, (width, size) = job.ledger.releases_per_round, _size_of_a_round(job)
+    each, width, size = _size_of_a_round(job)
     table, counted = job.scenario.run.network, 0
     messages, seconds = np.zeros(job.n_agents), 0.0
     for counted, hearers in enumerate(_hearers(job), 1):
@@ -88,11 +89,8 @@ def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     sums = np.cumsum([0.0, *(hearers.mean() for hearers in _hearers(job))])
     counted = sums.size - 1
     messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
-    _, size = _size_of_a_round(job)
-    return {
-        "messages": [count * job.ledger.releases_per_round for count in messages],
-        "bits": [count * size for count in messages],
-    }
+    each, _, size = _size_of_a_round(job)
+    return {"messages": [count * each for count in messages], "bits": [count * size for count in messages]}
 
 
 def _hearers(job: GossipJob) -> Iterator[Array]:
@@ -124,20 +122,21 @@ def compression_summary(job: Job) -> dict[str, Any] | None:
     widths = _widths_of_a_round(job)
     return {
         **asdict(made),
-        "contraction": {channel: made.contraction(width) for channel, width in widths},
-        "share_of_bits": _size_of_a_round(job)[1] / (BITS * sum(width for _, width in widths)),
+        "contraction": {channel: made.contraction(width) for channel, width, _ in widths},
+        "share_of_bits": _size_of_a_round(job)[2] / (BITS * sum(width for _, width, _ in widths)),
     }
 
 
-def _size_of_a_round(job: GossipJob) -> tuple[int, int]:
-    """Numbers and bits in the messages that one agent sends to one other in a round."""
-    made = job.compression
-    sizes = [(w, BITS * w) if made is None else made.size(w) for _, w in _widths_of_a_round(job)]
-    return sum(numbers for numbers, _ in sizes), sum(bits for _, bits in sizes)
+def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
+    """Messages that one agent sends to one other in a round, and the numbers and bits in all of them."""
+    made, widths = job.compression, _widths_of_a_round(job)
+    sizes = [(w, BITS * w) if made is None else made.size(w) for _, w, _ in widths]
+    each = len({exchange for *_, exchange in widths}) if job.central else job.ledger.releases_per_round
+    return each, sum(numbers for numbers, _ in sizes), sum(bits for _, bits in sizes)
 
 
-def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int]]:
-    """Channels, and their coordinates, of all messages that one agent sends to one other in a round.
+def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
+    """Channels, their coordinates and exchanges, of all messages that one agent sends to one other in a round.
 
     Two rounds are planned as if every term read records: a tracker that reads none is sent all the same, and in no
     plan. What is released after the last round is not sent.
@@ -146,7 +145,9 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int]]:
     facts = (job.counts, job.stream, job.topology.neighbour_weight, job.clip, job.constants)
     two = plan(job.algorithm, cast(Problem, problem), *facts, 2, NO_NOISE, {}, False, job.public_network, job.unit)
     each = two.releases_per_round
-    return [(c.channel, c.dimension) for c in two.channels for _ in np.unique(c.rounds[c.rounds < 2 * each] % each)]
+    # What a server says follows from answers that the agents have.
+    channels = [c for c in two.channels if c.sensitivity or not job.central]
+    return [(c.channel, c.dimension, e) for c in channels for e in set((c.rounds[c.rounds < 2 * each] % each).tolist())]
 
 
 def _seconds(table: NetworkTable, bits: Array, t: int, job: GossipJob) -> float:

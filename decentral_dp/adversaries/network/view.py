@@ -362,7 +362,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     """A job whose pairs of agents have a price, its algorithm and problem. Raises InputError for any other."""
     privacy, kind = job.scenario.privacy, job.scenario.algorithm.kind
     linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
-    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear):
+    if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear) or job.central:
         raise InputError(
             f"algorithm.kind: {kind} sends messages that are not linear in each other, so what one agent learns from "
             'its neighbours cannot be priced exactly; use "ldp_single_level" or "dp_dsgd".'

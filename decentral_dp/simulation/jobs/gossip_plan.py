@@ -24,7 +24,7 @@ from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, local_problem_of, stream_of
 from decentral_dp.config.schema import Noise, Scenario, by_channel
-from decentral_dp.data import Stream
+from decentral_dp.data import Shards, Stream
 from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Senders, senders_of
@@ -41,6 +41,7 @@ from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.job import GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_settings
 from decentral_dp.topology import Topology
+from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime
 from decentral_dp.user_code import USER_ERRORS, blamed
 
@@ -619,12 +620,44 @@ def check_compression(s: Scenario, topology: Topology, algorithm: Any) -> None:
         )
 
 
+def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[Topology, Shards]:
+    """Cut all links, or give one agent all records, as the algorithm is for.
+
+    Raises:
+        InputError: the network changes, or records that one agent is to have are with their agents, or are all that one
+            protected unit holds.
+    """
+    kind, pooled = c.scenario.algorithm.kind, c.algorithm.held == "pooled"
+    if topology.over_time is not None:
+        raise InputError(
+            f"topology: agents of {kind} send nothing, and no message is lost or late. Leave out over_time, drop, "
+            "offline and delay."
+        )
+    if pooled and shards.elsewhere:
+        raise InputError(
+            f"algorithm.kind: {kind} has all records at one server, and they are with their agents (problem.manifest). "
+            'Take "alone" or "federated".'
+        )
+    if pooled and c.scenario.privacy.unit == "agent":
+        raise InputError(
+            f"privacy.unit: {kind} has one agent, that holds the records of all; as a unit it would be all of them. "
+            'Take unit = "record" or { records = k }.'
+        )
+    if not pooled:
+        return build_graph("isolated", topology.n_agents, {}), shards
+    said = f"One server, whom all {topology.n_agents} agents trust with their records, has all of them."
+    merged = shards.pooled()
+    return build_graph("complete", 1, {}), replace(merged, notes=(*merged.notes, said))
+
+
 def gossip_job(c: Components) -> GossipJob:
     """A job of agents that trust nobody, planned and priced, whose noise has no root yet. Raises InputError."""
     s, privacy, guarantee = c.scenario, c.scenario.privacy, c.scenario.privacy.guarantee
     check_guarantee(s)
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
+    if c.algorithm.held != "apart":
+        topology, shards = without_network(c, topology, shards)
     problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1

@@ -207,9 +207,10 @@ def settings_note(
     said = (
         f"Settings: {rounds} rounds{local} of step {algorithm.y.scale:g} with a heavy ball of {algorithm.heavy_ball:g}"
     )
-    if "y" not in noise or not math.isfinite(clip):
+    if not noise or not math.isfinite(clip):
         return f"{said}, without a clip."
-    each = float(noise["y"].scale.max()) / (1.0 - algorithm.heavy_ball)
+    (schedule,) = noise.values()
+    each = float(schedule.scale.max()) / (1.0 - algorithm.heavy_ball)
     moved = each * math.sqrt(rounds * algorithm.releases_per_round / averaged)
     what = "their differences" if algorithm.block else "records"
     return f"{said}, {what} clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."

@@ -114,7 +114,7 @@ def at_infinity(
     elif job.stream.kind == "poisson" or getattr(job.algorithm, "local_steps", None) or _falls(job.algorithm):
         # Sums of samples, several releases a round, no single steps, or steps whose clip falls.
         return Horizon(None, None)
-    elif isinstance(job.algorithm, _ONE_STEP) and job.algorithm.protocol == "released":
+    elif isinstance(job.algorithm, _ONE_STEP) and not job.central and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):

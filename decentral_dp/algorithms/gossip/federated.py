@@ -1,0 +1,105 @@
+"""Federated averaging with a server that nobody trusts.
+
+min_y (1/m) Σ_i g_i(x, y) at a constant x. Round t, all m agents at the server's point y_t, ũ what was answered with
+noise:
+
+    u_i = −λ_t ∇_y g_i(x, y_t)                       each record's gradient clipped
+    y_{t+1} = y_t + β (y_t − y_{t−1}) + (1/m) Σ_i ũ_i
+    K `local_steps`: u_{i,k} = −λ_t ∇_y g_i(x, y_t + Σ_{l<k} ũ_{i,l}), each noised, and the mean of Σ_k ũ_{i,k} is added
+    where all that an agent holds is protected (privacy.unit = "agent"): K steps without noise from y_t to y_K, and
+        u_i = clip(y_K − y_t), as in DP-FedAvg
+
+Each agent noises its own answer, so that the server may be curious; its point is a function of answers, public, and the
+same at all agents. In DP-FedAvg the server is trusted and adds noise once, to the mean: for the same ε that noise is
+√m times smaller than the mean of m agents' own.
+
+An answer depends on the records through a clipped mean alone, at a public point: one train record of agent i moves it
+by λ_t·2C/N_t; a block of local steps moves by 2C whatever the agent holds.
+
+The graph plays no part. Without noise it is gradient descent on the mean of the g_i. β, `heavy_ball`, is a difference
+of released values, and costs nothing.
+
+Reference: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private Recurrent Language Models",
+ICLR 2018 (DP-FedAvg, Algorithm 1 with all agents in every round).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
+
+
+class Served(NamedTuple):
+    """x: (b, p), constant. y, before: (b, q), the server's point of this round and of the one before, in every row."""
+
+    x: dp.Array
+    y: dp.Array
+    before: dp.Array
+
+
+@dataclass(frozen=True)
+class Federated(DpDsgd):
+    """Federated averaging: a server that nobody trusts averages steps that agents noise (DP-FedAvg)."""
+
+    central = True
+
+    def init(self, dataset: dp.LocalDataset) -> Any:
+        y = dataset.start("y", self.start)
+        return Served(dataset.start("x", self.start), y, y)
+
+    @property
+    def releases_per_round(self) -> int:
+        return 1 + super().releases_per_round
+
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        return {
+            "x": dp.Channel("x", p, ()),
+            "y": dp.Channel("y", q, ()),
+            "u": dp.Channel("y", q, ("lower_grad_y",)),
+        }
+
+    def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
+        """Exchange 0 sends x and y, the others ask for u."""
+        e = self.releases_per_round
+        index, t = dp.grid(public.rounds, e, range(1, e))
+        use = dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)
+        asked = dp.blocks(public, index, "lower_grad_y") if self.block else dp.released(public, index, [use])
+        free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
+        return {"x": free, "y": free, "u": asked}
+
+    # The base talks to neighbours, and this answers a server.
+    def step(  # type: ignore[override]
+        self, t: int, dataset: dp.LocalDataset, s: Served
+    ) -> Generator[dp.Ask, dp.Answer, Served]:
+        # What the server says, before it asks anything.
+        yield dp.Ask(x=s.x, y=s.y)
+        own, moved = s.y, self.heavy_ball * (s.y - s.before)
+        for k in range(1 if self.block else self.steps):
+            if self.block:
+                u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
+            else:
+                u = -self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
+            answer = yield dp.Ask(u=u)
+            own, moved = own + answer.released.u, moved + answer.mean.u
+        return Served(s.x, s.y + moved, s.y)
+
+
+FEDAVG = dp.Work(
+    "mcmahan2018learning",
+    "McMahan, H. Brendan and others",
+    "Learning Differentially Private Recurrent Language Models",
+    2018,
+    "ICLR 2018",
+)
+ENTRY = dp.Entry(
+    "federated",
+    Federated,
+    (dp.Citation("DP-FedAvg, here without a trusted server", FEDAVG),),
+    unprinted=dp.AS_CERTIFIED,
+)
