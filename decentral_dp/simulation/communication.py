@@ -105,6 +105,8 @@ def _hearers(job: GossipJob) -> Iterator[Array]:
         else:
             weights = fixed if over_time is None else over_time.sent(t)
             hearers = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
+            # A token goes to its next holder alone.
+            hearers = np.minimum(hearers, getattr(job.algorithm, "hearers", np.inf))
         yield hearers if senders is None else np.where(senders.at(t), hearers, 0.0)
 
 

@@ -33,7 +33,7 @@ class Script:
         self.wanted: list[dict[str, Value]] = []
         self._transcript = transcript
 
-    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+    def release(self, index: int, values: Mapping[str, Value], sends: Any = None) -> Bundle:
         self.wanted.append(dict(values))
         said = self._transcript[index]
         # A value without data in it is what it is: the adversary knows it.
@@ -139,7 +139,7 @@ class Scripted:
         self._agents = agents
         self._noise = noise
 
-    def release(self, index: int, values: Mapping[str, Value]) -> Bundle:
+    def release(self, index: int, values: Mapping[str, Value], sends: Any = None) -> Bundle:
         out = {}
         for c, v in values.items():
             out[c] = v
