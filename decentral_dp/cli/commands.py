@@ -538,15 +538,13 @@ def new(
 
     out = inside.one_file(out, out_option)
     number, owner = parsed_agents(agents)
-    named = inside.Options(csv=csv, label=label, owner=owner)
-    features = [] if csv is None else inside.features_of(inside.columns_of(csv), named)
     of_columns = parsed_columns(drop or [], category or [], fill or [], log or [], date or [], binary or [])
     options = inside.Options(
         csv=csv,
         data=data,
         label=label,
         classes=parsed_classes(classes),
-        ranges=parsed_ranges(ranges or [], features, ranges_file),
+        ranges=parsed_ranges(ranges or [], ranges_file),
         label_range=None if label_range is None else parsed_ends(label_range, "--label-range"),
         columns={key: rule for key, rule in of_columns.items() if rule},
         owner=owner,
@@ -562,9 +560,9 @@ def new(
     if out is not None:
         inside.require_new(out)
     if sys.stdin.isatty():
-        from decentral_dp.cli.new import asked
+        from decentral_dp.cli.new import complete
 
-        options = asked(options)
+        options = complete(options)
     inside.carry_out(out, options)
 
 

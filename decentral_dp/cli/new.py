@@ -9,7 +9,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,16 @@ from decentral_dp.cli.new_template import (
     problem_of_numbers,
     require_buildable,
     require_classes,
-    require_columns,
-    require_features,
     scenario_text,
     with_settings_that_learn,
 )
-from decentral_dp.config.loading import explain, find, load, nearest_of, read_toml, scenario_names
+from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys, with_planned
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
 from decentral_dp.data.scaling import read_ranges
-from decentral_dp.data.tables import read_header
+from decentral_dp.data.tables import Declared, chosen_columns, read_header
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
@@ -109,7 +107,7 @@ def carry_out(out: Path | None, options: Options) -> None:
     """Write the scenario, and say what to do next."""
     path = out or Path(f"{options.csv.stem if options.csv is not None else 'scenario'}.toml")
     require_new(path)
-    content, notes = made(options, path.parent)
+    content, notes = scenario_content(options, path.parent)
     text = scenario_text(content, notes)
     # Refused here if anything in it could not be run; of the records nothing is read.
     require_buildable(load(tomllib.loads(text), folder=path.parent.absolute()))
@@ -117,8 +115,6 @@ def carry_out(out: Path | None, options: Options) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        require_new(path)
     except OSError as error:
         raise InputError(f"new: {quoted_path(path)} cannot be written ({error.strerror}). Give another path.") from None
     typer.echo(printable(f"Written: {path} ({content['title']})"))
@@ -149,27 +145,29 @@ def require_new(path: Path) -> None:
 
 def placeholders(notes: Mapping[str, str]) -> list[str]:
     """What has to be filled in before the scenario is worth running, a sentence each."""
-    empty = [key for key, note in notes.items() if note == _PLACEHOLDER]
+    empty = [key for key, note in notes.items() if note.startswith("PLACEHOLDER")]
     ranges = [key.removeprefix("problem.scale.") for key in empty if key.startswith("problem.scale.")]
-    said = []
-    if "PLACEHOLDER" in notes.get("problem.classes", ""):
-        said.append("Put the labels that there may be into problem.classes: they are not read off the records.")
-    if "problem.label_range" in empty:
-        said.append(
-            "Put the label's public range into problem.label_range: [0, 1] is a placeholder, and labels are cut."
-        )
-    if _DATES in notes.get("problem.columns.date", ""):
-        said.append(f"Put public dates into problem.columns.date: {ANY_DATE} is a placeholder.")
-    if ranges:
-        named = ", ".join(ranges[:5]) + (" …" if len(ranges) > 5 else "")
-        said.append(f"Put public ranges into [problem.scale] for {named}: [0, 1] is a placeholder, and values are cut.")
-    return said
+    named = ", ".join(ranges[:5]) + (" …" if len(ranges) > 5 else "")
+    sentences = {
+        "problem.classes": "Put the labels that there may be into problem.classes: they are not read off the records.",
+        "problem.label_range": "Put the label's public range into problem.label_range: [0, 1] is a placeholder, and "
+        "labels are cut.",
+        "problem.columns.date": f"Put public dates into problem.columns.date: {ANY_DATE} is a placeholder.",
+        f"problem.scale.{ranges[0] if ranges else ''}": f"Put public ranges into [problem.scale] for {named}: [0, 1] "
+        "is a placeholder, and values are cut.",
+    }
+    return [sentence for key, sentence in sentences.items() if key in empty]
 
 
 def columns_of(path: Path) -> list[str]:
     """The names of a CSV file's columns."""
     columns = read_header(regular(path, "new"), f"new: {quoted_path(path)}")
-    require_columns(columns, path)
+    if not any(isinstance(_label(name), str) for name in columns):
+        # What is said here names no column: it would be a record.
+        raise InputError(
+            f"--csv: the first line of {quoted_path(path)} has nothing but numbers, and the names of the columns are "
+            "wanted there. Put a header line above the records."
+        )
     return columns
 
 
@@ -185,10 +183,9 @@ def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, s
         The rules, what of them is to be written, and notes by key.
 
     Raises:
-        InputError: rules that do not fit together, or for no feature.
+        InputError: rules that do not fit together.
     """
-    columns = columns_of(options.csv or Path())
-    features = features_of(columns, options)
+    features = features_of(columns_of(options.csv or Path()), options)
     table: dict[str, Any] = {key: value.copy() for key, value in options.columns.items() if value}
     named, notes = {c for rule in table.values() for c in rule}, {}
     for key, pattern in _BY_NAME.items():
@@ -204,11 +201,10 @@ def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, s
         rules = ColumnRules.model_validate(table)
     except ValidationError as error:
         raise InputError(f"new: {explain(error, ColumnRules).removeprefix(': ')}") from None
-    rules.require_columns(columns, [c for c in columns if c not in features], quoted_path(options.csv or Path()))
     return rules, table, notes
 
 
-def made(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start."""
     kind = options.algorithm or (TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL)
     options = replace(options, algorithm=kind)
@@ -238,15 +234,13 @@ def made(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]
             raise InputError(f"--{key}: {kind} adds no noise and has no ε. Leave it out, or take another algorithm.")
         content["privacy"] |= {} if wanted is None else {key: wanted}
     for key, usual in missing_keys(with_planned(content)).items():
-        table, *rest = key.split(".")
-        _put(content[table], rest, tomllib.loads(f"v = {usual or 2}")["v"])
+        content = assign(content, key.split("."), tomllib.loads(f"v = {usual or 2}")["v"])
     if content["problem"]["kind"] in _READS_RECORDS_FOR_X:
         # Shares are of the channels that have a price, and there x is one more.
         content["privacy"].pop("share", None)
     if options.csv is not None and not trains:
         rules = ColumnRules.model_validate(content["problem"].get("columns", {}))
-        features = rules.names(features_of(columns_of(options.csv), options))
-        content = with_settings_that_learn(content, len(features), notes)
+        content = with_settings_that_learn(content, len(content["problem"]["scale"]) + len(rules.ranges), notes)
     problem, m = content["problem"], content["topology"]["agents"]
     content["title"] = f"{kind} on {Path(problem['data']).stem}: {problem['kind']}, {m} agents"
     return content, notes
@@ -267,12 +261,6 @@ _TRAINING: Mapping[str, Any] = {
 _MODELS: Mapping[str, Any] = {"mlp": {"kind": "mlp", "widths": [64]}, "cnn": {"kind": "cnn", "channels": [8, 16]}}
 
 
-def _put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-    table[keys[-1]] = value
-
-
 def _topology(options: Options, base: Mapping[str, Any]) -> dict[str, Any]:
     kind = options.topology or base.get("kind", "ring")
     same = kind == base.get("kind")
@@ -290,34 +278,27 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
             f"--problem: {entry.kind} is for {entry.solves} problems, and {quoted(kind)} is none. Take "
             f"{', '.join(SOLVED[entry.solves])}."
         )
-    if options.csv is not None and options.data is not None:
-        raise InputError("--data: --csv names the records already. Give one of the two.")
-    if options.csv is None:
-        if any((options.label, options.ranges, options.classes, options.label_range, options.columns, options.owner)):
-            raise InputError(
-                "--csv: missing. --label, --classes, the ranges and what is said of columns are about a CSV file; name "
-                "it."
-            )
-        data = options.data or str(base.get("data", DEFAULT_DATA))
-        if data not in DATASETS:
-            raise InputError(f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. Records go to --csv.")
-        kept = dict(base) if options.problem in (None, base.get("kind")) and data == base.get("data") else _shared(base)
-        scaled = {} if data.startswith("synthetic_") else {"scale": "public_ranges", "normalise": "l2"}
+    if options.csv is not None:
+        return _csv_problem(options.csv, options, kind, base, folder, notes)
+    if any((options.label, options.ranges, options.classes, options.label_range, options.columns, options.owner)):
+        raise InputError(
+            "--csv: missing. --label, --classes, the ranges and what is said of columns are about a CSV file; name it."
+        )
+    data = options.data or str(base.get("data", DEFAULT_DATA))
+    if data not in DATASETS:
+        raise InputError(f"--data: no data set {quoted(data)}; {nearest(data, DATASETS)}. Records go to --csv.")
+    if base is _TRAINING["problem"]:
+        scaled, base = {"scale": "public_ranges"}, {}
+    else:
+        scaled = {"scale": "public_ranges", "normalise": "l2"}
+    if data.startswith("synthetic_"):
+        scaled = {}
+    elif data in COLLECTED:
         # Of LibSVM's sets no ranges are known.
-        scaled = {"normalise": "l2"} if data in COLLECTED else scaled
-        if base is _TRAINING["problem"]:
-            kept = {}
-            scaled = {key: value for key, value in scaled.items() if key == "scale" or "scale" not in scaled}
-            return {"kind": kind, "data": data, **scaled}
-        return {"kind": kind, "data": data, **(scaled if data != base.get("data") else {}), **_without(kept)}
-    if kind in PROBLEMS and PROBLEMS[kind].trajectories:
-        raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
-    if options.label_range is not None:
-        if options.classes:
-            raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
-        kind = problem_of_numbers(kind, options.algorithm, options.problem is not None)
-    kept = dict(base) if kind == base.get("kind") else _shared(base)
-    return _csv_problem(options, kind, _without(kept), folder, notes)
+        scaled = {"normalise": "l2"}
+    same = data == base.get("data")
+    kept = base if same and options.problem in (None, base.get("kind")) else (*_SHARED, *_OF_RECORDS)
+    return {"kind": kind, "data": data} | ({} if same else scaled) | _without(base, kept)
 
 
 # Keys of a problem that are about its records, and those that any problem may have.
@@ -338,40 +319,36 @@ _OF_RECORDS = (
 _SHARED = ("validation", "test", "normalise", "stream")
 
 
-def _shared(base: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in base.items() if key in (*_SHARED, *_OF_RECORDS)}
-
-
-def _without(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if key not in ("kind", "data")}
+def _without(base: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+    """The values of these keys, without what says of which problem and records they are."""
+    return {key: value for key, value in base.items() if key in kept and key not in ("kind", "data")}
 
 
 def _csv_problem(
-    options: Options, kind: str, kept: Mapping[str, Any], folder: Path, notes: dict[str, str]
+    csv: Path, options: Options, kind: str, base: Mapping[str, Any], folder: Path, notes: dict[str, str]
 ) -> dict[str, Any]:
     """The table of records in a CSV file, with what is not said as placeholders."""
-    if options.csv is None:
-        raise TypeError("a CSV file is wanted")
-    columns = columns_of(options.csv)
-    label = options.label
+    if options.data is not None:
+        raise InputError("--data: --csv names the records already. Give one of the two.")
+    if kind in PROBLEMS and PROBLEMS[kind].trajectories:
+        raise InputError(f"--csv: {kind} reads trajectories, and a CSV file has none. Take another --algorithm.")
+    if options.label_range is not None:
+        if options.classes:
+            raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
+        kind = problem_of_numbers(kind, options.algorithm, options.problem is not None)
+    columns, label = columns_of(csv), options.label
     if label is None:
-        raise InputError(
-            f"--label: missing. Name the label column; {quoted_path(options.csv)} has {first_named(columns)}."
-        )
-    if label not in columns:
-        raise InputError(
-            f"--label: {quoted_path(options.csv)} has no column {quoted(label)}{nearest_of(label, columns)}."
-        )
-    features = features_of(columns, options)
-    for key, given in (("range", options.ranges), ("agents", options.owner)):
-        for name in given:
-            known = features if key == "range" else [column for column in columns if column not in (label, SPLIT)]
-            if name not in known:
-                raise InputError(f"--{key}: {quoted(name)} is no feature column{nearest_of(name, known)}.")
-    require_features(features, label, options.csv)
+        raise InputError(f"--label: missing. Name the label column; {quoted_path(csv)} has {first_named(columns)}.")
+    if label in (AGENT, SPLIT):
+        said = "who holds a record" if label == AGENT else "the part that a record belongs to"
+        raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
+    owner, names = next(iter(options.owner.items()), (None, None))
     rules, written, proposed = rules_of(options)
+    features, roles = chosen_columns(str(csv), columns, Declared(label, owner, rules=rules))
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in options.ranges:
+        if name not in features:
+            raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} needs none, by what is said of the column. Leave it out.")
     require_classes(options.classes, options.problem)
@@ -382,32 +359,28 @@ def _csv_problem(
     if ranged:
         numbers = {"label_range": list(options.label_range or (0, 1))}
         notes["problem.label_range"] = "" if options.label_range is not None else _PLACEHOLDER
-    if not ranged:
-        chosen = problem_of_classes(kind, options.algorithm, len(classes), options.problem is not None)
-        kind, kept = chosen, kept if chosen == kind else _shared(kept)
+    else:
+        kind = problem_of_classes(kind, options.algorithm, len(classes), options.problem is not None)
     if not ranged and not options.classes:
         notes["problem.classes"] = "PLACEHOLDER: put all labels that there may be here"
     notes["problem.scale"] = _RANGES
-    for name in needed:
-        if name not in options.ranges:
-            notes[f"problem.scale.{name}"] = _PLACEHOLDER
-    table: dict[str, Any] = {"kind": kind, "data": _relative(options.csv, folder), "label": label, "classes": classes}
+    notes |= {f"problem.scale.{name}": _PLACEHOLDER for name in needed if name not in options.ranges}
+    table: dict[str, Any] = {"kind": kind, "data": _relative(csv, folder), "label": label, "classes": classes}
     table |= numbers
     if kind in PROBLEMS and "intercept" in PROBLEMS[kind].options:
         # Neither scaled labels nor features that fill part of their ranges are balanced around 0.
         table["intercept"] = True
-    owner, names = next(iter(options.owner.items()), (AGENT if AGENT in columns else None, None))
-    if owner is not None:
-        table["partition"] = {"kind": "column", "name": owner} | ({} if names is None else {"agents": list(names)})
+    if roles.agent is not None:
+        table["partition"] = {"kind": "column", "name": roles.agent} | ({} if names is None else {"agents": [*names]})
     if written:
         table["columns"] = written
         notes |= {f"problem.columns.{key}": note for key, note in proposed.items()} | {"problem.columns": _RULES}
-    held = {key: value for key, value in kept.items() if key not in _OF_RECORDS}
+    held = _without(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
     if held.get("loss") == "logistic" and len(classes) != 2:
         # Left out, it is the usual one for these labels.
         del held["loss"]
     trains = kind in PROBLEMS and PROBLEMS[kind].one_level
-    if SPLIT in columns:
+    if roles.split is not None:
         held.pop("test", None)
         # Where there is one level, the column is found by its name.
         held |= {} if trains or kind in MINIMAX else {"validation": {"column": SPLIT}}
@@ -430,7 +403,7 @@ def first_named(columns: Sequence[str]) -> str:
 _MOST_ASKED = 20
 
 
-def asked(options: Options) -> Options:
+def complete(options: Options) -> Options:
     """The options with answers where nothing is said; an empty answer is the usual value."""
 
     def ask(question: str, usual: str = "") -> str:
@@ -440,7 +413,7 @@ def asked(options: Options) -> Options:
         given = ask(f"CSV file of your records (empty: the bundled {DEFAULT_DATA} records)")
         options = replace(options, csv=Path(given)) if given else replace(options, data=DEFAULT_DATA)
     if options.csv is not None:
-        options = _asked_of_records(options, ask)
+        options = _complete_columns(options, ask)
     if options.algorithm is None:
         usual = TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL
         options = replace(options, algorithm=ask('Algorithm ("decentral-dp list algorithms" lists them)', usual))
@@ -455,12 +428,12 @@ def asked(options: Options) -> Options:
     return options
 
 
-def _asked_of_records(options: Options, ask: Any) -> Options:
+def _complete_columns(options: Options, ask: Any) -> Options:
     columns = columns_of(options.csv or Path())
     if options.label is None:
         options = replace(options, label=ask(f"Label column, of {first_named(columns)}", columns[-1]))
     if not options.classes and options.label_range is None:
-        options = _asked_of_labels(options, ask)
+        options = _complete_labels(options, ask)
     rules = rules_of(options)[0]
     features = [name for name in features_of(columns, options) if name not in {*options.ranges, *rules.named}]
     ranges, categories = dict(options.ranges), dict(options.columns.get("categories", {}))
@@ -476,7 +449,7 @@ def _asked_of_records(options: Options, ask: Any) -> Options:
     return replace(options, ranges=ranges, columns={**options.columns, "categories": categories})
 
 
-def _asked_of_labels(options: Options, ask: Any) -> Options:
+def _complete_labels(options: Options, ask: Any) -> Options:
     if "ridge" in (options.problem or ""):
         given = ask("Public range of the label as LOW:HIGH, from its meaning, not from the records (empty: later)")
     else:
@@ -488,33 +461,13 @@ def _asked_of_labels(options: Options, ask: Any) -> Options:
     return replace(options, classes=parsed_classes(given))
 
 
-def parsed_range(text: str, columns: Sequence[str]) -> tuple[str, tuple[float, float]]:
-    """Read "column=low:high". Raises InputError for what is none, or for a column that is not there."""
-    name, equals, ends = text.rpartition("=")
-    if not equals:
-        raise InputError(f"--range: got {quoted(text)}, wanted COLUMN=LOW:HIGH, for example age=0:120.")
-    if name not in columns:
-        raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, columns)}.")
-    return name, parsed_ends(ends, f"--range {name}")
-
-
-def parsed_ranges(
-    texts: Sequence[str], columns: Sequence[str], file: Path | None = None
-) -> dict[str, tuple[float, float]]:
+def parsed_ranges(texts: Sequence[str], file: Path | None = None) -> dict[str, tuple[float, float]]:
     """Read every "column=low:high", and a ranges CSV. Raises InputError, also for a column that is named twice."""
-    found: dict[str, tuple[float, float]] = {}
     listed = {} if file is None else read_ranges(file, "--ranges")
-    for name in listed:
-        if name not in columns:
-            raise InputError(f"--ranges: {quoted(name)} is no feature column{nearest_of(name, columns)}.")
-    for name, ends in [
-        *((name, parsed_ends(f"{row['low']}:{row['high']}", f"--ranges {name}")) for name, row in listed.items()),
-        *(parsed_range(text, columns) for text in texts),
-    ]:
-        if name in found:
-            raise InputError(f"--range: {quoted(name)} has two ranges. Give one of them.")
-        found[name] = ends
-    return found
+    texts = [*(f"{name}={row['low']}:{row['high']}" for name, row in listed.items()), *texts]
+    # A column's name may have a sign of equality in it, its ends have none.
+    pairs = _pairs("range", texts, "0:120", str.rpartition)
+    return {name: parsed_ends(ends, f"--range {name}") for name, ends in pairs}
 
 
 def parsed_ends(text: str, where: str) -> tuple[float, float]:
@@ -566,17 +519,22 @@ def parsed_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
     return None, {column: parsed_classes(names, "--agents")}
 
 
-def _pairs(flag: str, texts: Sequence[str], example: str) -> list[tuple[str, str]]:
+def _pairs(
+    flag: str,
+    texts: Sequence[str],
+    example: str,
+    divide: Callable[[str, str], tuple[str, str, str]] = str.partition,
+) -> list[tuple[str, str]]:
     """(column, value) of every "column=value". Raises InputError, also for a column that is named twice."""
-    found: list[tuple[str, str]] = []
+    pairs: dict[str, str] = {}
     for text in texts:
-        column, equals, value = text.partition("=")
+        column, equals, value = divide(text, "=")
         if not equals or not value.strip():
             raise InputError(f"--{flag}: got {quoted(text)}, wanted COLUMN=…, for example {quoted(f'x={example}')}.")
-        if column in dict(found):
+        if column in pairs:
             raise InputError(f"--{flag}: {quoted(column)} is named twice. Give one of them.")
-        found.append((column, value.strip()))
-    return found
+        pairs[column] = value.strip()
+    return list(pairs.items())
 
 
 def _number(text: str) -> float:

@@ -2,7 +2,7 @@
 
 Which problem a new scenario has: one for the labels that there are, and for the algorithm.
 
-What no scenario is written for: labels, columns and files that cannot be meant. No record is read.
+What no scenario is written for: labels and files that cannot be meant. No record is read.
 
 Steps, start and tail average of a new scenario, from the public smoothness of its problem. No record is read.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,36 +130,6 @@ AGENT, SPLIT = "agent", "split"
 _MOST_DRAWN = 2000
 
 
-def require_columns(columns: Sequence[str], path: Path) -> None:
-    """Refuse a header that is none.
-
-    Args:
-        columns: the names that were found.
-        path: of the file.
-
-    Raises:
-        InputError: the names are numbers.
-    """
-    # What is said here names no column: it would be a record.
-    if all(_is_number(name) for name in columns):
-        raise InputError(
-            f"--csv: the first line of {quoted_path(path)} has nothing but numbers, and the names of the columns are "
-            "wanted there. Put a header line above the records."
-        )
-
-
-def require_features(features: Sequence[str], label: str, path: Path) -> None:
-    """Raises InputError where the label is no label, or no column is left to predict it from."""
-    if label in (AGENT, SPLIT):
-        said = "who holds a record" if label == AGENT else "the part that a record belongs to"
-        raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
-    if not features:
-        raise InputError(
-            f"--csv: {quoted_path(path)} has no feature column beside {quoted(label)}. Add the columns to predict it "
-            "from."
-        )
-
-
 def require_classes(classes: Sequence[Any], problem: str | None) -> None:
     """Refuse labels that cannot be told apart.
 
@@ -205,14 +174,6 @@ def require_buildable(scenario: Scenario) -> None:
         )
     if (scenario.topology.agents or 0) <= _MOST_DRAWN:
         c.topology.make()
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 class Settings(NamedTuple):
@@ -406,11 +367,7 @@ def scenario_text(content: Mapping[str, Any], notes: Mapping[str, str]) -> str:
         own = {key: value for key, value in table.items() if f"{name}.{key}" in notes and _is_listed(value)}
         for key, value in table.items():
             if key not in own:
-                note = notes.get(f"{name}.{key}", "")
-                lines += [
-                    *_comment(described.get(key, "")),
-                    f"{toml_key(key)} = {toml_value(value)}{note and f'  # {note}'}",
-                ]
+                lines += [*_comment(described.get(key, "")), _line(key, value, notes.get(f"{name}.{key}", ""))]
         for key, inner in own.items():
             lines += ["", *_comment(notes[f"{name}.{key}"]), f"[{name}.{key}]"]
             for k, value in inner.items():

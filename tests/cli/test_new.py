@@ -17,7 +17,15 @@ from sklearn.datasets import load_breast_cancer, load_wine
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
-from decentral_dp.cli.new import Options, asked, carry_out, made, parsed_classes, parsed_range, placeholders
+from decentral_dp.cli.new import (
+    Options,
+    carry_out,
+    complete,
+    parsed_classes,
+    parsed_ranges,
+    placeholders,
+    scenario_content,
+)
 from decentral_dp.cli.new_template import scenario_text
 from decentral_dp.config.loading import load, shipped_folder, toml_value
 from decentral_dp.errors import InputError
@@ -87,7 +95,7 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.csv").write_text(f"{header}\n{record}\n")
         options = Options(csv=tmp_path / name / "mine.csv", label="outcome")
-        content, notes = made(options, tmp_path / name)
+        content, notes = scenario_content(options, tmp_path / name)
         texts.add(scenario_text(content, notes))
     (text,) = texts
     assert text.count("# PLACEHOLDER: put the public range here") == 4
@@ -98,24 +106,26 @@ def test_records_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_bundled_records_need_no_more(tmp_path: Path) -> None:
-    content, notes = made(Options(agents=5), tmp_path)
+    content, notes = scenario_content(Options(agents=5), tmp_path)
     assert set(notes) == {"algorithm"}
     assert content["problem"] == {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges"}
     assert (content["algorithm"], content["topology"]) == ({"kind": "dp_dsgd"}, {"kind": "ring", "agents": 5})
-    bilevel, notes = made(Options(agents=5, algorithm="ldp_dsbo"), tmp_path)
+    bilevel, notes = scenario_content(Options(agents=5, algorithm="ldp_dsbo"), tmp_path)
     assert notes == {}
     assert (bilevel["problem"]["data"], bilevel["topology"]["agents"]) == ("breast_cancer", 5)
-    wine, _ = made(Options(data="wine", problem="softmax_hyperparameter", agents=5, epsilon=1.0), tmp_path)
+    wine, _ = scenario_content(Options(data="wine", problem="softmax_hyperparameter", agents=5, epsilon=1.0), tmp_path)
     assert decentral_dp.plan(wine).epsilon[0] <= 1.0
     # Keys that a generator or a problem needs besides are filled in.
-    regular, _ = made(Options(topology="random_regular", agents=6), tmp_path)
+    regular, _ = scenario_content(Options(topology="random_regular", agents=6), tmp_path)
     assert len(decentral_dp.plan(regular).epsilon) == 6
 
 
 def test_more_than_two_labels_and_numbers_have_a_problem_that_fits(tmp_path: Path) -> None:
-    three, _ = made(Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm="ldp_dsbo"), tmp_path)
+    three, _ = scenario_content(
+        Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm="ldp_dsbo"), tmp_path
+    )
     assert three["problem"]["kind"] == "softmax_hyperparameter"
-    numbers, notes = made(Options(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
+    numbers, notes = scenario_content(Options(csv=RECORDS, label="pulse", problem="ridge_hyperparameter"), tmp_path)
     assert numbers["problem"]["classes"] == []
     assert "problem.classes" not in notes
     assert (numbers["problem"]["label_range"], numbers["problem"]["intercept"]) == ([0, 1], True)
@@ -156,12 +166,12 @@ def test_a_label_with_a_range_is_a_number_to_predict(kind: str, algorithm: str, 
 def test_the_step_is_a_tenth_of_the_inverse_smoothness(problem: str, tmp_path: Path) -> None:
     """With an intercept a record has length at most √2; losses have curvature 1/4, 1/2 and 1 along it."""
     label, ranges = ("pulse", {"label_range": (40, 120)}) if "ridge" in problem else ("outcome", {})
-    content, _ = made(Options(csv=RECORDS, label=label, problem=problem, **ranges), tmp_path)
+    content, _ = scenario_content(Options(csv=RECORDS, label=label, problem=problem, **ranges), tmp_path)
     curvature = {"logistic": 0.25, "softmax": 0.5, "ridge": 1.0}[problem.partition("_")[0]]
     assert content["algorithm"]["y"]["scale"] == pytest.approx(0.1 / (2.0 * curvature), rel=0.02)
     assert (content["algorithm"]["init"], content["problem"]["intercept"]) == ({"x": -6.0}, True)
     assert content["run"]["average"] == 30
-    short, _ = made(Options(csv=RECORDS, label=label, problem=problem, rounds=20, **ranges), tmp_path)
+    short, _ = scenario_content(Options(csv=RECORDS, label=label, problem=problem, rounds=20, **ranges), tmp_path)
     assert short["run"]["average"] == 4
 
 
@@ -251,7 +261,7 @@ def test_problem_and_steps_follow_from_the_algorithm_and_the_labels(
         ({"classes": [0, 1, 2]}, three, 0.5),
         ({"label_range": (0, 200)}, number, 1.0),
     ):
-        content, _ = made(Options(csv=RECORDS, label="pulse", algorithm=algorithm, **labels), tmp_path)
+        content, _ = scenario_content(Options(csv=RECORDS, label="pulse", algorithm=algorithm, **labels), tmp_path)
         made_of, moved = content["problem"], content["algorithm"]
         pulled = kind in ("biased_regularisation", "quadratic")
         assert made_of["kind"] == kind
@@ -281,7 +291,9 @@ def test_three_wines_are_told_apart(algorithm: str, least: float, tmp_path: Path
 
 @pytest.mark.parametrize("algorithm", ["dp_sgda", "privatediff", "privatediff_xy"])
 def test_many_classes_have_the_worst_of_them_minimised(algorithm: str, tmp_path: Path) -> None:
-    content, _ = made(Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm=algorithm), tmp_path)
+    content, _ = scenario_content(
+        Options(csv=RECORDS, label="outcome", classes=["a", "b", "c"], algorithm=algorithm), tmp_path
+    )
     assert content["problem"]["kind"] == "group_dro"
     assert "positive_share" not in content["problem"]
 
@@ -295,7 +307,7 @@ def test_shares_are_left_out_where_x_has_a_price(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["spdb", "dp_bilevel"])
 def test_steps_of_other_algorithms_stay_those_of_their_scenario(algorithm: str, tmp_path: Path) -> None:
-    content, _ = made(Options(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
+    content, _ = scenario_content(Options(csv=RECORDS, label="outcome", algorithm=algorithm), tmp_path)
     assert content["algorithm"].get("y") == load(algorithm).algorithm.model_dump(exclude_unset=True).get("y")
 
 
@@ -388,23 +400,23 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def test_what_is_not_given_is_asked_for(terminal: list[str]) -> None:
     terminal += [str(RECORDS), "", "no, yes", "18:98", "", "80:200.5", "40:120", "", "star", "7", "2.5"]
-    found = asked(Options())
+    found = complete(Options())
     assert (found.csv, found.label, found.classes) == (RECORDS, "outcome", ["no", "yes"])
     assert found.ranges == {"age": (18, 98), "pressure": (80, 200.5), "pulse": (40, 120)}
     assert (found.algorithm, found.topology, found.agents, found.epsilon) == ("dp_dsgd", "star", 7, 2.5)
     terminal += ["pulse", "40:120", *[""] * 4, "", "", "7", "2.5"]
-    assert asked(Options(csv=RECORDS)).label_range == (40, 120)
+    assert complete(Options(csv=RECORDS)).label_range == (40, 120)
     # A column of words.
     terminal += ["outcome", "no, yes", "18:98", "", "low, high", "yes,", "", "", "7", "2.5"]
-    words = asked(Options(csv=RECORDS))
+    words = complete(Options(csv=RECORDS))
     assert words.ranges == {"age": (18, 98)}
     assert words.columns["categories"] == {"pressure": ["low", "high"], "pulse": ["yes"]}
     terminal += ["outcome", "no, yes", "18-98"]
     with pytest.raises(InputError, match="wanted LOW:HIGH"):
-        asked(Options(csv=RECORDS))
+        complete(Options(csv=RECORDS))
     # What is given is not asked again.
     terminal += ["ma_dsbo", ""]
-    again = asked(Options(data="wine", agents=3, epsilon=1.0))
+    again = complete(Options(data="wine", agents=3, epsilon=1.0))
     assert (again.algorithm, again.topology) == ("ma_dsbo", "ring")
 
 
@@ -418,12 +430,12 @@ MINIMAX = ["--algorithm", "dp_sgda"]
         (["taken.toml", *COMMON], '"taken.toml" exists already, and nothing is written over'),
         (["--csv", str(RECORDS)], '--label: missing. Name the label column; "'),
         (["--csv", "nowhere.csv", "--label", "x"], "cannot be read: No such file"),
-        (["--csv", str(RECORDS), "--label", "outcom"], 'did you mean "outcome"'),
+        (["--csv", str(RECORDS), "--label", "outcom"], "the nearest is 'outcome'"),
         ([*COMMON, "--range", "agee=1:2"], 'no feature column; did you mean "age"'),
         ([*COMMON, "--range", "outcome=1:2"], "no feature column"),
         ([*COMMON, "--range", "age=5:2"], "of which the first is smaller"),
         ([*COMMON, "--range", "age=1:inf"], "of which the first is smaller"),
-        ([*COMMON, "--range", "age"], "wanted COLUMN=LOW:HIGH"),
+        ([*COMMON, "--range", "age"], '--range: got "age", wanted COLUMN=…, for example "x=0:120"'),
         ([*COMMON, "--classes", "no"], "wanted at least two labels"),
         ([*COMMON, "--classes", "0,1,1.0"], "--classes: got 1.0 more than once"),
         ([*COMMON, "--classes", "no,yes, no"], '--classes: got "no" more than once'),
@@ -432,7 +444,7 @@ MINIMAX = ["--algorithm", "dp_sgda"]
         ([*COMMON, "--classes", "no,,yes"], "in which a label is empty"),
         ([*COMMON, "--classes", "no,yes", "--problem", "quadratic"], "--classes: quadratic predicts numbers"),
         ([*COMMON, "--classes", "a,b,c", "--problem", "auc_maximisation", *MINIMAX], "Take --problem group_dro"),
-        ([*COMMON, "--range", "age=1:2", "--range", "age=1:3"], '"age" has two ranges'),
+        ([*COMMON, "--range", "age=1:2", "--range", "age=1:3"], '--range: "age" is named twice'),
         ([*COMMON, "--algorithm", "ma_dsbo", "--problem", "group_dro"], "for bilevel problems"),
         ([*COMMON, *MINIMAX, "--problem", "quadratic"], "for minimax problems"),
         (["--data", "wine", "--algorithm", "ma_dsbo", "--problem", "dro"], "for bilevel problems"),
@@ -486,8 +498,8 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(
         ("a;b;target\n1;2;0\n", "a;b;target", "has semicolons in it"),
         ("a\tb\n1\t0\n", "b", "has tabs in it"),
         ("a|b\n1|0\n", "b", "has vertical bars in it"),
-        ("target\n1\n0\n", "target", "no feature column beside"),
-        ("agent,split,target\n1,train,0\n", "target", "no feature column beside"),
+        ("target\n1\n0\n", "target", "has no feature columns beside"),
+        ("agent,split,target\n1,train,0\n", "target", "has no feature columns beside"),
         ("agent,a,target\n1,2,0\n", "agent", "says who holds a record"),
         ("split,a,target\n1,2,0\n", "split", "says the part"),
         ("17,2.5,1\n18,3.5,0\n", "1", "nothing but numbers"),
@@ -524,9 +536,9 @@ def test_the_file_is_an_argument_or_an_option(
 
 def test_labels_and_ranges_are_read_as_numbers_where_they_are() -> None:
     assert parsed_classes("0, 1,2.5,no") == [0, 1, 2.5, "no"]
-    assert parsed_range("a=b=-1:+2e3", ["a=b"]) == ("a=b", (-1, 2000.0))
+    assert parsed_ranges(["a=b=-1:+2e3"]) == {"a=b": (-1, 2000.0)}
     with pytest.raises(InputError, match="wanted LOW:HIGH"):
-        parsed_range("a=1:2:3", ["a"])
+        parsed_ranges(["a=1:2:3"])
 
 
 TOML = st.recursive(
@@ -614,7 +626,7 @@ def test_a_table_with_words_gaps_and_dates_is_written_planned_and_run(
 def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Path) -> None:
     hospital(tmp_path)
     options = Options(csv=tmp_path / "hospital.csv", label="died", columns={"categories": {"ward": ["icu"]}})
-    content, notes = made(options, tmp_path)
+    content, notes = scenario_content(options, tmp_path)
     assert content["problem"]["columns"]["drop"] == ["patient_id"]
     assert content["problem"]["columns"]["date"] == {"admitted": "0001-01-01:9999-12-31"}
     assert "proposed by the names" in notes["problem.columns.drop"]
@@ -622,7 +634,7 @@ def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Pat
     assert set(content["problem"]["scale"]) == {"hospital", "sex", "age", "bmi", "income", "smoker"}
     # What is said of a column goes before what its name suggests.
     ranged = replace(options, ranges={"admitted": (0, 9), "patient_id": (0, 5)})
-    assert set(made(ranged, tmp_path)[0]["problem"]["columns"]) == {"categories"}
+    assert set(scenario_content(ranged, tmp_path)[0]["problem"]["columns"]) == {"categories"}
     content["problem"] |= {"partition": "iid", "scale": {"*": [0, 1]}}
     content["problem"]["columns"] |= {"categories": {"ward": ["icu"], "sex": ["f"], "hospital": ["north"]}}
     content["problem"]["columns"]["fill"] = {"bmi": 27}
@@ -633,15 +645,15 @@ def test_what_names_suggest_is_proposed_and_dates_are_placeholders(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (["--drop", "patient"], 'problem.columns.drop: "hospital.csv" has no column "patient"; the nearest is'),
+        (["--drop", "patient"], "problem.columns.drop: 'hospital.csv' has no column \"patient\"; the nearest is"),
         (["--drop", "ward"], '"ward" is listed in categories and drop. Keep one of them'),
         (["--fill", "bmi"], '--fill: got "bmi", wanted COLUMN=…, for example "x=27"'),
         (["--fill", "bmi=28"], '--fill: "bmi" is named twice'),
         (["--binary", "died"], 'problem.columns.binary: "died" says what the label'),
         (["--date", "age=2025-01-01:2015-01-01"], "two dates of which the first is earlier"),
         (["--range", "smoker=0:1"], '--range: "smoker" needs none, by what is said of the column'),
-        (["--range", "age=0:1"], '--range: "age" has two ranges'),
-        (["--agents", "hospitl=a,b"], 'did you mean "hospital"'),
+        (["--range", "age=0:1"], '--range: "age" is named twice'),
+        (["--agents", "hospitl=a,b"], "problem.partition: 'hospital.csv' has no column 'hospitl'; the nearest is"),
         (["--agents", "many"], '--agents: got "many", wanted a number, or COLUMN=NAME,NAME'),
         (["--agents", "hospital=a,,b"], "in which a label is empty"),
         (["--agents", "hospital=a,a"], 'agents lists "a" twice'),
