@@ -610,9 +610,9 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
 
 def _shown(progress: Callable[..., None] | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
-    from decentral_dp.reporting.notebook_progress import shown
+    from decentral_dp.reporting.notebook_progress import show_progress
 
-    return shown(progress, unit)
+    return show_progress(progress, unit)
 
 
 @by_keyword("overrides", "folder", "unset")

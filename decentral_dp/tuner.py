@@ -32,7 +32,7 @@ from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.reporting.notebook_progress import shown
+from decentral_dp.reporting.notebook_progress import show_progress
 from decentral_dp.simulation.events import Reporter
 from decentral_dp.simulation.jobs.coordinator_plan import planned_line, target_plan
 
@@ -157,7 +157,7 @@ def tune(
     (_, d), (_, other) = (a.shape for a, _ in roles)
     if other != d:
         raise InputError(f"tune: train has {d} features and validation {other}; give both the same.")
-    program, context = planned_program(given, len(roles[0][1]), len(roles[1][1]), d)
+    program, context = plan_program(given, len(roles[0][1]), len(roles[1][1]), d)
     plan = release_plan(given, program, context)
     records = [
         context.problem.prepare(*project(*role, given.loss, given.radius, given.label_bound), "l2") for role in roles
@@ -168,7 +168,7 @@ def tune(
     client = ClientBlock(one, context.problem, split, context.clip, Streams(root, "coins", one))
     node = CoordinatorNode(program, context, partial(PlannedReleaser, plan, root), (client,), 1)
     states: list[Snapshot] = []
-    with shown(progress, "steps") as callback:
+    with show_progress(progress, "steps") as callback:
         report = Reporter(callback, "steps")
 
         def observe(state: Snapshot) -> None:
@@ -186,7 +186,7 @@ def tune(
     return Tuned(float(path[-1]), model, outcome.ledger, budget, path, statement(given, budget, context.counts))
 
 
-def planned_program(given: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
+def plan_program(given: Arguments, train: int, validation: int, d: int) -> tuple[RegularisationTuner, Any]:
     """Make the coordinator's program and what it knows beforehand.
 
     Args:

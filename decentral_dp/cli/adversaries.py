@@ -132,7 +132,7 @@ def audit_one(asked: AuditPlan, scenario: Path, out: Path | None, curve: Path | 
         with as_written(ends.run, "audit"):
             read_result(ends.run)
     print_plan(asked)
-    with ProgressBar("runs", told=True) as progress:
+    with ProgressBar("runs", estimate=True) as progress:
         found = play(asked, file, progress, workers=workers, ends=ends)
     print_audit(found)
     for path in itertools.chain([] if file is None else [file], write_ends(found, ends)):
@@ -222,7 +222,7 @@ def go_on(begun: Resumable, quiet: bool) -> bool:
             print_table(table)
         sound = not bool(table["status"].isin(UNSOUND).any())
     else:
-        with ProgressBar("runs", told=True, quiet=quiet) as bar:
+        with ProgressBar("runs", estimate=True, quiet=quiet) as bar:
             found = resume_file(begun.place, bar)
         if isinstance(found, AuditResult):
             sound = found.status not in UNSOUND

@@ -82,7 +82,7 @@ def run(
     import json
 
     from decentral_dp import api
-    from decentral_dp.cli.progress import watched
+    from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.cli.run import run_name
     from decentral_dp.config.loading import load
     from decentral_dp.simulation.folder import layout
@@ -92,7 +92,7 @@ def run(
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     with layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder:
-        finished = watched(lambda told: api.run(loaded, out=folder, progress=told, **more), log, quiet)
+        finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
     _end(finished, quiet)
 
 
@@ -150,11 +150,11 @@ def resume(
             raise typer.Exit(1)
         return
 
-    from decentral_dp.cli.progress import watched
+    from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.simulation.plan import print_plan
 
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = watched(lambda told: Run.resume(folder, progress=told, **more), log, quiet)
+    finished = run_with_progress(lambda bar: Run.resume(folder, progress=bar, **more), log, quiet)
     _end(finished, quiet)
 
 
@@ -278,7 +278,7 @@ def attack(
     from decentral_dp.cli.adversaries import print_inference
     from decentral_dp.cli.progress import ProgressBar
 
-    with ProgressBar("runs", told=True) as progress:
+    with ProgressBar("runs", estimate=True) as progress:
         found = infer(folders, runs, progress, out)
     print_inference(found)
     if out is not None:
@@ -534,18 +534,18 @@ def new(
     declare: taken from the records they would tell of them. What you do not give is a placeholder, and said.
     """
     from decentral_dp.cli import new as inside
-    from decentral_dp.cli.new import parsed_agents, parsed_classes, parsed_columns, parsed_ends, parsed_ranges
+    from decentral_dp.cli.new import parse_agents, parse_classes, parse_columns, parse_ends, parse_ranges
 
     out = inside.one_file(out, out_option)
-    number, owner = parsed_agents(agents)
-    of_columns = parsed_columns(drop or [], category or [], fill or [], log or [], date or [], binary or [])
+    number, owner = parse_agents(agents)
+    of_columns = parse_columns(drop or [], category or [], fill or [], log or [], date or [], binary or [])
     options = inside.Options(
         csv=csv,
         data=data,
         label=label,
-        classes=parsed_classes(classes),
-        ranges=parsed_ranges(ranges or [], ranges_file),
-        label_range=None if label_range is None else parsed_ends(label_range, "--label-range"),
+        classes=parse_classes(classes),
+        ranges=parse_ranges(ranges or [], ranges_file),
+        label_range=None if label_range is None else parse_ends(label_range, "--label-range"),
         columns={key: rule for key, rule in of_columns.items() if rule},
         owner=owner,
         agents=number,

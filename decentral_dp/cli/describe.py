@@ -41,7 +41,7 @@ from decentral_dp.privacy.mechanisms import MECHANISMS
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.reporting.words import ENDINGS
 from decentral_dp.simulation.plan import console
-from decentral_dp.studies.measures import grouped
+from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
 from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
@@ -311,14 +311,14 @@ def _count(n: int, noun: str) -> str:
 
 def of_option(option: Option) -> Key:
     """A key of an algorithm."""
-    left_out = _left_out(option.required, option.default)
+    left_out = _default_words(option.required, option.default)
     meaning = option.description or "no description"
     return Key(option.key, meaning, constraint(option), left_out, option.unit, option.example)
 
 
 def of_parameter(p: Parameter) -> Key:
     """A key of a generator, or of a weight rule."""
-    return Key(p.name, p.description, p.constraint, _left_out(not p.optional and p.default is None, p.default))
+    return Key(p.name, p.description, p.constraint, _default_words(not p.optional and p.default is None, p.default))
 
 
 def of_schema(table: type[BaseModel], key: str) -> Key:
@@ -331,13 +331,16 @@ def keys_of(schema: Mapping[str, Any]) -> list[Key]:
     required = schema.get("required", [])
     return [
         Key(
-            name, value.get("description", ""), kind_words(value), _left_out(name in required, value.get("default"))
+            name,
+            value.get("description", ""),
+            kind_words(value),
+            _default_words(name in required, value.get("default")),
         )
         for name, value in schema.get("properties", {}).items()
-    ]  # fmt: skip
+    ]
 
 
-def _left_out(required: bool, default: Any) -> str:
+def _default_words(required: bool, default: Any) -> str:
     if required:
         return "required"
     if default in (None, "", [], {}):
@@ -481,11 +484,11 @@ def terminal(component: Component) -> str:
 def _key_line(key: Key) -> str:
     """What a key is, what it may be, and what holds where it is left out."""
     left_out = {"required": "required", "": "may be left out"}.get(key.left_out, f"{key.left_out} if left out")
-    told = "; ".join(filter(None, (key.may_be, left_out)))
+    bounds = "; ".join(filter(None, (key.may_be, left_out)))
     if key.meaning.endswith("."):
-        return f"  {key.name}: {key.meaning} {told[:1].upper()}{told[1:]}."
+        return f"  {key.name}: {key.meaning} {bounds[:1].upper()}{bounds[1:]}."
     meaning = f"{key.meaning} [{key.unit}]" if key.unit else key.meaning
-    return f"  {key.name}: {'; '.join(filter(None, (meaning, told)))}"
+    return f"  {key.name}: {'; '.join(filter(None, (meaning, bounds)))}"
 
 
 def _outside(name: str) -> str:
@@ -520,10 +523,10 @@ def _text(name: str, what: str) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"show: {path} cannot be read as text ({error}). Give a scenario file.") from None
-    return _placed(text, name) if what == "scenario" and path.parent == scenario_folder() else text
+    return _with_whole_paths(text, name) if what == "scenario" and path.parent == scenario_folder() else text
 
 
-def _placed(text: str, name: str) -> str:
+def _with_whole_paths(text: str, name: str) -> str:
     """A shipped scenario that also runs from elsewhere: the files beside it are named by their whole paths."""
     scenario = load(name)
     content = scenario.model_dump(exclude_unset=True)
@@ -585,7 +588,7 @@ DISTANCES = "An algorithm that sends other variables than x, y and z has consens
 
 def _measure_lines() -> str:
     """The measured names of studies."""
-    groups, lines = grouped(), [MEASURED]
+    groups, lines = group_measures(), [MEASURED]
     wide = max(len(name) for measures in groups.values() for name in measures)
     for head, measures in groups.items():
         lines += ["", f"{head}:"]

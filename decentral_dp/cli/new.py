@@ -36,7 +36,7 @@ from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
 from decentral_dp.data.scaling import read_ranges
-from decentral_dp.data.tables import Declared, chosen_columns, read_header
+from decentral_dp.data.tables import Declared, read_header, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
@@ -344,7 +344,7 @@ def _csv_problem(
         raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
     owner, names = next(iter(options.owner.items()), (None, None))
     rules, written, proposed = rules_of(options)
-    features, roles = chosen_columns(str(csv), columns, Declared(label, owner, rules=rules))
+    features, roles = select_columns(str(csv), columns, Declared(label, owner, rules=rules))
     needed = [name for name in rules.names(features) if name not in rules.ranges]
     for name in options.ranges:
         if name not in features:
@@ -443,9 +443,9 @@ def _complete_columns(options: Options, ask: Any) -> Options:
             "(empty: later)"
         )
         if "," in given:
-            categories[name] = parsed_classes(given.rstrip(", "), name)
+            categories[name] = parse_classes(given.rstrip(", "), name)
         elif given:
-            ranges[name] = parsed_ends(given, name)
+            ranges[name] = parse_ends(given, name)
     return replace(options, ranges=ranges, columns={**options.columns, "categories": categories})
 
 
@@ -457,20 +457,20 @@ def _complete_labels(options: Options, ask: Any) -> Options:
             "Labels that there may be, separated by commas; or LOW:HIGH, the public range of a number to predict"
         )
     if ":" in given and "," not in given:
-        return replace(options, label_range=parsed_ends(given, "Range of the label"))
-    return replace(options, classes=parsed_classes(given))
+        return replace(options, label_range=parse_ends(given, "Range of the label"))
+    return replace(options, classes=parse_classes(given))
 
 
-def parsed_ranges(texts: Sequence[str], file: Path | None = None) -> dict[str, tuple[float, float]]:
+def parse_ranges(texts: Sequence[str], file: Path | None = None) -> dict[str, tuple[float, float]]:
     """Read every "column=low:high", and a ranges CSV. Raises InputError, also for a column that is named twice."""
     listed = {} if file is None else read_ranges(file, "--ranges")
     texts = [*(f"{name}={row['low']}:{row['high']}" for name, row in listed.items()), *texts]
     # A column's name may have a sign of equality in it, its ends have none.
     pairs = _pairs("range", texts, "0:120", str.rpartition)
-    return {name: parsed_ends(ends, f"--range {name}") for name, ends in pairs}
+    return {name: parse_ends(ends, f"--range {name}") for name, ends in pairs}
 
 
-def parsed_ends(text: str, where: str) -> tuple[float, float]:
+def parse_ends(text: str, where: str) -> tuple[float, float]:
     """Read "low:high". where: begins a refusal. Raises InputError."""
     try:
         low, high = (_number(part) for part in text.split(":"))
@@ -481,7 +481,7 @@ def parsed_ends(text: str, where: str) -> tuple[float, float]:
     return low, high
 
 
-def parsed_classes(text: str, where: str = "--classes") -> list[Any]:
+def parse_classes(text: str, where: str = "--classes") -> list[Any]:
     """Labels separated by commas; those that are numbers as numbers. Raises InputError for an empty one."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if "" in parts:
@@ -489,7 +489,7 @@ def parsed_classes(text: str, where: str = "--classes") -> list[Any]:
     return [_label(part) for part in parts]
 
 
-def parsed_columns(
+def parse_columns(
     drop: Sequence[str],
     category: Sequence[str],
     fill: Sequence[str],
@@ -500,7 +500,7 @@ def parsed_columns(
     """The flags on columns as [problem.columns] has them. Raises InputError for one that is none."""
     return {
         "drop": list(drop),
-        "categories": {c: parsed_classes(words, "--category") for c, words in _pairs("category", category, "a,b")},
+        "categories": {c: parse_classes(words, "--category") for c, words in _pairs("category", category, "a,b")},
         "fill": {column: _label(value) for column, value in _pairs("fill", fill, "27")},
         "date": dict(_pairs("date", date, "2015-01-01:2025-12-31")),
         "log": list(log),
@@ -508,7 +508,7 @@ def parsed_columns(
     }
 
 
-def parsed_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
+def parse_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
     """How many agents there are, of "7", or the column and names of "hospital=north,south". Raises InputError."""
     if text is None or "=" not in text:
         try:
@@ -516,7 +516,7 @@ def parsed_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
         except ValueError:
             raise InputError(f"--agents: got {quoted(text)}, wanted a number, or COLUMN=NAME,NAME.") from None
     (column, names), *_ = _pairs("agents", [text], "north,south")
-    return None, {column: parsed_classes(names, "--agents")}
+    return None, {column: parse_classes(names, "--agents")}
 
 
 def _pairs(

@@ -34,14 +34,14 @@ class ProgressBar:
 
     Args:
         unit: that is counted, as "runs".
-        told: whether the first ones are measured, and a line says how long the rest will take; default no.
+        estimate: whether the first ones are measured, and a line says how long the rest will take; default no.
         lines: whether there is a line every 30 seconds where there is no terminal; default no.
         quiet: whether nothing is shown at all; default no.
     """
 
-    def __init__(self, unit: str, told: bool = False, lines: bool = False, quiet: bool = False) -> None:
+    def __init__(self, unit: str, estimate: bool = False, lines: bool = False, quiet: bool = False) -> None:
         console = Console(stderr=True)
-        self._unit, self._untold = unit, told
+        self._unit, self._to_estimate = unit, estimate
         self._lines, self._last = lines and not quiet and not console.is_terminal, time.monotonic()
         self._first: tuple[int, float] | None = None
         words = TextColumn("{task.fields[words]}")
@@ -66,8 +66,8 @@ class ProgressBar:
         now = time.monotonic()
         if progress.note:
             self._bar.console.print(progress.note, markup=False, highlight=False, soft_wrap=True)
-        if self._untold:
-            self._tell(progress, now)
+        if self._to_estimate:
+            self._estimate(progress, now)
         self._bar.update(self._task, completed=progress.done, total=progress.total, words=progress.words)
         if self._lines and now - self._last >= _BETWEEN_LINES:
             self._last = now
@@ -76,13 +76,13 @@ class ProgressBar:
             where = f"{self._unit.removesuffix('s')} {progress.done} of {progress.total}"
             print(f"{where}, {progress.words}, {speed}{left}", file=sys.stderr, flush=True)
 
-    def _tell(self, progress: Progress, now: float) -> None:
+    def _estimate(self, progress: Progress, now: float) -> None:
         """Say once how long the rest will take."""
         self._first = self._first or (progress.done, now)
         counted, passed = progress.done - self._first[0], now - self._first[1]
         if not counted or passed < _MEASURED:
             return
-        self._untold, rest = False, progress.total - progress.done
+        self._to_estimate, rest = False, progress.total - progress.done
         left = passed / counted * rest
         if left >= _LONG:
             took = f"{passed / counted:.1f} s each by the first {progress.done}"
@@ -102,9 +102,9 @@ class RunLog:
 
     def __call__(self, progress: Progress) -> None:
         """Write one evaluation."""
-        told = {"round": progress.done, "rounds": progress.total, "loss": progress.loss, "epsilon": progress.epsilon}
+        values = {"round": progress.done, "rounds": progress.total, "loss": progress.loss, "epsilon": progress.epsilon}
         speed = {"rounds_per_second": progress.per_second, "seconds_left": progress.seconds_left}
-        self._write("progress", told | speed)
+        self._write("progress", values | speed)
 
     def ended(self, run: Run) -> None:
         """Write how a run came to its end."""
@@ -124,7 +124,7 @@ class RunLog:
 
 
 @contextlib.contextmanager
-def opened(log: str | None) -> Iterator[list[RunLog]]:
+def open_log(log: str | None) -> Iterator[list[RunLog]]:
     """The log that is asked for, or none, for the length of a run.
 
     Args:
@@ -156,9 +156,9 @@ def opened(log: str | None) -> Iterator[list[RunLog]]:
             raise
 
 
-def watched(make: Callable[[ProgressCallback], Run], log: str | None, quiet: bool) -> Run:
+def run_with_progress(make: Callable[[ProgressCallback], Run], log: str | None, quiet: bool) -> Run:
     """Make a run beside its bar and its log. make: takes what is called with the progress of the run."""
-    with opened(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
+    with open_log(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
         finished = make(together(bar, *logs))
         for one in logs:
             one.ended(finished)

@@ -15,7 +15,7 @@ from decentral_dp.config.schema import PrivacyTable, RunTable, Scenario, Topolog
 from decentral_dp.data import DATASETS, PARTITIONS
 from decentral_dp.problems import BILEVEL, MINIMAX
 from decentral_dp.reporting.words import ENDINGS
-from decentral_dp.studies.measures import grouped
+from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, names
 
@@ -115,12 +115,12 @@ def _keys(keys: Sequence[Key]) -> str:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for key in keys:
         more = [*[key.unit or "–"] * has_unit, *[f"`{key.example}`" if key.example else "–"] * has_example]
-        cells = [f"`{key.name}`", _cell(key.may_be), _left_out(key), _cell(key.meaning), *more]
+        cells = [f"`{key.name}`", _cell(key.may_be), _default_words(key), _cell(key.meaning), *more]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _left_out(key: Key) -> str:
+def _default_words(key: Key) -> str:
     return "required" if key.left_out == "required" else f"`{_cell(key.left_out)}`" if key.left_out else "–"
 
 
@@ -130,7 +130,7 @@ def _cell(text: str) -> str:
 
 def _measures() -> str:
     parts = []
-    for head, measures in grouped().items():
+    for head, measures in group_measures().items():
         parts += [f"## {head}\n", "| name | meaning | endings |", "|---|---|---|"]
         for name, m in measures.items():
             parts.append(f"| `{name}` | {_cell(m.meaning or m.figure)} | {' '.join(f'`{e}`' for e in m.qualifiers)} |")

@@ -21,7 +21,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parsed
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.baselines import worth
+from decentral_dp.reporting.baselines import compare_with_baselines
 from decentral_dp.reporting.comparison import Comparison, compare, comparison_tables
 from decentral_dp.reporting.facts import facts, predicts
 from decentral_dp.reporting.tables import terminal
@@ -186,7 +186,7 @@ def print_run(run: Run) -> None:
     published = _published(run.published["x"]) if result.algorithm else []
     print_items(out, [*((fact.name, fact.text) for fact in known if fact.about != "status"), *published])
     print_scores(out, result)
-    _print_worth(out, run)
+    _print_baselines(out, run)
     if run.folder is not None:
         out.print()
         # Not wrapped, so that it can be clicked and copied.
@@ -196,16 +196,17 @@ def print_run(run: Run) -> None:
             out.print(f"Predictions of new records: {command}", soft_wrap=True, markup=False)
 
 
-def _print_worth(out: Console, run: Run) -> None:
+def _print_baselines(out: Console, run: Run) -> None:
     """The run beside those that it is judged by; nothing where there are none."""
-    told = worth(run.result, {name: beside.result for name, beside in run.baselines.items()})
-    if told is not None:
-        columns = [[name, *cells] for (name, _), *cells in zip(told.table.heads, *told.table.rows, strict=True)]
+    comparison = compare_with_baselines(run.result, {name: beside.result for name, beside in run.baselines.items()})
+    if comparison is not None:
+        table = comparison.table
+        columns = [[name, *cells] for (name, _), *cells in zip(table.heads, *table.rows, strict=True)]
         out.print()
         out.print(terminal(columns))
-        if told.sentence:
-            out.print(Text("Worth", style="bold"), told.sentence)
-        out.print(told.price)
+        if comparison.sentence:
+            out.print(Text("Worth", style="bold"), comparison.sentence)
+        out.print(comparison.price)
 
 
 def _published(x: Array) -> list[tuple[str, str]]:

@@ -88,10 +88,12 @@ def _print_means(out: Console, found: Findings) -> None:
     keys = [k for k, number in enumerate(whole.numbers) if not number]
     left = [k for k, number in enumerate(whole.numbers) if number]
     while left:
-        fitting = [n for n in range(1, len(left) + 1) if sum(_taken(_part(whole, keys + left[:n]))) <= out.width]
+        fitting = [
+            n for n in range(1, len(left) + 1) if sum(_column_widths(_part(whole, keys + left[:n]))) <= out.width
+        ]
         most = max(fitting, default=1)
         out.print()
-        out.print(_drawn(_part(whole, keys + left[:most]), out.width, noted=most == len(left)))
+        out.print(_draw_table(_part(whole, keys + left[:most]), out.width, noted=most == len(left)))
         left = left[most:]
 
 
@@ -102,7 +104,7 @@ def _part(words: TextTable, columns: Sequence[int]) -> TextTable:
     return words._replace(heads=[words.heads[k] for k in columns], numbers=numbers, rows=rows)
 
 
-def _taken(words: TextTable) -> list[int]:
+def _column_widths(words: TextTable) -> list[int]:
     """Letters that each column takes at least, with the gap behind it: a number stands in one piece, words wrap."""
     columns = zip(*([name for name, _ in words.heads], *words.rows), strict=True)
     return [
@@ -111,14 +113,14 @@ def _taken(words: TextTable) -> list[int]:
     ]
 
 
-def _drawn(words: TextTable, width: int, noted: bool) -> Table:
+def _draw_table(words: TextTable, width: int, noted: bool) -> Table:
     """A table for the terminal; noted: whether what means and intervals are is below it."""
     columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
     whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]
     tight = sum(whole) + _GAP * len(whole) > width
     note = words.note if noted else None
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=note, caption_justify="left")
-    for (name, below), number, wide in zip(words.heads, words.numbers, _taken(words), strict=True):
+    for (name, below), number, wide in zip(words.heads, words.numbers, _column_widths(words), strict=True):
         head = Text(f"{name}\n{below}" if below else name)
         # Where there is no room to spare, what is said below a name is wrapped, and numbers are not.
         least = wide - _GAP

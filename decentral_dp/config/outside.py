@@ -43,7 +43,7 @@ from decentral_dp.data import Dataset
 from decentral_dp.data.columns import ColumnRules, cells_of, features_of, with_rules
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, require_two_classes
 from decentral_dp.data.partition import NamedPartition
-from decentral_dp.data.tables import chosen_columns
+from decentral_dp.data.tables import select_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import line_at_top, place_in_class, place_of
@@ -418,7 +418,7 @@ def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
     if len(set(known)) < len(known):
         raise InputError(f"{where} has two columns of one name. Give every column its own.")
     declared = declared_columns(table)
-    raw, roles = chosen_columns(name, known, declared)
+    raw, roles = select_columns(name, known, declared)
     renamed, rules = frame.set_axis(known, axis=1), declared.rules or ColumnRules()
     names = rules.names(raw)
     features = features_of(cells_of(renamed, rules.raw(names)), names, rules, where)

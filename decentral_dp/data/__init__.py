@@ -3,7 +3,7 @@
 from decentral_dp.data.collections import COLLECTIONS
 from decentral_dp.data.dataset import Dataset, nearest
 from decentral_dp.data.loaders import DATASETS, FILED, load
-from decentral_dp.data.partition import PARTITIONS, Split, held_out, partition, split
+from decentral_dp.data.partition import PARTITIONS, Split, partition, select_test, split
 from decentral_dp.data.scaling import Normalised, Ranges, apply_ranges, declared_ranges, normalise, scale
 from decentral_dp.data.shards import Shards, make_shards
 from decentral_dp.data.streams import Draw, Stream, draw_batch
@@ -27,12 +27,12 @@ __all__ = [
     "apply_ranges",
     "declared_ranges",
     "draw_batch",
-    "held_out",
     "load",
     "make_shards",
     "nearest",
     "normalise",
     "partition",
     "scale",
+    "select_test",
     "split",
 ]

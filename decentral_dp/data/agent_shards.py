@@ -43,7 +43,7 @@ from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label, Text
 from decentral_dp.data.loaders import load
 from decentral_dp.data.partition import check_parts
 from decentral_dp.data.scaling import Normalisation, Normalised, Ranges, ScaleSpec, declared_ranges, scale, scale_labels
-from decentral_dp.data.shards import Shards, bounded
+from decentral_dp.data.shards import Shards, bound_norms
 from decentral_dp.data.tables import is_libsvm
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import names_in, read_arrays, regular
@@ -102,14 +102,14 @@ class Manifest:
         return tomli_w.dumps(self._content())
 
     def _content(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"source": self.source, "features": list(self.names), "classes": list(self.classes)}
+        content: dict[str, Any] = {"source": self.source, "features": list(self.names), "classes": list(self.classes)}
         if self.bounds is not None:
-            told["range"] = list(self.bounds)
+            content["range"] = list(self.bounds)
         if self.image is not None:
-            told["image"] = list(self.image)
+            content["image"] = list(self.image)
         if self.notes:
-            told["notes"] = list(self.notes)
-        return told | {"agents": [held._asdict() for held in self.agents]}
+            content["notes"] = list(self.notes)
+        return content | {"agents": [held._asdict() for held in self.agents]}
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -256,37 +256,38 @@ class AgentShards:
         Raises:
             InputError: an agent has no train or no validation records.
         """
-        told, taken = self.manifest, 0
+        manifest, taken = self.manifest, 0
         parts: list[list[IntArray]] = [[], []]
-        for i, held in enumerate(told.agents):
+        for i, held in enumerate(manifest.agents):
             for part, count in zip(parts, (held.train, held.validation), strict=True):
                 part.append(np.arange(taken, taken + count))
                 taken += count
             check_parts(i, parts[0][i], parts[1][i], self.levels)
-        labels, names = np.zeros(1) if not told.classes else np.zeros(1, dtype=np.int64), told.features(self.rules)
-        none = Dataset(np.zeros((1, len(names))), labels, told.classes, names, "")
-        sized = self._sized(self._told(with_rules(none, self.rules)))[1]
+        names = manifest.features(self.rules)
+        labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
+        none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
+        sized = self._sized(self._as_declared(with_rules(none, self.rules)))[1]
         # Whatever reads them by mistake gets no number.
         features = np.broadcast_to(np.nan, (taken, len(names)))
-        missing = np.broadcast_to(np.int64(-1) if told.classes else np.nan, (taken,))
+        missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (taken,))
         return Shards(
             features,
             missing,
-            told.classes,
+            manifest.classes,
             names,
-            told.source,
+            manifest.source,
             tuple(parts[0]),
             tuple(parts[1]),
             np.zeros(0, dtype=np.int64),
             sized.l1,
             sized.l2,
-            told.image,
-            told.notes,
+            manifest.image,
+            manifest.notes,
             why_not="The records are with their agents.",
-            digest=told.digest,
+            digest=manifest.digest,
             label_range=self.label_range,
             elsewhere=True,
-            bounds=told.bounds,
+            bounds=manifest.bounds,
         )
 
     def read(self, agent: int) -> Shards:
@@ -295,33 +296,33 @@ class AgentShards:
         Raises:
             InputError: the file cannot be read, or is not what the manifest says.
         """
-        path, told = self.path(agent), self.manifest
+        path, manifest = self.path(agent), self.manifest
         found = load(
             str(path.absolute()),
-            n_agents=len(told.agents),
+            n_agents=len(manifest.agents),
             seed=0,
             label=self.label,
-            classes=told.classes,
+            classes=manifest.classes,
             split=self.split,
-            features=len(told.names) if is_libsvm(path) else None,
+            features=len(manifest.names) if is_libsvm(path) else None,
             rules=self.rules,
         )
-        words = _kinds(found, told.agents[agent])
+        words = _kinds(found, manifest.agents[agent])
         self._check(agent, path, found, words)
-        labels, final = self._sized(self._told(found))
+        labels, final = self._sized(self._as_declared(found))
         train, validation, test = (np.flatnonzero(words == role) for role in _ROLES)
         return Shards(
             final.features,
             labels,
-            told.classes,
-            told.features(self.rules),
-            told.source,
+            manifest.classes,
+            manifest.features(self.rules),
+            manifest.source,
             (train,),
             (validation,),
             test,
             final.l1,
             final.l2,
-            told.image,
+            manifest.image,
             label_range=self.label_range,
         )
 
@@ -333,46 +334,46 @@ class AgentShards:
             return b""
         return read_arrays(path, where, [SECRET])[SECRET].tobytes()
 
-    def _told(self, dataset: Dataset) -> Dataset:
+    def _as_declared(self, dataset: Dataset) -> Dataset:
         """With the manifest's names and ranges; what lies outside a declared range is cut."""
-        told = self.manifest
-        features = dataset.features if told.bounds is None else np.clip(dataset.features, *told.bounds)
+        manifest = self.manifest
+        features = dataset.features if manifest.bounds is None else np.clip(dataset.features, *manifest.bounds)
         return replace(
             dataset,
             features=features,
-            feature_names=told.features(self.rules),
-            image=told.image,
-            bounds=told.bounds,
-            source=told.source,
+            feature_names=manifest.features(self.rules),
+            image=manifest.image,
+            bounds=manifest.bounds,
+            source=manifest.source,
         )
 
     def _sized(self, dataset: Dataset) -> tuple[FloatArray | IntArray, Normalised]:
         """Labels and features by the public rules, each record by itself, in the order of `make_shards`."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)
-        return dataset.labels, bounded(scale(dataset, self.ranges or "none"), self.normalisation)
+        return dataset.labels, bound_norms(scale(dataset, self.ranges or "none"), self.normalisation)
 
     def _check(self, agent: int, path: Path, found: Dataset, words: TextArray) -> None:
         """Refuse a file that is not what the manifest says. Counts are public; nothing else of it is told."""
-        told, where = self.manifest, f"problem.data: agent {agent}: {str(path)!r}"
+        manifest, where = self.manifest, f"problem.data: agent {agent}: {str(path)!r}"
         mend = "Give the file that the manifest was written for, or write the manifest anew."
         if found.trajectory is not None:
             raise InputError(f"{where} holds trajectories, and only records can be with their agents. {mend}")
-        names = told.features(self.rules)
+        names = manifest.features(self.rules)
         if found.features.shape[1] != len(names):
             raise InputError(
                 f"{where} has {found.features.shape[1]} features, and the manifest says {len(names)}. {mend}"
             )
-        named = path.suffix.lower() in (".csv", ".parquet") and told.names != tuple(
-            f"x{k}" for k in range(len(told.names))
+        named = path.suffix.lower() in (".csv", ".parquet") and manifest.names != tuple(
+            f"x{k}" for k in range(len(manifest.names))
         )
         if named and found.feature_names != names:
             raise InputError(f"{where} has features of other names, or in another order, than the manifest. {mend}")
         for role in _ROLES:
-            there, wanted = int((words == role).sum()), getattr(told.agents[agent], role)
+            there, wanted = int((words == role).sum()), getattr(manifest.agents[agent], role)
             if there != wanted:
                 raise InputError(f"{where} has {there} {role} records, and the manifest says {wanted}. {mend}")
-        if digest_of_shard(path) != told.agents[agent].sha256:
+        if digest_of_shard(path) != manifest.agents[agent].sha256:
             raise InputError(f"{where} has the right counts, but another SHA-256 than the manifest says. {mend}")
 
 

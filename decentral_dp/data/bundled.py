@@ -84,7 +84,7 @@ def bundled(name: str) -> Dataset:
     """
     table = _TABLES[name]
     path = _folder() / table.file
-    features, labels = _read(path, table) if path.is_file() else _asked_of_sklearn(name)
+    features, labels = _read(path, table) if path.is_file() else _load_from_sklearn(name)
     return Dataset(
         features=features,
         labels=labels,
@@ -107,7 +107,7 @@ def _read(path: Path, table: _Table) -> tuple[Array, Any]:
     return np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
 
 
-def _asked_of_sklearn(name: str) -> tuple[Array, Any]:
+def _load_from_sklearn(name: str) -> tuple[Array, Any]:
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, encode_labels, nearest
 from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, read
-from decentral_dp.data.tables import libsvm_names, matrix, opened, parse_libsvm
+from decentral_dp.data.tables import libsvm_names, matrix, parse_libsvm, read_archive
 from decentral_dp.errors import InputError, quoted, quoted_path
 
 _IDX_NAMES = {
@@ -141,7 +141,7 @@ def own_folder(name: str) -> Path | None:
     return folder / name
 
 
-def _named(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tuple[Path | None, dict[str, str]]:
+def _locate(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tuple[Path | None, dict[str, str]]:
     """The folder with the files of a data set, or what problem.files names one by one: key → path or URL.
 
     Without problem.files it is the folder of this name in DECENTRAL_DP_DATA, there or not. Raises InputError.
@@ -173,14 +173,14 @@ def _named(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tup
     return folder, {}
 
 
-def _declared(name: str, files: Mapping[str, Any] | None, root: Path | None) -> dict[str, Declared]:
+def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None) -> dict[str, Declared]:
     """The files of a data set: key, or batch of CIFAR-10, → file; {} where none are declared, and none are there.
 
     Either a folder (the files under their published names), or one by one, each a path or a URL. sha256: table of
     checksums, by key, or by file name within a folder; required for URLs, optional for paths. Raises InputError.
     """
     layout = _LAYOUTS[name]
-    folder, places = _named(name, files, root)
+    folder, places = _locate(name, files, root)
     found = {key: Declared(f"problem.files.{key}", place) for key, place in places.items()}
     where = f"{DATA_VARIABLE}/{name}" if files is None else "problem.files.folder"
     if folder is not None:
@@ -242,7 +242,7 @@ def load_images(
 
     Args:
         name: a key of COLLECTIONS.
-        files: the table problem.files (see `_declared`), or None to look in the folder `name` of DECENTRAL_DP_DATA.
+        files: the table problem.files (see `_locate_files`), or None to look in the folder `name` of DECENTRAL_DP_DATA.
         limit: the first so many records of the training files, and at most as many of the test files; default all.
         root: where relative paths start; default the working directory.
 
@@ -253,12 +253,12 @@ def load_images(
         InputError: files that are not as declared; a declared file that is missing is an error.
     """
     if files is None or not files.get("published"):
-        declared = _declared(name, files, root)
+        declared = _locate_files(name, files, root)
         return _pictures(name, declared, limit, root) if declared else None
     for key, value in files.items():
         if key != "published" and value:
             raise InputError(f"problem.files.{key}: published names the files already. Give one of the two.")
-    if declared := _declared(name, None, None):
+    if declared := _locate_files(name, None, None):
         return _pictures(name, declared, limit, None)
     address, known = PUBLISHED[name]
     offered = {key: Declared(f"problem.files.{key}", address + file, sha) for key, (file, sha) in known.items()}
@@ -437,7 +437,7 @@ def load_celeba(files: Mapping[str, Any] | None, label: str | None, *, root: Pat
     Raises:
         InputError: files that are missing, for which nothing stands in, or that are not as the module says.
     """
-    found = _declared("celeba", files, root)
+    found = _locate_files("celeba", files, root)
     if not found:
         raise InputError(
             "problem.files: celeba needs files, and nothing stands in for them. Give folder, or attributes and "
@@ -511,7 +511,7 @@ def _celeba_split(declared: Declared, names: tuple[str, ...], root: Path | None)
 def _celeba_features(declared: Declared, names: tuple[str, ...], root: Path | None) -> FloatArray:
     path = (root or Path()) / Path(declared.place).expanduser()
     where = f"{declared.key}: {str(path)!r}"
-    arrays = opened(path, where, ("X",), ("names",), "X=...")
+    arrays = read_archive(path, where, ("X",), ("names",), "X=...")
     features = matrix(arrays["X"], where)
     if features.shape[0] != len(names):
         raise InputError(
@@ -571,7 +571,7 @@ def load_femnist(files: Mapping[str, Any] | None, *, n_agents: int, root: Path |
         InputError: files that are not there, for which nothing stands in, or that are not as the module says; fewer
             writers than agents.
     """
-    folder, _ = _named("femnist", files, root)
+    folder, _ = _locate("femnist", files, root)
     if folder is None or not folder.is_dir():
         raise InputError(f"problem.data: the files of femnist are not here, and nothing stands in. {_FEMNIST_WANTED}")
     inner = folder / "train"
@@ -648,7 +648,7 @@ def _records(part: Mapping[str, Any], count: int) -> Written:
 STANDING_IN = "standing in for"
 
 
-def standing_in(name: str, digits: Dataset) -> Dataset:
+def substitute_digits(name: str, digits: Dataset) -> Dataset:
     """scikit-learn's digits in the place of images that are not here, with a note that says so.
 
     Pixels times the declared constant 1/16, so that they are in [0, 1] like those of the absent images.
@@ -708,7 +708,7 @@ def load_collected(name: str, files: Mapping[str, Any] | None, *, limit: int | N
     own = COLLECTED[name]
     if (files or {}).get("sha256"):
         raise InputError(f"problem.files.sha256: {name} takes none, only folder; leave it out.")
-    folder, _ = _named(name, files, root)
+    folder, _ = _locate(name, files, root)
     if folder is None or not (folder / own.train).is_file():
         where = f"into {quoted_path(folder)}" if folder is not None else "into a folder, and name it in problem.files"
         raise InputError(

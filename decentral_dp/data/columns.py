@@ -209,7 +209,7 @@ def features_of(
     names: Sequence[str],
     rules: ColumnRules | None,
     where: str,
-    told: Iterable[Place] = (),
+    known: Iterable[Place] = (),
     before: int = 0,
 ) -> FloatArray:
     """Make features of the columns of a raw table by public rules, each record by itself.
@@ -219,7 +219,7 @@ def features_of(
         names: of the features.
         rules: [problem.columns]; None where columns are numbers as they are.
         where: what messages call the table.
-        told: what is known to be wrong with other columns, to be said at once.
+        known: what is known to be wrong with other columns, to be said at once.
         before: records of the same table that come before these, for the places in messages.
 
     Returns:
@@ -247,7 +247,7 @@ def features_of(
             if name in place:
                 made[:, place[name]] = block[:, k]
         wrong += [place._replace(row=place.row + before) for place in found]
-    if wrong := [*wrong, *told]:
+    if wrong := [*wrong, *known]:
         raise InputError(refusal(wrong, where))
     return np.zeros((0, 0)) if made is None else made
 

@@ -148,7 +148,7 @@ def load(
     if data in SYNTHETIC:
         return _synthetic(data, n_agents, seed, sizes, drawn)
     if data in ENVIRONMENTS:
-        return trajectories.simulated(
+        return trajectories.simulate(
             data, n_agents=n_agents, seed=seed, **{key: int(value) for key, value in sizes.items()}
         )
     path = (root or Path()) / Path(data).expanduser()
@@ -181,7 +181,7 @@ def load(
         declared = tables.Declared(label, agent, split, rules, agents)
         found = _tabled(data, path, declared, classes, features, certified)
     found = found if limit is None else found.first(limit)
-    return collections.standing_in(data, found) if data in COLLECTIONS else found
+    return collections.substitute_digits(data, found) if data in COLLECTIONS else found
 
 
 def _tabled(

@@ -53,7 +53,7 @@ class Split(NamedTuple):
     validation: tuple[IntArray, ...]
 
 
-def held_out(
+def select_test(
     dataset: Dataset, *, validation: float | Mapping[str, str] | None = None, test: float | None = None, seed: int
 ) -> IntArray:
     """Choose the test records, held back before anything is given to an agent.

@@ -19,8 +19,8 @@ from decentral_dp.data.partition import (
     cut_roles,
     deal,
     deals_by_label,
-    held_out,
     partition,
+    select_test,
     split,
     values_by_column,
 )
@@ -160,7 +160,7 @@ def make_shards(
         seed: the public one.
         partition_spec: `spec` of `partition`; default the owner column where the data have one, else "iid".
         validation: as of `split`.
-        test: as of `held_out`.
+        test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
         radius: of `normalise`, default 1.
@@ -178,7 +178,7 @@ def make_shards(
     """
     _check_trajectories(dataset, scale_spec, normalisation)
     digest = dataset.digest
-    aside = held_out(dataset, validation=validation, test=test, seed=seed)
+    aside = select_test(dataset, validation=validation, test=test, seed=seed)
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
         dataset, dealt = construct(dataset, construction, among, seed=seed, certified=certified)
@@ -197,7 +197,7 @@ def make_shards(
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     # Of records that are not drawn the bounds are all that counts.
-    final = bounded(scaled if dataset.drawn else scaled.first(1), normalisation, radius)
+    final = bound_norms(scaled if dataset.drawn else scaled.first(1), normalisation, radius)
     return Shards(
         final.features if dataset.drawn else dataset.features,
         dataset.labels,
@@ -226,7 +226,7 @@ def make_shards(
     )
 
 
-def prepared(
+def features_for_model(
     columns: Columns,
     names: Sequence[str],
     rules: ColumnRules | None = None,
@@ -263,10 +263,10 @@ def prepared(
     features = features_of(columns, names, rules, where or source, before=before)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds)
-    return bounded(scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
+    return bound_norms(scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
 
 
-def bounded(scaled: Dataset, normalisation: Normalisation, radius: float = 1.0) -> Normalised:
+def bound_norms(scaled: Dataset, normalisation: Normalisation, radius: float = 1.0) -> Normalised:
     """Normalise scaled records, each by itself; where that is "none", declared bounds on features bound their norms."""
     final = normalise(scaled.features, normalisation, radius)
     if normalisation != "none" or scaled.bounds is None:

@@ -110,7 +110,7 @@ def read_csv(path: Path, declared: Declared) -> Table:
     where = f"problem.data: {str(path)!r}"
     rules = declared.rules or ColumnRules()
     header = read_header(regular(path, "problem.data"), where)
-    raw, roles = chosen_columns(str(path), header, declared)
+    raw, roles = select_columns(str(path), header, declared)
 
     text = {*roles.words, *(c for c in raw if c in rules.text)}
     try:
@@ -128,7 +128,7 @@ def read_csv(path: Path, declared: Declared) -> Table:
     return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
-def chosen_columns(source: str, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
+def select_columns(source: str, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
     """The columns that features are made of, and the label, owner and split columns; reads names alone.
 
     Args:
@@ -387,7 +387,7 @@ def read_npz(path: Path, declared: Declared) -> Table:
     if len(set(named)) < len(named):
         raise InputError(f"{where}: X, y, agent and split must be different arrays, got {named}.")
     usual = tuple(name for name, given in (("agent", agent), ("split", split)) if given is None)
-    arrays = opened(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
+    arrays = read_archive(path, where, named, [name for name in usual if name not in named], "X=..., y=...")
     roles = Roles(
         "y", agent or ("agent" if "agent" in arrays else None), split or ("split" if "split" in arrays else None)
     )
@@ -405,7 +405,7 @@ def refuse_rules(where: str) -> NoReturn:
     )
 
 
-def opened(
+def read_archive(
     path: Path, where: str, wanted: Sequence[str], optional: Sequence[str], example: str
 ) -> dict[str, NDArray[Any]]:
     """Read the wanted arrays of an NPZ archive, and those of the optional ones that it has; nothing is unpickled.
@@ -494,7 +494,7 @@ def read_parquet(path: Path, declared: Declared) -> Table:
             header, rows = list(kept.schema_arrow.names), int(kept.metadata.num_rows)
             if len(set(header)) < len(header):
                 raise InputError(f"{where} has two columns of one name; give every column its own.")
-            raw, roles = chosen_columns(str(path), header, declared)
+            raw, roles = select_columns(str(path), header, declared)
             names = rules.names(raw)
             # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
             refuse_above(_BYTES_OF_NUMBER * rows * len(names), f"{where} unpacks to")

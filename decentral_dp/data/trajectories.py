@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, TextArray, as_agents, as_split, public_generator
-from decentral_dp.data.tables import column, opened
+from decentral_dp.data.tables import column, read_archive
 from decentral_dp.errors import InputError
 
 _ARRAYS = ("observations", "rewards", "lengths")
@@ -53,7 +53,7 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
     """
     where = f"problem.data: {str(path)!r}"
     columns = (agent or "agent", split or "split")
-    arrays = opened(path, where, (), (*_ARRAYS, "terminal", *columns), "X=..., y=...")
+    arrays = read_archive(path, where, (), (*_ARRAYS, "terminal", *columns), "X=..., y=...")
     if "observations" not in arrays:
         return None
     for name in _ARRAYS:
@@ -245,7 +245,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 _INSTALLED = {"gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
-def simulated(
+def simulate(
     name: str,
     *,
     n_agents: int,
@@ -270,12 +270,12 @@ def simulated(
     Raises:
         InputError: a wrong number, or gymnasium is missing.
     """
-    return _played(name, n_agents, seed, records, test_records, steps)
+    return _simulate_once(name, n_agents, seed, records, test_records, steps)
 
 
 # Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
 @lru_cache(maxsize=2)
-def _played(
+def _simulate_once(
     name: str, n_agents: int, seed: int, records: int | None, test_records: int | None, steps: int | None
 ) -> Dataset:
     which = ENVIRONMENTS[name]

@@ -18,7 +18,7 @@ _JUDGES = {"test_auc": "AUC", "test_accuracy": "accuracy", "test_r2": "R²"}
 _ERRORS = 2.0
 
 
-class Worth(NamedTuple):
+class BaselineComparison(NamedTuple):
     """What a run is worth.
 
     Args:
@@ -38,7 +38,7 @@ def baselines_in(folder: Path) -> dict[str, RunResult]:
     return {name: read_result(place) for name, place in places.items() if place.is_dir() and is_complete(place)}
 
 
-def worth(result: RunResult, baselines: Mapping[str, RunResult]) -> Worth | None:
+def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]) -> BaselineComparison | None:
     """Set a run beside its baselines; None where there are none.
 
     Args:
@@ -58,7 +58,7 @@ def worth(result: RunResult, baselines: Mapping[str, RunResult]) -> Worth | None
     ]
     heads = [("", ""), *((_JUDGES.get(name, "loss"), "held-out records") for name in names), ("ε", "of each run")]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
-    return Worth(table, _sentence(result, baselines), _price(result, baselines))
+    return BaselineComparison(table, _sentence(result, baselines), _price(result, baselines))
 
 
 def _text(value: float | None) -> str:
@@ -78,8 +78,8 @@ def _sentence(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
     ):
         other = None if name not in baselines else baselines[name].score(judge)
         if other is not None and math.isfinite(other):
-            told = f"{better if mine >= other else worse} {abs(mine - other):.3f} in {word} {of}"
-            parts.append(f"{told}{', which chance explains' if abs(mine - other) < width else ''}")
+            chance = ", which chance explains" if abs(mine - other) < width else ""
+            parts.append(f"{better if mine >= other else worse} {abs(mine - other):.3f} in {word} {of}{chance}")
     if not parts:
         return ""
     chance = f", where differences below {width:.2g} may be chance" if width else ""

@@ -23,13 +23,13 @@ import pandas as pd
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.reporting.baselines import baselines_in, worth
+from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.reporting.facts import facts, sentence
 from decentral_dp.reporting.folder import Curve, broken, curve, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
-from decentral_dp.reporting.words import WORDS, described, score_text, topology_name
+from decentral_dp.reporting.words import WORDS, metric_label, score_text, topology_name
 from decentral_dp.simulation.result import RunResult, is_complete
 from decentral_dp.simulation.statements.statement import number
 
@@ -407,12 +407,12 @@ def _rows(path: Path) -> pd.DataFrame:
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
-    return [_budgets(comparison), _metric_rows(comparison), *_worth(comparison), *_settings(comparison)]
+    return [_budgets(comparison), _metric_rows(comparison), *_baseline_rows(comparison), *_settings(comparison)]
 
 
-def _worth(comparison: Comparison) -> list[ComparisonTable]:
+def _baseline_rows(comparison: Comparison) -> list[ComparisonTable]:
     """Scores beside those that the runs are judged by; nothing where no run has any."""
-    known = [worth(run.result, run.baselines) for run in comparison.runs]
+    known = [compare_with_baselines(run.result, run.baselines) for run in comparison.runs]
     tables = [{} if one is None else _by_row_and_score(one.table) for one in known]
     names = dict.fromkeys(name for table in tables for name in table)
     rows = [(name, [table.get(name, ABSENT) for table in tables]) for name in names]
@@ -595,11 +595,11 @@ def _panel(ax: Axes, name: str, curves: Sequence[Curve | None], runs: Sequence[C
     if ends and max(ends) > _FAR_APART * min(ends):
         ax.set_xscale("symlog", linthresh=1.0)
         ax.set_xlim(left=0.0)
-    ax.set_title(described(name), fontweight="normal")
-    ax.set_xlabel(textwrap.fill(f"round{_left_out(name, curves, runs)}", 60))
+    ax.set_title(metric_label(name), fontweight="normal")
+    ax.set_xlabel(textwrap.fill(f"round{_missing_words(name, curves, runs)}", 60))
 
 
-def _left_out(name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> str:
+def _missing_words(name: str, curves: Sequence[Curve | None], runs: Sequence[ComparedRun]) -> str:
     """Which runs have no curve here, and why."""
     missing = [run.name for run, c in zip(runs, curves, strict=True) if c is None]
     endless = [

@@ -41,7 +41,7 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def shown(callback: Callable[..., None] | None, unit: str) -> Iterator[ProgressCallback | None]:
+def show_progress(callback: Callable[..., None] | None, unit: str) -> Iterator[ProgressCallback | None]:
     """Show a bar inside `with`, in a notebook, where nobody else is told of progress and no other bar is shown.
 
     Args:

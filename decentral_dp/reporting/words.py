@@ -405,7 +405,7 @@ _MINIMAX_CAPTIONS = _COORDINATORS_CAPTIONS | {
 }
 
 
-def described(name: str) -> str:
+def metric_label(name: str) -> str:
     """What a measured name is, or the name itself."""
     return metric_words(name) or name.replace("_", " ")
 

@@ -164,9 +164,9 @@ def resume(
 
         return resume_study(place, progress)
     from decentral_dp.adversaries.audit.tables import resume_table
-    from decentral_dp.reporting.notebook_progress import shown
+    from decentral_dp.reporting.notebook_progress import show_progress
 
-    with shown(progress, "audits" if kind is Kind.AUDITS else "runs") as callback:
+    with show_progress(progress, "audits" if kind is Kind.AUDITS else "runs") as callback:
         return resume_table(place, callback) if kind is Kind.AUDITS else resume_file(place, callback)
 
 

@@ -118,7 +118,7 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
     # Where classes are ranked, accuracy is no measure.
     if any(name.startswith("test_auc") for name in ends) or not records:
         return ""
-    accuracy, explained = _ended(ends, "test_accuracy"), _ended(ends, "test_r2")
+    accuracy, explained = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
     guess = known.get("test_accuracy", math.nan)
     if math.isfinite(accuracy) and math.isfinite(guess):
         hits = round(accuracy * records)
@@ -244,7 +244,7 @@ def _decimals(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 10.0 else f"{round(value, 2) + 0.0:.2f}"
 
 
-def _ended(ends: Mapping[str, float], stem: str) -> float:
+def _last_value(ends: Mapping[str, float], stem: str) -> float:
     return next((ends[stem + ending] for ending in _ENDINGS if stem + ending in ends), math.nan)
 
 

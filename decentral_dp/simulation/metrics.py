@@ -188,7 +188,7 @@ class Evaluator:
 
     def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
         m = len(self.names or self.agents)
-        return summarised(index, name, per_row, self.names or [str(row) for row in range(m)] if each else ())
+        return summarise(index, name, per_row, self.names or [str(row) for row in range(m)] if each else ())
 
     @cached_property
     def _pooled(self) -> tuple[Weighted, Weighted]:
@@ -240,10 +240,10 @@ class MinimaxEvaluator:
             for c, v in (("x", x), ("y", y))
         }
         names = () if suffix else [str(agent) for agent in range(len(x))]
-        return [row for name, own in scores.items() for row in summarised(index, name + suffix, own, names)]
+        return [row for name, own in scores.items() for row in summarise(index, name + suffix, own, names)]
 
 
-def summarised(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
+def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
     """Rows of one metric: its mean, least and largest value; and each value, where its agents' names are given."""
     rows: list[Row] = [
         (index, "mean", name, float(per_row.mean())),
@@ -291,7 +291,7 @@ def evenly_spaced(n: int, most: int) -> IntArray:
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
-def pooled(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Join the (train, validation) records of all agents, one after the other."""
     train, validation = (concatenated(parts) for parts in zip(*agents, strict=True))
     return train, validation
@@ -310,12 +310,12 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["round", "agent", "name", "value"])
 
 
-def named(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+def name_agents(metrics: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Add a column `agent_name`, where agents have other names than their numbers; means keep theirs.
 
     Example:
         >>> rows = frame([(1, "mean", "upper_loss", 0.5), (1, "1", "upper_loss", 0.3)])
-        >>> named(rows, ["Bern", "Zug"])["agent_name"].tolist()
+        >>> name_agents(rows, ["Bern", "Zug"])["agent_name"].tolist()
         ['mean', 'Zug']
     """
     if not names:
@@ -401,10 +401,10 @@ class AgentEvaluator:
         names = [str(agent) for agent in range(self.n_agents)]
         rows: list[Row] = []
         for name, per_row in self._scores(seen, seen.published).items():
-            rows += summarised(seen.round, name, per_row, names)
+            rows += summarise(seen.round, name, per_row, names)
         for name, per_row in self._scores(seen, seen.released).items() if averaged else ():
             if name.startswith("test"):
-                rows += summarised(seen.round, f"{name}_last", per_row)
+                rows += summarise(seen.round, f"{name}_last", per_row)
         return rows
 
     def _scores(self, seen: Snapshot, values: Mapping[str, Array]) -> dict[str, Array]:

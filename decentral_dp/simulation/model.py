@@ -24,7 +24,7 @@ from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label
 from decentral_dp.data.scaling import ScaleSpec
-from decentral_dp.data.shards import prepared
+from decentral_dp.data.shards import features_for_model
 from decentral_dp.data.tables import read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
@@ -49,8 +49,8 @@ CHUNK = 65_536
 class Reading(NamedTuple):
     """How a model reads a table: the declared rules of its scenario.
 
-    names: of the features. rules: how columns become features. scale, normalise, bounds: as of `shards.prepared`.
-    source: of the records that it was trained on. root: where relative paths start.
+    names: of the features. rules: how columns become features. scale, normalise, bounds: as of
+    `shards.features_for_model`. source: of the records that it was trained on. root: where relative paths start.
     """
 
     names: tuple[str, ...]
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
     def features(self, columns: Columns, where: str, before: int = 0) -> Array:
         """(n, d), by the function that prepares train records. before: records that come first. Raises InputError."""
         try:
-            return prepared(
+            return features_for_model(
                 columns,
                 self.names,
                 self.rules,

@@ -145,9 +145,9 @@ class Run:
             Stopped: interrupted again.
         """
         from decentral_dp.reporting import page
-        from decentral_dp.reporting.notebook_progress import shown
+        from decentral_dp.reporting.notebook_progress import show_progress
 
-        with shown(progress, "rounds") as callback:
+        with show_progress(progress, "rounds") as callback:
             done = _go_on(Path(folder), callback, rounds, priced, charge_again, **objects)
         page.draw_run(Path(folder))
         return done
@@ -433,7 +433,7 @@ def _finished(
         rows, outcome = _perform(job, callback, kept, found)
     ledger = all_released(job, outcome.ledger)
     seconds = time.perf_counter() - started
-    metrics = measuring.named(measuring.frame(rows), agent_names(job.topology.labels))
+    metrics = measuring.name_agents(measuring.frame(rows), agent_names(job.topology.labels))
     result = result_of(job, outcome, metrics, seconds)
     last, folder = outcome.last, None if kept is None else kept.folder
     return Run(

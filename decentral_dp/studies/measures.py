@@ -194,7 +194,7 @@ def _refuse(place: str, name: str, kind: Split, over_rounds: bool) -> None:
     raise InputError(f"{place}: {quoted(name)} is not measured{_hint(name, names_of(kind, over_rounds))}.")
 
 
-def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
+def missing_measures(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> list[str]:
     """Write one sentence for every name that no cell has measured, and for every picture without numbers."""
     there = set(measured["name"])
     found = [f"measure: no cell has measured {quoted(name)}." for name in study.measure if name not in there]
@@ -215,11 +215,11 @@ def unmeasured(study: Study, measured: pd.DataFrame, drawn: Collection[str]) -> 
     return found
 
 
-def grouped() -> dict[str, dict[str, Measure]]:
+def group_measures() -> dict[str, dict[str, Measure]]:
     """Group the measures by who measures them, in words, those over rounds first.
 
     Example:
-        >>> list(grouped())[0], list(grouped()["Of plans, at the end"])[0]
+        >>> list(group_measures())[0], list(group_measures()["Of plans, at the end"])[0]
         ('Of runs, over rounds and at the end', 'claimed_endless')
     """
     reaches = (SCORE, SENT, PRICE, OF_RUNS, FACT, OF_PLANS)
@@ -269,12 +269,12 @@ def deltas(name: str, cells: pd.DataFrame) -> list[float]:
     return sorted(set(cells.loc[at_delta, "delta"]))
 
 
-def described(name: str, cells: pd.DataFrame) -> str:
+def epsilon_words(name: str, cells: pd.DataFrame) -> str:
     """Describe an ε as far as all cells agree, such as "certified, δ = 1e-5"; "" for what is no ε.
 
     Example:
         >>> cells = pd.DataFrame({"guarantee": ["certified"], "mechanism": ["laplace"], "delta": [1e-5]})
-        >>> described("epsilon_max", cells), described("upper_loss", cells)
+        >>> epsilon_words("epsilon_max", cells), epsilon_words("upper_loss", cells)
         ('certified, δ = 1e-5', '')
     """
     if name in CLAIMS:

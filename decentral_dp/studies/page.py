@@ -28,9 +28,9 @@ from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.measures import GUARANTEES, axis_label, own_name
 from decentral_dp.studies.plots import are_joined, values_of, write_study_plots
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import Axis, Plot, Study, resolved
-from decentral_dp.studies.tables import FAILED, columns_of, failures, failures_text, pivoted, study_table
-from decentral_dp.studies.verdicts import Verdict, selected
+from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
+from decentral_dp.studies.tables import FAILED, columns_of, failures, failures_text, pivot_table, study_table
+from decentral_dp.studies.verdicts import Verdict, select
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +100,7 @@ class Findings:
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
         table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
-        return table if layout.pivot is None else pivoted(table, self.axes, layout.pivot, self.cells)
+        return table if layout.pivot is None else pivot_table(table, self.axes, layout.pivot, self.cells)
 
 
 # What a cell without a mean looks like.
@@ -149,7 +149,7 @@ def study_page(
         tag("div", html(table, "sortable", _MARKS), class_="wide"),
         tag("p", table.note, class_="small"),
         tag("h2", "Study"),
-        tag("details", tag("summary", "The study, fully resolved"), tag("pre", resolved(study))),
+        tag("details", tag("summary", "The study, fully resolved"), tag("pre", to_toml(study))),
         tag("p", "Beside this page: every value and mean (Parquet, CSV) and the table in Markdown and LaTeX."),
     ]
     return document(study.title or "Study", sections, sortable=True)
@@ -323,12 +323,12 @@ def require_plotly() -> None:
 
 def _figures(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> list[Html]:
     """One figure, or one for each panel."""
-    rows = selected(summary, plot.where)
+    rows = select(summary, plot.where)
     rows = rows[rows["last"] != (plot.x == "round")]
     by_name = {axis.name: axis for axis in axes}
     found: list[Html] = []
     for panel in values_of(by_name, plot.panels, rows)[:_MOST_PANELS]:
-        part = rows if plot.panels is None else selected(rows, {plot.panels: panel})
+        part = rows if plot.panels is None else select(rows, {plot.panels: panel})
         traces = [trace for lines in _traces(plot, by_name, part) for trace in lines]
         if any(trace["y"] for trace in traces):
             title = plot.title or plot.name
@@ -370,7 +370,7 @@ def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[li
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values_of(axes, plot.lines, rows)):
             own = rows[rows["name"] == measure]
-            own = own if plot.lines is None else selected(own, {plot.lines: value})
+            own = own if plot.lines is None else select(own, {plot.lines: value})
             parts = ([] if plot.lines is None else [str(value)]) + ([measure] if len(plot.measures) > 1 else [])
             hue = k if plot.lines is not None else m
             found.append(_line(plot, axes, rows, own, ", ".join(parts) or measure, hue))

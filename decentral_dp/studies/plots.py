@@ -24,7 +24,7 @@ from decentral_dp.studies.measures import axis_label, metric_stem, words_of
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Label, Plot, Study
 from decentral_dp.studies.tables import counts_of, failures_text
-from decentral_dp.studies.verdicts import selected
+from decentral_dp.studies.verdicts import select
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,7 +208,7 @@ def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFram
     entries: list[tuple[str, str, str, Any, Any]] = []
     heading = "" if plot.lines is None else axis_label(plot.lines, cells)
     if len(values) > 1:
-        named = {value: places(value, selected(cells, n.where), plot.x == "round") for value, n in values.items()}
+        named = {value: places(value, select(cells, n.where), plot.x == "round") for value, n in values.items()}
         # Where markers tell something else apart, a stroke has the colour alone.
         entries += [
             (named[value], n.colour, "none" if n.also else n.marker, "-", "full") for value, n in values.items()
@@ -400,20 +400,20 @@ def write_study_plots(
     written = []
     with style.package_style(paper=study.width is not None):
         for plot in study.plots:
-            figure = _drawn(plot, axes, summary, selected(cells, plot.where), study)
+            figure = _draw(plot, axes, summary, select(cells, plot.where), study)
             if figure is not None:
                 written += style.write_figure(figure, folder / plot.name, study.formats)
     return written
 
 
-def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, study: Study) -> Figure | None:
-    rows = selected(summary, plot.where)
+def _draw(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, study: Study) -> Figure | None:
+    rows = select(summary, plot.where)
     rows = rows[(rows["last"] != (plot.x == "round")) & (rows["n"] > 0)]
     by_name = {axis.name: axis for axis in axes}
     across_measured = plot.x != "round" and plot.x not in by_name
     if not rows["name"].isin(plot.measures).any() or (across_measured and plot.x not in set(rows["name"])):
         return None
-    shown = _shown(rows, cells, list(by_name))
+    shown = _labels_to_show(rows, cells, list(by_name))
     panels = values_of(by_name, plot.panels, shown)
     wide = plot.x in by_name and not by_name[plot.x].is_numeric and len(values_of(by_name, plot.x, shown)) > 6
     across = 1 if wide else panels_across(len(panels), study.width, _LEAST_PANEL)
@@ -425,15 +425,15 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
     height += 0.0 if plot.points is None or are_joined(plot, by_name) else _NAMES_HIGH
     figure = style.new_figure(width, height)
     each = panel_axes(figure, len(panels), across)
-    also = left_out(plot, axes, summary)
-    told = _told_apart(plot, by_name, rows, also)
-    lines = _lines(plot, by_name, shown, told)
-    lines = [n for n in lines if _holds(rows, n) or is_lost(selected(cells, n.where))]
+    also = unnamed_axes(plot, axes, summary)
+    groups = _marker_groups(plot, by_name, rows, also)
+    lines = _lines(plot, by_name, shown, groups)
+    lines = [n for n in lines if _holds(rows, n) or is_lost(select(cells, n.where))]
     unplaced, alike = [], []
     for ax, panel in zip(each, panels, strict=True):
         here = {} if plot.panels is None else {plot.panels: panel}
-        part = selected(rows, here)
-        unplaced += _panel(ax, plot, by_name, part, lines, rows, selected(cells, here))
+        part = select(rows, here)
+        unplaced += _panel(ax, plot, by_name, part, lines, rows, select(cells, here))
         # Where lines stand side by side, or points are not joined, each is seen.
         hidden = are_joined(plot, by_name) and not (plot.x != "round" and _are_barred(plot, rows))
         alike.append(_coinciding(plot, part, lines, cells) if hidden else [])
@@ -446,7 +446,7 @@ def _drawn(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Da
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
     label_lowest(each, across, plot.x_label or axis_label(plot.x, cells))
     drawn = rows[rows["name"].isin(plot.measures)]
-    more = [left_out_words(plot, axes, summary).removesuffix(".")] if also else []
+    more = [unnamed_axes_words(plot, axes, summary).removesuffix(".")] if also else []
     more += _coincidences(alike, [words_of(panel) for panel in panels])
     if plot.x in by_name and by_name[plot.x].is_numeric and len(lines) > 1 and _are_barred(plot, rows):
         more.append("Points of one place stand side by side")
@@ -467,25 +467,25 @@ def panel_title(axis: str, value: Label) -> str:
     return words_of(value) if axis == VARIANT else f"{metric_stem(axis)}: {words_of(value)}"
 
 
-def left_out(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> list[str]:
+def unnamed_axes(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> list[str]:
     """List the axes that vary among a picture's points and that it does not name, where x is measured."""
     names = [axis.name for axis in axes]
     if plot.x == "round" or plot.x in names:
         # Such a picture is refused.
         return []
-    rows = selected(summary[summary["last"]], plot.where)
+    rows = select(summary[summary["last"]], plot.where)
     rows = rows[rows["name"].isin(plot.measures)]
     used = (plot.lines, plot.panels, plot.points)
     return [name for name in names if name not in used and len(set(rows[name])) > 1]
 
 
-def left_out_words(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> str:
+def unnamed_axes_words(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> str:
     """Say which axes vary among a picture's points that it does not name; "" where it names all."""
-    also = left_out(plot, axes, summary)
+    also = unnamed_axes(plot, axes, summary)
     return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
 
 
-def _told_apart(
+def _marker_groups(
     plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, also: Sequence[str]
 ) -> list[dict[str, Label]]:
     """What markers tell apart: combinations of the axes along which x stands still; [{}] where it moves along all."""
@@ -549,7 +549,7 @@ def _coincidences(alike: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[s
     ]
 
 
-def _shown(rows: pd.DataFrame, cells: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+def _labels_to_show(rows: pd.DataFrame, cells: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     """The labels of what is drawn: of what was measured, and of what failed."""
     lost = [labels for labels, (total, failed) in counts_of(cells, axes).items() if failed == total]
     return pd.concat([rows[list(axes)], pd.DataFrame(lost, columns=list(axes), dtype=object)])
@@ -564,11 +564,11 @@ def values_of(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) ->
 
 
 def _lines(
-    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, told: Sequence[Mapping[str, Label]] = ({},)
+    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, groups: Sequence[Mapping[str, Label]] = ({},)
 ) -> list[Line]:
     """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures.
 
-    Markers tell apart what is `told`, where it is more than one combination.
+    Markers tell apart the `groups`, where it is more than one combination.
     """
     values, coloured = values_of(axes, plot.lines, rows), plot.lines is not None
     found = []
@@ -581,9 +581,9 @@ def _lines(
             marker = MARKERS[(hue + again) % len(MARKERS)]
             dash, fill = DASHES[place % len(DASHES)], FILLS[place % len(FILLS)]
             name = words_of(value) if coloured else ""
-            for t, labels in enumerate(told):
+            for t, labels in enumerate(groups):
                 also = ", ".join(f"{metric_stem(axis)} {words_of(label)}" for axis, label in labels.items())
-                shape = marker if len(told) == 1 else MARKERS[t]
+                shape = marker if len(groups) == 1 else MARKERS[t]
                 found.append(Line(name, measure, where | dict(labels), colour, shape, dash, fill, also))
     return found
 
@@ -598,7 +598,7 @@ def are_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
 
 
 def _of(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
-    return selected(rows[rows["name"] == line.measure], line.where)
+    return select(rows[rows["name"] == line.measure], line.where)
 
 
 def _holds(rows: pd.DataFrame, line: Line) -> bool:
@@ -616,7 +616,7 @@ def _panel(
 ) -> list[Labels]:
     """Draw what one panel shows; returns the combinations that failed and have no place in it."""
     unplaced = []
-    shown = _shown(rows, cells, list(axes))
+    shown = _labels_to_show(rows, cells, list(axes))
     categories = values_of(axes, plot.x, shown) if plot.x in axes and not axes[plot.x].is_numeric else None
     span = np.ptp(shown[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
     # Points of numbers stay at theirs where no bars would hide each other.
@@ -636,7 +636,7 @@ def _panel(
         found = _of(part, line)
         if len(found):
             _draw_line(ax, line, found, placed(found), are_joined(plot, axes), band=plot.x == "round")
-        own = selected(cells, line.where)
+        own = select(cells, line.where)
         if plot.x == "round" and is_lost(own):
             mark_failed_line(ax, line.colour, k)
         elif plot.x != "round":

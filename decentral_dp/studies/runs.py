@@ -117,7 +117,7 @@ def compute(task: Task) -> Record:
 def compute_and_keep(folder: Path, task: Task) -> Record:
     """Compute one cell, which is on the disk before it is reported, if it would come out the same again."""
     record = compute(task)
-    if kept(record["status"]):
+    if is_reproducible(record["status"]):
         write(folder, task.key, record)
     return record
 
@@ -257,11 +257,11 @@ def _pairs(job: Job) -> dict[str, float]:
     }
 
 
-def kept(status: Status) -> bool:
+def is_reproducible(status: Status) -> bool:
     """Say whether a cell would come out the same again; one that failed for lack of memory, say, may not.
 
     Example:
-        >>> kept("diverged"), kept("failed")
+        >>> is_reproducible("diverged"), is_reproducible("failed")
         (True, False)
     """
     return status != "failed"
@@ -282,6 +282,6 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
         yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
         return
     for task, record in in_parallel(compute, tasks, lost, workers):
-        if kept(record["status"]):
+        if is_reproducible(record["status"]):
             write(folder, task.key, record)
         yield task, record

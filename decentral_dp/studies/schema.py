@@ -230,7 +230,7 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
     return loaded
 
 
-def resolved(study: Study, out: Path | None = None) -> str:
+def to_toml(study: Study, out: Path | None = None) -> str:
     """Print the study as TOML with every default filled in and the versions.
 
     Args:
@@ -417,7 +417,7 @@ def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
         if part is not None:
             for key in part.unset:
                 content = _without(content, dotted(key))
-            content = merged(content, part.set)
+            content = merge(content, part.set)
     return content, path.resolve().parent
 
 
@@ -430,7 +430,7 @@ def _without(content: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return out
 
 
-def merged(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> dict[str, Any]:
+def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> dict[str, Any]:
     """Merge `new` into `old`, table by table; at the top a key such as "a.b" counts as what it spells.
 
     Args:
@@ -439,7 +439,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> 
         top: whether keys with dots are spelled out; default yes.
 
     Example:
-        >>> merged({"algorithm": {"rounds": 5}}, {"algorithm.protocol": "released"})
+        >>> merge({"algorithm": {"rounds": 5}}, {"algorithm.protocol": "released"})
         {'algorithm': {'rounds': 5, 'protocol': 'released'}}
     """
     out = dict(old)
@@ -450,7 +450,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> 
         before = out.get(key)
         anew = key in _TAGGED and isinstance(value, Mapping) and ("kind" in value or "file" in value)
         if isinstance(before, Mapping) and isinstance(value, Mapping) and not anew:
-            value = merged(before, value, top=False)
+            value = merge(before, value, top=False)
         out[key] = value
     return out
 

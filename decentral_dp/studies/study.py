@@ -25,17 +25,17 @@ from pydantic import ValidationError
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
-from decentral_dp.reporting.notebook_progress import shown
+from decentral_dp.reporting.notebook_progress import show_progress
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
-from decentral_dp.studies.measures import NETWORK, asked, check_names, unmeasured
+from decentral_dp.studies.measures import NETWORK, asked, check_names, missing_measures
 from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
-from decentral_dp.studies.plots import left_out_words, write_study_plots
+from decentral_dp.studies.plots import unnamed_axes_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
-from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, resolved
+from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
 from decentral_dp.studies.tables import cell_table, counted_rows, results, summary
-from decentral_dp.studies.verdicts import check_claims, check_where, planned_alike, verdict
+from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
 from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
 
@@ -99,7 +99,7 @@ def discard(folder: Path, stale: Stale) -> None:
                 path.unlink(missing_ok=True)
 
 
-class Begun(NamedTuple):
+class StudyManifest(NamedTuple):
     """A study that was begun in a folder.
 
     Args:
@@ -132,7 +132,7 @@ def digest_of_cells(keys: Sequence[str]) -> str:
     return digest(json.dumps([key.rpartition("-")[0] for key in keys]).encode())
 
 
-def write_begun(out: Path, begun: Begun) -> None:
+def write_manifest(out: Path, begun: StudyManifest) -> None:
     """Put on record what is asked, before any cell is computed.
 
     Args:
@@ -149,7 +149,7 @@ def write_begun(out: Path, begun: Begun) -> None:
     write_request(out / STUDY, content)
 
 
-def read_begun(out: Path) -> Begun:
+def read_manifest(out: Path) -> StudyManifest:
     """Read what a study that is not complete was asked.
 
     Args:
@@ -177,10 +177,10 @@ def read_begun(out: Path) -> Begun:
             f"--out {out} again."
         ) from None
     study._folder = Path(asked["folder"])
-    return Begun(study, asked["cells"], asked["jobs"], asked["address"])
+    return StudyManifest(study, asked["cells"], asked["jobs"], asked["address"])
 
 
-def require_unchanged(begun: Begun, keys: Sequence[str], out: Path) -> None:
+def require_unchanged(begun: StudyManifest, keys: Sequence[str], out: Path) -> None:
     """Refuse to go on where a scenario, or a file that one names, is another than when the study was begun.
 
     Args:
@@ -205,7 +205,7 @@ def conduct(
     jobs: int | None = None,
     address: str | None = None,
     progress: ProgressCallback | None = None,
-    begun: Begun | None = None,
+    begun: StudyManifest | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
 
@@ -271,11 +271,11 @@ def study(
     if isinstance(study, Study) and overrides:
         raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, overrides)
-    with shown(progress, "cells") as told:
+    with show_progress(progress, "cells") as callback:
         if out is not None:
-            return conduct(loaded, Path(out), jobs, address, told)
+            return conduct(loaded, Path(out), jobs, address, callback)
         with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            return replace(conduct(loaded, Path(folder), jobs, address, told), folder=None)
+            return replace(conduct(loaded, Path(folder), jobs, address, callback), folder=None)
 
 
 def _conduct(
@@ -284,7 +284,7 @@ def _conduct(
     jobs: int | None,
     address: str | None,
     progress: ProgressCallback | None,
-    begun: Begun | None,
+    begun: StudyManifest | None,
     held: ExitStack,
 ) -> Findings:
     varied, listed = axes(study), cells(study)
@@ -310,7 +310,7 @@ def _conduct(
     keys = [p.key if isinstance(p, Task) else "" for p in planned]
     if begun is not None:
         require_unchanged(begun, keys, out)
-    write_begun(out, begun or Begun(study, digest_of_cells(keys), jobs, address))
+    write_manifest(out, begun or StudyManifest(study, digest_of_cells(keys), jobs, address))
     known: dict[str, Record] = {}
     for key in dict.fromkeys(k for k in keys if k):
         record = read(kept, key)
@@ -393,7 +393,7 @@ def _write(
     measured = results(listed, keys, records, study.rounds, asked(study))
     table = cell_table(listed, keys, records)
     means = summary(measured, names, study.confidence, table)
-    counted, fixed = counted_rows(measured, table), planned_alike(listed, table["status"].tolist())
+    counted, fixed = counted_rows(measured, table), find_seedless(listed, table["status"].tolist())
     verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
     drawn = write_study_plots(out / "plots", study, varied, means, table)
     gains = gain_table(study, measured, table)
@@ -405,12 +405,12 @@ def _write(
     found = Findings(
         study,
         varied,
-        _chosen(measured, study.measure),
-        _chosen(means, study.measure),
+        _select_names(measured, study.measure),
+        _select_names(means, study.measure),
         table,
         verdicts,
         computed,
-        unmeasured(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
+        missing_measures(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
         out,
         gains,
         removed,
@@ -430,13 +430,13 @@ def _write(
         out / "plots",
         moving,
         [note for record in records for note in record["notes"]],
-        {plot.name: caption for plot in study.plots if (caption := left_out_words(plot, varied, means))},
+        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, varied, means))},
         narrow_pictures(study, varied, means, table, gains),
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())
     # Late: it tells the next study in this folder which pictures are of this one.
-    write_whole(out / "study.toml", resolved(study, out).encode())
+    write_whole(out / "study.toml", to_toml(study, out).encode())
     # It is complete, and nobody goes on with it.
     (out / STUDY).unlink(missing_ok=True)
     return found
@@ -451,7 +451,7 @@ def _plots_before(out: Path) -> set[str]:
     return set()
 
 
-def _chosen(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
 
 
@@ -469,6 +469,6 @@ def resume_study(folder: Path, progress: Callable[..., None] | None = None) -> F
         InputError: the folder holds no such study, it is complete or under way, or one of its scenarios has changed.
         Stopped: interrupted again.
     """
-    begun = read_begun(folder)
-    with shown(progress, "cells") as told:
-        return conduct(begun.study, folder, begun.jobs, begun.address, told, begun)
+    begun = read_manifest(folder)
+    with show_progress(progress, "cells") as callback:
+        return conduct(begun.study, folder, begun.jobs, begun.address, callback, begun)

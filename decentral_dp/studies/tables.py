@@ -208,9 +208,9 @@ def study_table(
     last = summary[summary["last"]]
     columns = columns_of(study, summary) if columns is None else columns
     known = {(*[row[n] for n in names], row["name"]): row for row in last.to_dict("records")}
-    heads = _named(names, columns, cells, worded)
+    heads = _heads(names, columns, cells, worded)
     parts = _combinations(cells, names)
-    stated = _stated(cells, parts, columns)
+    stated = _guarantee_columns(cells, parts, columns)
     lost = bool(_lost(cells))
     between = [*((name, "") for name in stated), *([("ended ok", "")] if lost else [])]
     heads = [*heads[: len(names)], *between, *heads[len(names) :]]
@@ -231,7 +231,7 @@ def study_table(
     return TextTable(heads, [k >= words for k in range(len(heads))], rows, keys, note(study, cells, kinds))
 
 
-def _named(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, worded: bool) -> list[tuple[str, str]]:
+def _heads(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, worded: bool) -> list[tuple[str, str]]:
     """Heads of the axes, then of the measures, no two alike: an axis by its last part, where that is its alone."""
     short = [measures.metric_stem(name) if worded else measures.own_name(name) for name in names]
     measured = [measures.metric_stem(name) if worded else name for name in columns]
@@ -240,7 +240,7 @@ def _named(names: Sequence[str], columns: Sequence[str], cells: pd.DataFrame, wo
     taken = [*short, *measured]
     whole = [name.replace(".", " ").replace("_", " ") if worded else name for name in names]
     own = [part if taken.count(part) == 1 else name for part, name in zip(short, whole, strict=True)]
-    below = [measures.described(name, cells) for name in (*names, *columns)]
+    below = [measures.epsilon_words(name, cells) for name in (*names, *columns)]
     # "target ε" says already what its words would.
     below = [words.removeprefix("target").removeprefix(", ") if worded else words for words in below]
     return list(zip([*own, *measured], below, strict=True))
@@ -334,7 +334,7 @@ def _combinations(cells: pd.DataFrame, names: Sequence[str]) -> dict[tuple[Any, 
     return {named if isinstance(named, tuple) else (named,): part for named, part in parts}
 
 
-def _stated(
+def _guarantee_columns(
     cells: pd.DataFrame, parts: Mapping[tuple[Any, ...], pd.DataFrame], columns: Sequence[str]
 ) -> dict[str, dict[tuple[Any, ...], str]]:
     """What an ε is where the combinations differ in that: column → combination → words."""
@@ -361,7 +361,7 @@ def _mean(row: Mapping[Any, Any] | None, name: str, part: pd.DataFrame, ends: bo
     return f"{mean}{spread}{fewer}"
 
 
-def pivoted(table: TextTable, axes: Sequence[Axis], axis: str, cells: pd.DataFrame) -> TextTable:
+def pivot_table(table: TextTable, axes: Sequence[Axis], axis: str, cells: pd.DataFrame) -> TextTable:
     """Set the values of an axis side by side, once for each measured name.
 
     Args:

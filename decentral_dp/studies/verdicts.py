@@ -136,8 +136,8 @@ class Verdict(NamedTuple):
     def stated(self) -> dict[str, Any]:
         """As `claims.json` has it; "reproduced" is what versions before 1.0 called a claim that holds."""
         before = {HOLDS: True, REFUTED: False}.get(self.outcome)
-        told = {"verdict": self.words, "outcome": self.outcome, "undecided": self.undecided, "reproduced": before}
-        return self._asdict() | told
+        decided = {"verdict": self.words, "outcome": self.outcome, "undecided": self.undecided, "reproduced": before}
+        return self._asdict() | decided
 
 
 def check_where(where: Where, axes: Sequence[Axis], place: str) -> None:
@@ -175,12 +175,12 @@ def _sides(claim: Claim) -> list[Side]:
     return [s for s in (claim.left, claim.right) if isinstance(s, Side)]
 
 
-def selected(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+def select(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """Select the rows where the axes have these values.
 
     Example:
         >>> table = pd.DataFrame({"topology": ["ring", "star", "path"]})
-        >>> selected(table, {"topology": ["ring", "star"]})["topology"].tolist()
+        >>> select(table, {"topology": ["ring", "star"]})["topology"].tolist()
         ['ring', 'star']
     """
     for name, wanted in where.items():
@@ -188,7 +188,7 @@ def selected(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def planned_alike(cells: Sequence[Cell], statuses: Sequence[str]) -> set[tuple[Label, ...]]:
+def find_seedless(cells: Sequence[Cell], statuses: Sequence[str]) -> set[tuple[Label, ...]]:
     """Find the combinations whose prices no seed enters: graph and deal are none that it draws, and none diverged.
 
     Args:
@@ -236,7 +236,7 @@ def verdict(
         summary: means with intervals.
         counted: the values that they are means of, of `study_tables.counted_rows`.
         axes: what varied.
-        fixed: combinations whose prices no seed enters, of `planned_alike`.
+        fixed: combinations whose prices no seed enters, of `find_seedless`.
     """
     sides = _sides(claim)
     named = {name for side in sides for name in (*side.where, side.best)}
@@ -293,7 +293,7 @@ def _points(side: Side, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequ
     for row in _measured(side, counted).to_dict("records"):
         values.setdefault(tuple(row[a.name] for a in axes), {})[int(row["seed"])] = float(row["value"])
     points = []
-    for labels in itertools.product(*(_left(axis, side.where) for axis in axes)):
+    for labels in itertools.product(*(_labels_left(axis, side.where) for axis in axes)):
         row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
         mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
@@ -305,7 +305,7 @@ def _points(side: Side, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequ
 def _measured(side: Side, frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[frame["name"] == side.measure]
     rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
-    return selected(rows, side.where)
+    return select(rows, side.where)
 
 
 def _best(points: Sequence[Point], axis: str) -> list[Point]:
@@ -316,7 +316,7 @@ def _best(points: Sequence[Point], axis: str) -> list[Point]:
     return [max(of, key=lambda p: -math.inf if math.isnan(p.mean) else p.mean) for of in alike.values()]
 
 
-def _left(axis: Axis, where: Where) -> Sequence[Label]:
+def _labels_left(axis: Axis, where: Where) -> Sequence[Label]:
     wanted = where.get(axis.name, list(axis.labels))
     return [label for label in axis.labels if label in (wanted if isinstance(wanted, list) else [wanted])]
 

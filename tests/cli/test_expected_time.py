@@ -17,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def _told(clock: list[float], seconds: float, total: int, first: int = 1) -> None:
-    with ProgressBar("runs", told=True) as bar:
+    with ProgressBar("runs", estimate=True) as bar:
         for done in range(first, total + 1):
             bar(Progress(done, total, "runs"))
             clock[0] += seconds

@@ -21,8 +21,8 @@ from decentral_dp.cli.new import (
     Options,
     carry_out,
     complete,
-    parsed_classes,
-    parsed_ranges,
+    parse_classes,
+    parse_ranges,
     placeholders,
     scenario_content,
 )
@@ -535,10 +535,10 @@ def test_the_file_is_an_argument_or_an_option(
 
 
 def test_labels_and_ranges_are_read_as_numbers_where_they_are() -> None:
-    assert parsed_classes("0, 1,2.5,no") == [0, 1, 2.5, "no"]
-    assert parsed_ranges(["a=b=-1:+2e3"]) == {"a=b": (-1, 2000.0)}
+    assert parse_classes("0, 1,2.5,no") == [0, 1, 2.5, "no"]
+    assert parse_ranges(["a=b=-1:+2e3"]) == {"a=b": (-1, 2000.0)}
     with pytest.raises(InputError, match="wanted LOW:HIGH"):
-        parsed_ranges(["a=1:2:3"])
+        parse_ranges(["a=1:2:3"])
 
 
 TOML = st.recursive(

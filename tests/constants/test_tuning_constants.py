@@ -19,7 +19,7 @@ from decentral_dp.constants.loss_bounds import logistic_loss
 from decentral_dp.participants.pooled import Pooled, PooledBounds
 from decentral_dp.participants.selection import Score
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
-from decentral_dp.tuner import Arguments, planned_program, project, release_plan
+from decentral_dp.tuner import Arguments, plan_program, project, release_plan
 from tests.support import tuner_oracle as oracle
 
 LOSSES = ("logistic", "squared")
@@ -299,7 +299,7 @@ def test_no_release_may_cost_less_than_in_the_plan_of_one_strength(epsilon: floa
     """Price by price: with sensitivities no larger, noise at equal ε is no larger either."""
     for method in ("ppift", "penalty", "em"):
         given = Arguments(epsilon, 1e-6, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)
-        plan = release_plan(given, *planned_program(given, 200, 200, d))
+        plan = release_plan(given, *plan_program(given, 200, 200, d))
         second, width = ("slope", 1) if method == "ppift" else ("pulled", d)
         reference = (
             oracle.pure_plan(d, epsilon)

@@ -16,7 +16,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.data import Dataset, load, make_shards
 from decentral_dp.data.columns import ColumnRules, cells_of
-from decentral_dp.data.shards import prepared
+from decentral_dp.data.shards import features_for_model
 
 RULES: dict[str, Any] = {
     "drop": ["patient_id"],
@@ -123,7 +123,7 @@ def test_a_frame_is_prepared_for_prediction_as_for_training(tmp_path: Path, chan
     # Neither label, owner nor dropped columns are needed, and columns may come in any order.
     raw = change(frame).drop(columns=["died", "hospital", "patient_id"]).iloc[:, ::-1]
     rules = ColumnRules.model_validate(RULES)
-    features = prepared(cells_of(raw, rules.raw(NAMES)), NAMES, rules, SCALE, "l2")
+    features = features_for_model(cells_of(raw, rules.raw(NAMES)), NAMES, rules, SCALE, "l2")
     np.testing.assert_array_equal(features, trained)
 
 

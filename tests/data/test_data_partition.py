@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from decentral_dp.data import Dataset, held_out, load, make_shards, partition, split
+from decentral_dp.data import Dataset, load, make_shards, partition, select_test, split
 from decentral_dp.errors import InputError
 
 
@@ -38,7 +38,7 @@ def test_every_record_is_tested_or_held_exactly_once(
 ) -> None:
     agent = np.array(data.draw(st.lists(st.integers(0, m - 1), min_size=labels.size, max_size=labels.size)))
     dataset = records(labels, agent)
-    aside = held_out(dataset, validation=0.5, test=test, seed=seed)
+    aside = select_test(dataset, validation=0.5, test=test, seed=seed)
     assert aside.size == int(test * labels.size + 0.5)
     assert np.all(np.diff(aside) > 0)
     rest = np.setdiff1d(np.arange(labels.size), aside)
@@ -79,8 +79,8 @@ def test_the_same_seed_deals_the_same_shards_whatever_the_features(labels: np.nd
     two = Dataset(one.features * -9 + 3, labels, one.classes, one.feature_names, "elsewhere")
     for a, b in zip(partition(one, 3, spec, seed), partition(two, 3, spec, seed), strict=True):
         assert np.array_equal(a, b)
-    first = held_out(one, validation=0.5, test=0.3, seed=seed)
-    assert np.array_equal(first, held_out(two, validation=0.5, test=0.3, seed=seed))
+    first = select_test(one, validation=0.5, test=0.3, seed=seed)
+    assert np.array_equal(first, select_test(two, validation=0.5, test=0.3, seed=seed))
 
 
 def test_iid_and_the_splits_read_no_label() -> None:
@@ -98,7 +98,7 @@ def test_seeds_differ() -> None:
     dataset = records(np.zeros(40, dtype=np.int64))
     assert not np.array_equal(partition(dataset, 2, "iid", 1)[0], partition(dataset, 2, "iid", 2)[0])
     # The same seed serves several purposes: their draws must not coincide.
-    test = held_out(dataset, validation=0.5, test=0.5, seed=1)
+    test = select_test(dataset, validation=0.5, test=0.5, seed=1)
     assert not np.array_equal(test, partition(dataset, 2, "iid", 1)[0])
 
 
@@ -150,7 +150,7 @@ def test_columns_say_who_holds_what() -> None:
     words = np.array(["train", "test", "validation", "train", "validation", "test"])
     dataset = records(np.zeros(6, dtype=np.int64), np.array([1, 1, 1, 0, 0, 0]), words)
     for validation in ({"column": "split"}, None):
-        test = held_out(dataset, validation=validation, seed=0)
+        test = select_test(dataset, validation=validation, seed=0)
         assert test.tolist() == [1, 5]
         shards = partition(dataset, 2, None, 0, among=np.array([0, 2, 3, 4]))
         parts = split(dataset, shards, validation=validation, seed=0)
@@ -161,7 +161,7 @@ def test_columns_say_who_holds_what() -> None:
 def test_a_stated_share_overrides_the_split_column() -> None:
     words = np.array(["train", "validation"] * 10)
     dataset = records(np.zeros(20, dtype=np.int64), words=words)
-    assert held_out(dataset, validation=0.5, test=0.25, seed=0).size == 5
+    assert select_test(dataset, validation=0.5, test=0.25, seed=0).size == 5
     parts = split(dataset, [np.arange(20)], validation=0.3, test=None, seed=0)
     assert parts.validation[0].size == 6
 
@@ -182,14 +182,14 @@ def test_a_stated_share_overrides_the_split_column() -> None:
         (lambda d: partition(d, 2, {"kind": "by_class", "share": 1.5}, 0), r"share is 1\.5, but a share from 0 to 1"),
         (lambda d: partition(d, 2, {"kind": "by_class", "share": "half"}, 0), r"share is 'half'"),
         (lambda d: partition(d, 2, {"kind": "column", "name": "agent"}, 0), r"'test' has no agent column"),
-        (lambda d: held_out(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
+        (lambda d: select_test(d, validation={"column": "split"}, seed=0), r"'test' has no split column; give a share"),
         (
-            lambda d: held_out(d, validation=0.5, test=1.0, seed=0),
+            lambda d: select_test(d, validation=0.5, test=1.0, seed=0),
             r"problem\.test: got 1\.0, but a share of at least 0",
         ),
-        (lambda d: held_out(d, validation=0.5, test=-0.1, seed=0), r"problem\.test: got -0\.1"),
-        (lambda d: held_out(d, validation=0.5, test=float("nan"), seed=0), r"problem\.test: got nan"),
-        (lambda d: held_out(d, seed=-3), r"seed: got -3"),
+        (lambda d: select_test(d, validation=0.5, test=-0.1, seed=0), r"problem\.test: got -0\.1"),
+        (lambda d: select_test(d, validation=0.5, test=float("nan"), seed=0), r"problem\.test: got nan"),
+        (lambda d: select_test(d, seed=-3), r"seed: got -3"),
         (
             lambda d: split(d, [np.arange(6)], validation=0.0, seed=0),
             r"problem\.validation: got 0\.0, but a share above 0",
@@ -219,7 +219,7 @@ def test_refused_columns() -> None:
     ):
         partition(dataset, 2, {"kind": "column", "name": "agent"}, 0)
     with pytest.raises(InputError, match=r"the split column says which records are for testing; leave `test` out"):
-        held_out(dataset, validation={"column": "split"}, test=0.2, seed=0)
+        select_test(dataset, validation={"column": "split"}, test=0.2, seed=0)
     with pytest.raises(InputError, match=r"agent 0 has 2 train and 0 validation"):
         split(dataset, [np.array([0, 2])], validation={"column": "split"}, seed=0)
 

@@ -11,7 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
-from decentral_dp.reporting.baselines import baselines_in, worth
+from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.simulation.result import RunResult
 
 FEW: dict[str, Any] = {"algorithm.rounds": 20, "run.evaluate_every": 20}
@@ -167,7 +167,7 @@ def result(auc: float, epsilon: float, tests: int = 400) -> RunResult:
 
 
 def test_the_sentence_says_what_is_gained_and_what_chance_explains() -> None:
-    told = worth(result(0.90, 2.0), {"alone": result(0.70, 2.0), "central": result(0.91, 2.0)})
+    told = compare_with_baselines(result(0.90, 2.0), {"alone": result(0.70, 2.0), "central": result(0.91, 2.0)})
     assert told is not None
     # Two standard errors of a difference of two AUC of 0.9, of which the rarer class has 100 records.
     width = 2.0 * np.sqrt(2.0 * 0.9 * 0.1 / 100.0)
@@ -175,14 +175,14 @@ def test_the_sentence_says_what_is_gained_and_what_chance_explains() -> None:
     assert told.sentence.startswith("Collaboration gains 0.200 in AUC over each agent alone at the same ε; distrust")
     assert told.sentence.count("which chance explains") == 1
     assert [row[0] for row in told.table.rows] == ["the guess", "this run", "each agent alone", "a trusted server"]
-    lost = worth(result(0.60, 2.0), {"alone": result(0.95, 2.0)})
+    lost = compare_with_baselines(result(0.60, 2.0), {"alone": result(0.95, 2.0)})
     assert lost is not None
     assert lost.sentence.startswith("Collaboration loses 0.350")
-    assert worth(result(0.9, 2.0), {}) is None
+    assert compare_with_baselines(result(0.9, 2.0), {}) is None
 
 
 def test_what_all_of_them_released_is_added_up() -> None:
-    told = worth(result(0.9, 2.0), {"alone": result(0.7, 2.0), "none": result(0.95, np.inf)})
+    told = compare_with_baselines(result(0.9, 2.0), {"alone": result(0.7, 2.0), "none": result(0.95, np.inf)})
     assert told is not None
     assert "ε = 4.00 at most, at δ = 2e-5" in told.price
     assert "protects nobody" in told.price

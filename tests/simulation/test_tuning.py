@@ -31,7 +31,7 @@ from decentral_dp.privacy.mechanisms.releasers import PlannedReleaser
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
-from decentral_dp.tuner import Arguments, Tuned, planned_program, project, release_plan, tune
+from decentral_dp.tuner import Arguments, Tuned, plan_program, project, release_plan, tune
 from tests.support.release_cost_oracle import gaussian_mu, laplace_loss
 
 METHODS = ("ppift", "penalty", "em")
@@ -75,7 +75,7 @@ def roles(loss: str, n: int = 400, d: int = 3) -> Pooled:
 
 def planned(method: str, d: int, steps: int = 15, epsilon: float = 1.0, delta: float = 1e-6, n: int = 200) -> Ledger:
     given = Arguments(epsilon, delta, (0.01, 1.0), "logistic", 1.0, 1.0, method, steps, 10.0, None)  # type: ignore[arg-type] # parametrised
-    return release_plan(given, *planned_program(given, n, n, d))
+    return release_plan(given, *plan_program(given, n, n, d))
 
 
 def bounded(value: np.ndarray, sensitivity: float, norm: str = "l2") -> Bounded:

@@ -40,14 +40,14 @@ from decentral_dp.studies import plots as study_plots
 from decentral_dp.studies import runs as cell_files
 from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.intervals import interval
-from decentral_dp.studies.measures import axis_label, check_names, described, names_of
+from decentral_dp.studies.measures import axis_label, check_names, epsilon_words, names_of
 from decentral_dp.studies.page import Findings
 from decentral_dp.studies.plots import _lines
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Axis, Plot, Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import check_plot, conduct
-from decentral_dp.studies.tables import pivoted, study_table, summary
-from decentral_dp.studies.verdicts import Verdict, check_claims, planned_alike, selected, verdict
+from decentral_dp.studies.tables import pivot_table, study_table, summary
+from decentral_dp.studies.verdicts import Verdict, check_claims, find_seedless, select, verdict
 from decentral_dp.tasks.parallel import in_processes
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
@@ -401,7 +401,7 @@ def test_a_table_for_a_paper_has_words_rules_and_no_two_columns_of_one_name() ->
 
 def test_an_axis_may_stand_across_a_table() -> None:
     table, varied, cells = worded()
-    across = pivoted(table, varied, "topology.agents", cells)
+    across = pivot_table(table, varied, "topology.agents", cells)
     assert across.groups == [("", 1), ("accuracy on held-out records", 2), ("agents", 2)]
     assert [name for name, _ in across.heads] == ["topology", "6", "12", "6", "12"]
     # Of the ring of twelve two cells of three are left.
@@ -478,8 +478,8 @@ def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings)
     texts, crosses = {}, {}
     with package_style():
         for plot in mixed.study.plots[:3]:
-            part = selected(mixed.cells, plot.where)
-            figure = study_plots._drawn(plot, mixed.axes, means, part, mixed.study)
+            part = select(mixed.cells, plot.where)
+            figure = study_plots._draw(plot, mixed.axes, means, part, mixed.study)
             assert figure is not None
             texts[plot.name] = " ".join(figure.texts[-1].get_text().split())
             crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
@@ -596,7 +596,7 @@ CERTIFIED, NOISELESS = ("certified", "gaussian", 1e-5), ("none", "laplace", 1e-7
     ],
 )
 def test_an_epsilon_says_what_it_is(name: str, rows: list[tuple[str, str, float]], words: str) -> None:
-    assert described(name, account(*rows)) == words
+    assert epsilon_words(name, account(*rows)) == words
 
 
 def test_axes_of_pictures_say_what_an_epsilon_is() -> None:
@@ -681,7 +681,7 @@ def judged_by_seed(
     ]
     frame = pd.DataFrame(each)
     table = summary(frame, ["topology", "privacy.epsilon"], 0.95, frame)
-    fixed = planned_alike(cells(study), ["ok"] * len(cells(study)))
+    fixed = find_seedless(cells(study), ["ok"] * len(cells(study)))
     return verdict(study.claims[0], study, table, frame, axes(study), fixed)
 
 
@@ -828,11 +828,11 @@ def test_what_is_planned_is_decided_exactly_by_one_seed_unless_the_seed_draws_it
     random = {"kind": "random_regular", "agents": 6, "degree": 3}
     for topology, alike in ((random, False), (random | {"seed": 1}, True), ({"kind": "ring", "agents": 6}, True)):
         listed = cells(make(set={"topology": topology}))
-        assert planned_alike(listed, ["ok"]) == ({()} if alike else set())
-        assert planned_alike(listed, ["diverged"]) == set()
+        assert find_seedless(listed, ["ok"]) == ({()} if alike else set())
+        assert find_seedless(listed, ["diverged"]) == set()
     for partition, alike in (("iid", True), ({"kind": "dirichlet", "alpha": 0.5}, False)):
         listed = cells(make(set={"problem": {"partition": partition}}))
-        assert planned_alike(listed, ["ok"]) == ({()} if alike else set())
+        assert find_seedless(listed, ["ok"]) == ({()} if alike else set())
 
 
 def test_where_a_seed_is_lacking_a_claim_is_undecided(make: Make) -> None:

@@ -41,12 +41,12 @@ from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Placed
 from decentral_dp.problems.records import concatenated, take
-from decentral_dp.reporting.notebook_progress import shown
+from decentral_dp.reporting.notebook_progress import show_progress
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.agent_records import require_records
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
-from decentral_dp.simulation.metrics import pooled
+from decentral_dp.simulation.metrics import pool
 from decentral_dp.simulation.result import as_written, published_values, require_run_folder
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
@@ -86,7 +86,7 @@ def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
             )
     model = {name: published[name].mean(axis=0) for name in wanted}
     agents = list(zip(job.records["train"], job.records["validation"], strict=True))
-    members = pooled(agents)[0]
+    members = pool(agents)[0]
     others = type(members)(*(job.test or ()))
     if job.solves != "minimax":
         members, others = _sample(members, others)
@@ -291,7 +291,7 @@ def attack(
     listed = [folders] if isinstance(folders, str | Path) else folders
     if not listed:
         raise InputError("attack: no run folder is given. Give at least one.")
-    with shown(progress, "runs") as callback:
+    with show_progress(progress, "runs") as callback:
         return infer([Path(folder) for folder in listed], runs, callback)
 
 

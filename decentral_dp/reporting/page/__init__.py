@@ -19,6 +19,7 @@ from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page import guarantee
 from decentral_dp.reporting.page.run import (
+    baselines_section,
     beside_scores,
     fact_list,
     lead,
@@ -27,7 +28,6 @@ from decentral_dp.reporting.page.run import (
     score_table,
     topology_section,
     what_was_run,
-    worth_section,
 )
 from decentral_dp.reporting.words import Json, capitalised, topology_name, words_of
 from decentral_dp.simulation.result import RunResult, read_result
@@ -56,7 +56,7 @@ def write_report(folder: Path) -> Path:
         *guarantee.signal_section(result),
         *guarantee.audit_section(result),
         *outcome_section(folder, result),
-        *worth_section(result, baselines_in(folder)),
+        *baselines_section(result, baselines_in(folder)),
         *topology_section(folder, result),
         *guarantee.theorem_section(result),
         *_scenario_and_citation(folder, result, scenario),
@@ -138,7 +138,7 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = (), baselines: Mappi
         *_budgets(result.privacy, result.topology),
         *score_table(result),
         *beside_scores(result),
-        *worth_section(result, baselines),
+        *baselines_section(result, baselines),
         *(image(picture, width="420") for picture in pictures),
     ).markup
 

@@ -21,7 +21,7 @@ from decentral_dp.formatting import (
     over_time_text,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.baselines import worth
+from decentral_dp.reporting.baselines import compare_with_baselines
 from decentral_dp.reporting.facts import facts, predicts, sentence
 from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag
@@ -203,7 +203,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Algorithm", " · ".join(str(v) for v in (own_name(str(ran.get("kind") or "")), privacy.protocol) if v)),
         ("Step sizes", schedules("λ", steps)),
         ("Settings", settings_text({k: v if isinstance(v, str) else power_text(v) for k, v in plain.items()})),
-        ("Left out", _left_out(ran, steps, plain)),
+        ("Left out", _left_out_words(ran, steps, plain)),
         ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),
         ("Start", _start(ran, privacy)),
         ("Releases", _releases(privacy)),
@@ -303,7 +303,7 @@ def _is_setting(key: str, value: object, settled: bool) -> bool:
     return key != "rounds" and isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _left_out(ran: Json, *shown: Json) -> str:
+def _left_out_words(ran: Json, *shown: Json) -> str:
     """Which of the settings that are shown the scenario leaves out."""
     names = [str(n) for n in ran.get("left_out") or [] if any(n in table for table in shown)]
     return f"{', '.join(names)}: by default, or from public facts" if names else ""
@@ -440,16 +440,16 @@ def beside_scores(result: RunResult) -> list[Html]:
     ]
 
 
-def worth_section(result: RunResult, baselines: Mapping[str, RunResult]) -> list[Html]:
+def baselines_section(result: RunResult, baselines: Mapping[str, RunResult]) -> list[Html]:
     """The run beside those that it is judged by; nothing where there are none."""
-    told = worth(result, baselines)
-    if told is None:
+    comparison = compare_with_baselines(result, baselines)
+    if comparison is None:
         return []
     return [
         tag("h2", "Is it worth it?"),
-        *([tag("p", tag("strong", told.sentence))] if told.sentence else []),
-        html(told.table, "scores"),
-        tag("p", told.price, class_="small"),
+        *([tag("p", tag("strong", comparison.sentence))] if comparison.sentence else []),
+        html(comparison.table, "scores"),
+        tag("p", comparison.price, class_="small"),
     ]
 
 

@@ -55,7 +55,7 @@ def losses(figure: Figure, d: Drawing) -> bool:
         return False
     label, (first, *_) = next(iter(curves.items()))
     beside = "loss of the exact lower solution" if d.result.solves_lower else d.words.loss
-    ax = _drawn(figure, curves, beside, style.change(label.split(" (")[0].capitalize(), first))
+    ax = _draw_panel(figure, curves, beside, style.change(label.split(" (")[0].capitalize(), first))
     style.value_axis(ax, _all_of(c for c, *_ in curves.values()))
     return True
 
@@ -70,7 +70,7 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     curves[d.result.evaluated_on or "test accuracy"] = (main, style.BLUE, "-")
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"
-    ax = _drawn(figure, curves, f"accuracy {d.whose} (share)", f"{when} {main.ends[1]:.2f}{spread}")
+    ax = _draw_panel(figure, curves, f"accuracy {d.whose} (share)", f"{when} {main.ends[1]:.2f}{spread}")
     style.flat_axis(ax, _all_of(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     return True
@@ -85,7 +85,7 @@ def explained(figure: Figure, d: Drawing) -> bool:
     off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
     score = f"{main.ends[1]:.2f}".replace("-", "−")
     label = "mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on
-    ax = _drawn(figure, {label: (main, style.BLUE, "-")}, f"R² {d.whose}", f"{when} {score}{off}")
+    ax = _draw_panel(figure, {label: (main, style.BLUE, "-")}, f"R² {d.whose}", f"{when} {score}{off}")
     ax.axhline(0.0, color=style.GREY, linewidth=1.0, linestyle=":")
     style.flat_axis(ax, _all_of([main]))
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
@@ -102,7 +102,7 @@ def hypergradient(figure: Figure, d: Drawing) -> bool:
     curves = {"hypergradient": (c, style.BLUE, "-")}
     if gap is not None:
         curves["its distance to that on held-out records"] = (gap, style.ORANGE, "--")
-    ax = _drawn(figure, curves, d.words.hypergradient, style.change("Hypergradient norm", c))
+    ax = _draw_panel(figure, curves, d.words.hypergradient, style.change("Hypergradient norm", c))
     if np.any(c.mean > 0):
         style.log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
     return True
@@ -117,7 +117,7 @@ def consensus(figure: Figure, d: Drawing) -> bool:
     ends = ", ".join(f"{name}\u00a0{power_text(float(f'{c.ends[1]:.2g}'))}" for name, (c, *_) in curves.items())
     broken = any(c.overflow is not None for c, *_ in curves.values())
     title = "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}"
-    ax = _drawn(figure, curves, "distance to the network average (ℓ2)", title)
+    ax = _draw_panel(figure, curves, "distance to the network average (ℓ2)", title)
     style.log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
     return True
 
@@ -252,17 +252,17 @@ def shares(figure: Figure, d: Drawing) -> bool:
     curves = {label: (c, colour, style) for (label, c), colour, style in drawn}
     when = f"at round {scores[0][1].rounds[-1]:.0f}" if d.result.has_diverged else "at the end"
     ends = ", ".join(f"{label} {c.ends[1]:.2f}" for label, c in scores[:2])
-    ax = _drawn(figure, curves, "on held-out records", f"Held-out {ends} {when}")
+    ax = _draw_panel(figure, curves, "on held-out records", f"Held-out {ends} {when}")
     style.flat_axis(ax, np.concatenate([c.mean for _, c in scores]))
     return True
 
 
 def _one(figure: Figure, c: Curve, label: str, axis: str, name: str) -> Axes:
     """One curve with its label; axis: what is measured; name: of the curve in the title."""
-    return _drawn(figure, {label: (c, style.BLUE, "-")}, axis, style.change(name, c))
+    return _draw_panel(figure, {label: (c, style.BLUE, "-")}, axis, style.change(name, c))
 
 
-def _drawn(figure: Figure, curves: Mapping[str, tuple[Curve, str, str]], axis: str, title: str) -> Axes:
+def _draw_panel(figure: Figure, curves: Mapping[str, tuple[Curve, str, str]], axis: str, title: str) -> Axes:
     """Curves with their legend, the label of the y axis and a title."""
     ax = figure.subplots()
     style.draw_curves(ax, curves)
@@ -412,10 +412,10 @@ def _ledger_lines(
         colour, style = colours[keys[0][0]], "--" if all(kind == "validation" for _, kind in keys) else "-"
         ax.fill_between(middle.index, low, high, color=colour, alpha=0.16, linewidth=0)
         marker = "o" if middle.size <= 25 else None
-        ax.plot(middle.index, middle, style, color=colour, marker=marker, label=_named(keys))
+        ax.plot(middle.index, middle, style, color=colour, marker=marker, label=_channel_names(keys))
 
 
-def _named(keys: Sequence[tuple[str, str]]) -> str:
+def _channel_names(keys: Sequence[tuple[str, str]]) -> str:
     """ "h, v1–v5, train; z, train and validation": channels of the same record kinds together."""
     kinds: dict[str, list[str]] = {}
     for channel, kind in keys:

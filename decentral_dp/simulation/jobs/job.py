@@ -46,7 +46,7 @@ from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.records import concatenated
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
-from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pooled, scored_agents
+from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pool, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
@@ -406,7 +406,7 @@ class _Coordinated(Job, Protocol):
         return recorded.costs_within(self.ledger.until(recorded.rounds))
 
     def _pooled(self) -> tuple[Any, Any]:
-        return pooled(list(zip(self.records["train"], self.records["validation"], strict=True)))
+        return pool(list(zip(self.records["train"], self.records["validation"], strict=True)))
 
 
 @final
