@@ -903,8 +903,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an agent's file whose digest nobody compares",
         "data/agent_shards.py",
-        "        if digest_of_shard(path) != told.agents[agent].sha256:\n",
-        "        if not told.agents[agent].sha256:\n",
+        "        if digest_of_shard(path) != manifest.agents[agent].sha256:\n",
+        "        if not manifest.agents[agent].sha256:\n",
         (
             "tests/simulation/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
             "tests/simulation/test_agent_records.py::test_resume_checks_the_files_again",
