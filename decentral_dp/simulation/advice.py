@@ -48,6 +48,8 @@ _STILL = 0.08
 # Evaluations below which nothing is said of the course of a loss.
 _FEWEST = 10
 _FEWEST_OF_A_RISE = 3
+# Share of a class below which next to none of it is found.
+_FOUND = 0.05
 # R² less that of always the mean label, up to which little is explained.
 _EXPLAINED = 0.05
 # A loss rose where the mean of its last fifth is above its start by more than this share of it.
@@ -87,12 +89,14 @@ def learning(job: Job, outcome: Outcome, metrics: pd.DataFrame, ends: Mapping[st
     if job.components.one_level:
         metrics = metrics.replace({"name": {"lower_loss": "train_loss"}})
     falling = loss_sentence(metrics, step)
-    if not (score or falling):
+    is_noisy = job.scenario.privacy.guarantee != "none"
+    found = recall_sentence(ends) if is_noisy and not score else ""
+    if not (score or falling or found):
         # A model that learned is no worse for an x that stayed where it was put.
         return []
     rising = rise_sentence(metrics, step) if score else ""
-    cause = cause_sentence(job.scenario.privacy.guarantee != "none") if score else ""
-    return [s for s in (score, falling, rising, _of_x(job, outcome), cause) if s]
+    cause = cause_sentence(is_noisy) if score else ""
+    return [s for s in (score, found, falling, rising, _of_x(job, outcome), cause) if s]
 
 
 def _of_x(job: Job, outcome: Outcome) -> str:
@@ -115,11 +119,20 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
         >>> score_sentence({"test_accuracy": 0.66}, {"test_accuracy": 0.65}, 100)[:44]
         'The run learned little: the test accuracy of'
     """
-    # Where classes are ranked, accuracy is no measure.
-    if any(name.startswith("test_auc") for name in ends) or not records:
+    if not records:
         return ""
     accuracy, explained = _last_value(ends, "test_accuracy"), _last_value(ends, "test_r2")
-    guess = known.get("test_accuracy", math.nan)
+    guess, area = known.get("test_accuracy", math.nan), _last_value(ends, "test_auc")
+    if math.isfinite(area):
+        # Where classes are ranked, accuracy is no measure. Of a guess the variance is that of Mann and Whitney's U.
+        commonest = guess * records
+        chance = 2.0 * math.sqrt((records + 1) / (12.0 * commonest * (records - commonest))) if 0 < guess < 1 else 0.0
+        if not chance or area > 0.5 + chance:
+            return ""
+        return (
+            f"The run learned little: the test AUC of {area:.3f} over {records} held-out records is not above 0.5, "
+            f"that of a guess, by more than chance explains ({chance:.2g})."
+        )
     if math.isfinite(accuracy) and math.isfinite(guess):
         hits = round(accuracy * records)
         low, high = float(rate_at_least(hits, records, 0.025)), float(rate_at_most(hits, records, 0.025))
@@ -136,6 +149,22 @@ def score_sentence(ends: Mapping[str, float], known: Mapping[str, float], record
             f"{_decimals(guess)}, that of always the mean label."
         )
     return ""
+
+
+def recall_sentence(ends: Mapping[str, float]) -> str:
+    """Say that a model finds next to no record of the second class; "" where it finds some, or none are counted.
+
+    Example:
+        >>> recall_sentence({"test_recall": 0.01})[:59], recall_sentence({"test_recall": 0.4})
+        ('Next to no record of the second class is found (recall 0.01', '')
+    """
+    recall = _last_value(ends, "test_recall")
+    if not recall < _FOUND:
+        return ""
+    return (
+        f"Next to no record of the second class is found (recall {recall:.2f} at problem.threshold). Clipped steps "
+        "leave the probabilities of a rarer class too low: order records by predict_proba, or lower problem.threshold."
+    )
 
 
 def label_sentence(labels: NDArray[Any], classes: int) -> str:

@@ -210,7 +210,8 @@ def test_the_tables_shown_for_an_algorithm_work(command: Command, tmp_path: Path
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     said = command("plan", "mine.toml")
     assert said.code == 0, said.err
-    assert "certified: ε = 4" in said.out or "certified: ε = 3.99" in said.out
+    # In three rounds a walk does not come to every agent.
+    assert any(f"certified: {what}" in said.out for what in ("ε = 4", "ε = 3.99", "at most ε = 4"))
     # Every clip that is shown is needed: with none of a variable there is no price.
     clips = set(tomllib.loads(tables)["privacy"]["clip"])
     assert clips

@@ -22,7 +22,11 @@ from decentral_dp.simulation.plan import console, print_plan
         ({"test_accuracy": 0.68}, {"test_accuracy": 0.65}, 10_000, False),
         ({"test_accuracy": 0.30}, {"test_accuracy": 0.65}, 10_000, True),
         ({"test_accuracy_unreleased": 0.66}, {"test_accuracy": 0.65}, 100, True),
-        # Of ranked classes accuracy says nothing.
+        # Of ranked classes accuracy says nothing. Of 100 records, 35 of them positive, chance explains 0.12.
+        ({"test_accuracy": 0.65, "test_auc": 0.61}, {"test_accuracy": 0.65}, 100, True),
+        ({"test_accuracy": 0.65, "test_auc": 0.63}, {"test_accuracy": 0.65}, 100, False),
+        ({"test_auc": 0.52}, {"test_accuracy": 1.0}, 100, False),
+        ({"test_auc": 0.52}, {}, 100, False),
         ({"test_accuracy": 0.65, "test_auc": 0.9}, {"test_accuracy": 0.65}, 100, False),
         ({"test_accuracy": 0.68}, {}, 100, False),
         ({"test_r2": 0.03}, {"test_r2": 0.0}, 100, True),
