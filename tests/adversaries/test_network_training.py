@@ -161,6 +161,7 @@ REFUSED = {
     "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: how far a step pulls two hidden states apart"),
     "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
     "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: dp_dsgd with momentum"),
+    "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
     "topology.over_time": ("matching", "topology: pairs of agents are priced on a network that stays"),
 }
 

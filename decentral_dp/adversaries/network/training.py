@@ -21,7 +21,6 @@ import numpy as np
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import network
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu, step_factor
 from decentral_dp.privacy.mechanisms import GAUSSIAN
@@ -31,8 +30,6 @@ from decentral_dp.simulation.jobs.job import GossipJob
 
 # Seconds of a pair and round: about ten banded systems of two times as many diagonals as agents.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
-# No normal variate of float64 is larger, and of real ones one in 10^440.
-_LARGEST_VARIATE = 45.0
 # What one operation of float64 may be off by, times how much is left for what the bounds of a step leave out.
 _ROUNDING = 64.0 * 2.0**-53
 
@@ -116,7 +113,7 @@ def _rounding(
         computed = _ROUNDING * terms * strayed
         out[t] = factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed)
         grown = np.abs(mixed).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
-        largest = float((grown + computed + _LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max())
+        largest = float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max())
         came = cells[t]
         if not largest < 2.0**52 * cells[t].min():
             out[t:] = np.inf
@@ -149,16 +146,6 @@ def price(
     return mu
 
 
-def require_time(observers: int, agents: int, rounds: int) -> None:
-    """Refuse what would take longer than `network.MOST_SECONDS` on one core.
-
-    Raises:
-        InputError: it would.
-    """
-    seconds = observers * agents * rounds * (agents * _PER_AGENT + agents**3 * _PER_CUBE)
-    if seconds > network.MOST_SECONDS:
-        raise InputError(
-            f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
-            f"{seconds / 60.0:.0f} minutes to price, and {network.MOST_SECONDS / 60.0:.0f} are the most; name fewer "
-            "observers (--coalition), or take fewer agents or rounds."
-        )
+def duration(observers: int, agents: int, rounds: int) -> float:
+    """Estimate the seconds that `price` takes on one core."""
+    return observers * agents * rounds * (agents * _PER_AGENT + agents**3 * _PER_CUBE)

@@ -335,8 +335,8 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
     unpriced = Unpriced(job, observers, system, nu, draws, floor, steps)
     if not unpriced.finished:
-        require_time = network.require_time if steps is None else training.require_time
-        require_time(len(observers), job.n_agents, job.rounds)
+        size = len(observers), job.n_agents, job.rounds
+        network.require_time(*size, (network if steps is None else training).duration(*size))
     return unpriced
 
 
@@ -375,6 +375,10 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     if job.topology.over_time is not None:
         raise InputError(
             "topology: pairs of agents are priced on a network that stays. Leave out over_time, drop, offline, delay."
+        )
+    if job.n_agents > 1 and not len(job.topology.edges):
+        raise InputError(
+            f"topology: the {job.n_agents} agents have no links, so no agent hears of another. Take a connected graph."
         )
     if job.scenario.topology.compression is not None:
         raise InputError(

@@ -165,16 +165,15 @@ def _system(coupled: Coupled, victim: int, moved: Array) -> Callable[[NDArray[np
     weight = 1.0 / np.square(coupled.noise)
     width = 2 * m
     bands = np.zeros((width, rounds * m))
-    at = np.arange(m)
+    rows, columns = np.indices((m, m))
+    low, left = np.tril_indices(m)
     for t in range(rounds):
         block = np.diag(weight[t])
         if t + 1 < rounds:
             ahead = weight[t + 1][:, None] * coupled.factors[t + 1]
             block = block + coupled.factors[t + 1].T @ ahead
             # Rows of the next round below this one.
-            rows, columns = np.meshgrid(at, at, indexing="ij")
-            bands[m + rows - columns, t * m + columns] = -ahead[rows, columns]
-        low, left = np.tril_indices(m)
+            bands[m + rows - columns, t * m + columns] = -ahead
         bands[low - left, t * m + left] = block[low, left]
     right = np.zeros((rounds, m))
     right[:, victim] += weight[:, victim] * moved

@@ -168,7 +168,7 @@ def pairwise(
     if not (s > 0.0).all() or not all(np.isfinite(part).all() for part in (g, s, shrink, kept)):
         raise InputError("network: every release needs a positive finite noise, and finite steps and clips; add them.")
     sets = observer_sets(observers, m)
-    require_time(len(sets), m, len(g))
+    require_time(len(sets), m, len(g), duration(len(sets), m, len(g)))
     mixed = np.eye(m) + weights
     mu, arrival = np.full((len(sets), m), np.nan), np.full((len(sets), m), -1)
     for row, members in enumerate(sets):
@@ -193,13 +193,17 @@ def everything(injected: Array, noise: Array, arrivals: NDArray[np.bool_]) -> Ar
     return np.asarray(np.sqrt(np.where(arrivals, spent, 0.0).max(axis=0)))
 
 
-def require_time(observers: int, agents: int, rounds: int) -> None:
+def duration(observers: int, agents: int, rounds: int) -> float:
+    """Estimate the seconds that `pairwise` takes on one core."""
+    return observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
+
+
+def require_time(observers: int, agents: int, rounds: int, seconds: float) -> None:
     """Refuse what would take longer than MOST_SECONDS on one core.
 
     Raises:
         InputError: it would.
     """
-    seconds = observers * rounds * (_PER_ROUND + float(agents) ** 3) / _PER_SECOND
     if seconds > MOST_SECONDS:
         raise InputError(
             f"network: {observers} observers among {agents} agents over {rounds} rounds would take about "
@@ -272,7 +276,7 @@ def _filter(gossip: _Gossip) -> Iterator[tuple[Array, Array]]:
 
 
 # No normal variate of float64 is larger, and of real ones one in 10^440.
-_LARGEST_VARIATE = 45.0
+LARGEST_VARIATE = 45.0
 
 
 class Sent(NamedTuple):
@@ -313,7 +317,7 @@ def rounding(sent: Sent, observers: tuple[tuple[int, ...], ...]) -> Array:
         )
         reach = 0.5 * cells[t] + np.where(inside, off, 0.0)
         grown = float(step.sum(axis=1).max()) * largest + float(sent.added[t]) + computed
-        largest = grown + float((_LARGEST_VARIATE * sent.noise[t] + 2.0 * cells[t]).max())
+        largest = grown + float((LARGEST_VARIATE * sent.noise[t] + 2.0 * cells[t]).max())
         if not largest < 2.0**52 * cells[t].min():
             return np.full(len(observers), np.inf)
     return np.sqrt(total)

@@ -39,14 +39,7 @@ GRAPHS: Mapping[str, Any] = {
 def content(graph: str = "ring", **changes: Any) -> dict[str, Any]:
     made: dict[str, Any] = {
         "seed": 5,
-        "problem": {
-            "kind": "auc_maximisation",
-            "data": "synthetic_classification",
-            "synthetic": {"dimension": 3, "records": 14, "test_records": 9},
-            "partition": {"kind": "dirichlet", "alpha": 3.0},
-            "normalise": "l2",
-            "positive_share": 0.4,
-        },
+        "problem": oracle.BASE["problem"],
         "topology": GRAPHS[graph],
         "algorithm": {"kind": "gossip_sgda", "rounds": 6, "x": {"scale": 0.9, "decay": 0.3}, "y": {"scale": 0.7}},
         "privacy": {"mechanism": "gaussian", "epsilon": 6.0, "delta": 1e-4, "clip": CLIPS},
