@@ -1,0 +1,161 @@
+"""Noise that agents share: known prices, the information of all that is known, choices that may not exceed it."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.stats import norm
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale, row_sums
+from decentral_dp.privacy.accounting.loss_distributions import smallest_epsilon
+
+
+def scales(graph: nx.Graph, c: float) -> csr_matrix:
+    return csr_matrix(c * nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None))
+
+
+def price(graph: nx.Graph, c: float, own: float = 1.0, colluders: int = 0) -> Any:
+    """[Σ⁻¹]_vv."""
+    return effective_scale(np.full(len(graph), own), scales(graph, c), colluders) ** -2.0
+
+
+def information(own: Any, pair: Any, victim: int, colluders: Any) -> float:
+    """Of a shift of v's message in all that is seen and known: every message, and draws of Q as further outcomes."""
+    m = len(own)
+    edges = [(i, j) for i in range(m) for j in range(i) if pair[i, j] > 0.0]
+    sources = np.zeros((m, m + len(edges)))
+    sources[:, :m] = np.diag(own)
+    for e, (i, j) in enumerate(edges):
+        sources[i, m + e], sources[j, m + e] = pair[i, j], -pair[i, j]
+    told = [*colluders, *(m + e for e, ends in enumerate(edges) if set(ends) & set(colluders))]
+    outcomes = np.concatenate([sources, np.eye(m + len(edges))[told]])
+    shift = np.zeros(len(outcomes))
+    shift[victim] = 1.0
+    return float(shift @ np.linalg.pinv(outcomes @ outcomes.T, rcond=1e-12) @ shift)
+
+
+def random_case(seed: int, agents: int = 6) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    pair = np.triu(rng.uniform(0.2, 6.0, (agents, agents)) * (rng.random((agents, agents)) < 0.5), 1)
+    return rng.uniform(0.5, 2.0, agents), pair + pair.T
+
+
+def test_known_prices() -> None:
+    """Two readers' numbers, by code of their own."""
+    assert price(nx.path_graph(2), 4.0)[0] == pytest.approx(17 / 33, abs=1e-12)
+    assert price(nx.cycle_graph(16), 4.0)[0] == pytest.approx(0.128712, abs=6e-7)
+    star = nx.star_graph(5)
+    assert price(star, 4.0).tolist() == pytest.approx([17 / 97, *[0.214069] * 5], abs=6e-7)
+    assert price(nx.complete_graph(16), 2.1, 1.3)[0] == pytest.approx(0.049958, abs=6e-7)
+    assert price(nx.cycle_graph(16), 2.1, 1.3)[0] == pytest.approx(0.174981, abs=6e-7)
+    assert price(nx.cycle_graph(400), 2.1, 1.3)[0] == pytest.approx(0.174961, abs=6e-7)
+    assert price(star, 2.1, 1.3)[0] == pytest.approx(0.128223, abs=6e-7)
+    # The centre may collude with its leaf.
+    assert price(star, 4.0, colluders=1)[1] == pytest.approx(1.0, abs=1e-12)
+
+
+def test_known_epsilons() -> None:
+    """Ring of 16, c = 4σ, 100 rounds of 2C/Bσ = 0.1, δ = 1e-5."""
+    ring = nx.cycle_graph(16)
+    without = np.array(1.0 * np.sqrt(price(ring, 4.0)[0]))
+    assert float(smallest_epsilon(without, np.log(np.array(1e-5)))) == pytest.approx(1.378576, abs=6e-7)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_agrees_with_the_information_of_all_that_is_known(seed: int) -> None:
+    own, pair = random_case(seed)
+    found = effective_scale(own, csr_matrix(pair), 0)
+    for v in range(6):
+        assert found[v] ** -2.0 == pytest.approx(information(own, pair, v, ()), rel=1e-9)
+        assert found[v] ** -2.0 >= information(own, pair, v, ()) * (1.0 - 1e-13)
+    for q in (1, 2, 3):
+        fewer = effective_scale(own, csr_matrix(pair), q)
+        assert (fewer <= found).all()
+        found = fewer
+        for v in range(6):
+            others = [i for i in range(6) if i != v]
+            worst = max(information(own, pair, v, known) for known in combinations(others, q))
+            assert worst * (1.0 - 1e-9) <= fewer[v] ** -2.0 <= own[v] ** -2.0 * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_larger_draws_protect_better_down_to_a_floor(seed: int) -> None:
+    own, pair = random_case(seed)
+    components = list(nx.connected_components(nx.from_numpy_array(pair)))
+    floor = np.empty(6)
+    for members in components:
+        floor[list(members)] = np.square(own[list(members)]).sum()
+    last = own
+    for size in (0.5, 1.0, 3.0, 30.0, 3e3, 3e7):
+        now = effective_scale(own, csr_matrix(size * pair), 0)
+        assert (now >= last * (1.0 - 1e-3)).all()
+        assert (now <= np.sqrt(floor)).all()
+        last = now
+    assert last == pytest.approx(np.sqrt(floor), rel=1e-2)
+
+
+def test_draws_used_again_protect_nothing() -> None:
+    """Two rounds with one draw: opposite contributions cost √2, as without the edge."""
+    own, shared = np.eye(2), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    inverse = np.linalg.inv(np.kron(np.eye(2), own) + 16.0 * np.kron(np.ones((2, 2)), shared))[::2, ::2]
+    assert np.sqrt(np.abs(inverse).sum()) == pytest.approx(2.0**0.5, abs=1e-12)
+    # Priced as if they were fresh.
+    assert np.sqrt(2.0) / effective_scale(np.ones(2), scales(nx.path_graph(2), 4.0), 0)[0] < 1.02
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_bound_every_choice_of_signs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    factor = np.tril(rng.uniform(-1.0, 1.0, (5, 5)), -1) + np.eye(5)
+    signs = np.array(list(product((-1.0, 1.0), repeat=5)))
+    shown = np.abs(signs @ factor.T).max(axis=0)
+    assert row_sums(factor) == pytest.approx(shown, rel=1e-12)
+    assert (row_sums(factor) >= shown).all()
+    # Where no entry is negative one choice shows it all.
+    positive = np.abs(factor)
+    assert np.square(row_sums(positive)).sum() == pytest.approx(float((positive.T @ positive).sum()), rel=1e-12)
+
+
+def test_rounded_draws_protect_as_real_ones() -> None:
+    """Own noise of four cells and a draw of six, rounded to cells: densities are those of one more uniform number."""
+    own, c = 4.0, 6.0
+    k = np.arange(-80, 81)
+    masses = norm.cdf((k + 0.5) / c) - norm.cdf((k - 0.5) / c)
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    apart = []
+    for y in ((0.0, 0.0), (0.3, -0.7), (5.5, -2.25), (20.0, -31.0)):
+        # The draw is added to the first message and taken from the second.
+        rounded = (masses * norm.pdf(y[0] - k, scale=own) * norm.pdf(y[1] + k, scale=own)).sum()
+        spread = np.array([[own**2 + c**2, -(c**2)], [-(c**2), own**2 + c**2]])
+        off = np.array(y)[None, :] - 0.5 * nodes[:, None] * np.array([1.0, -1.0])
+        density = np.exp(-0.5 * (off @ np.linalg.inv(spread) * off).sum(axis=1))
+        real = 0.5 * (weights * density).sum() / (2.0 * np.pi * np.sqrt(np.linalg.det(spread)))
+        apart.append(abs(rounded / real - 1.0))
+    assert max(apart) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("own", "pair", "colluders", "said"),
+    [
+        (np.array([0.0, 1.0]), np.zeros((2, 2)), 0, "above 0"),
+        (np.ones(2), np.array([[0.0, 1.0], [2.0, 0.0]]), 0, "both ends"),
+        (np.ones(2), np.eye(2), 0, "both ends"),
+        (np.ones(2), np.zeros((2, 2)), -1, "-1 colluders"),
+        (np.ones(2), np.array([[0.0, np.inf], [np.inf, 0.0]]), 0, "finite"),
+    ],
+)
+def test_scales_that_mean_nothing_are_refused(own: Any, pair: Any, colluders: int, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        effective_scale(own, csr_matrix(pair), colluders)
+
+
+@pytest.mark.parametrize("factor", [np.ones((2, 3)), np.array([[1.0, 1.0], [0.0, 1.0]]), np.zeros((2, 2))])
+def test_factors_that_are_not_causal_are_refused(factor: Any) -> None:
+    with pytest.raises(InputError, match="lower-triangular"):
+        row_sums(factor)
