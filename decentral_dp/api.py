@@ -216,10 +216,7 @@ class Job:
             return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
 
     def network(
-        self,
-        coalitions: Sequence[Sequence[int | str]] | None = None,
-        *,
-        progress: Callable[..., None] | None = None,
+        self, coalitions: Sequence[Sequence[int | str]] | None = None, *, progress: Callable[..., None] | None = None
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
         from decentral_dp.adversaries.network.view import prepare

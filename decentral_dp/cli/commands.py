@@ -45,8 +45,7 @@ Address = Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" 
 
 # What `list` can list.
 Listing = StrEnum(
-    "Listing",
-    "algorithms problems topologies scenarios studies experiments data weights mechanisms partitions",
+    "Listing", "algorithms problems topologies scenarios studies experiments data weights mechanisms partitions"
 )
 
 # The study that audits every algorithm under every guarantee.
@@ -70,8 +69,7 @@ def run(
         bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
     ] = False,
     baselines: Annotated[
-        bool,
-        typer.Option("--baselines", help="Also run agents alone, a trusted server, and without noise."),
+        bool, typer.Option("--baselines", help="Also run agents alone, a trusted server, and without noise.")
     ] = False,
     log: Log = None,
 ) -> None:
@@ -164,8 +162,7 @@ def plan(
     override: Set = None,
     unset: Unset = None,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="List every condition of the convergence theorem that fails."),
+        bool, typer.Option("--all", help="List every condition of the convergence theorem that fails.")
     ] = False,
 ) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
@@ -176,8 +173,7 @@ def plan(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
-    formats: Formats = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")], formats: Formats = None
 ) -> None:
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.reporting.page import write_report

@@ -303,18 +303,8 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
 
 # Keys of a problem that are about its records, and those that any problem may have.
 _OF_RECORDS = (
-    "data",
-    "label",
-    "classes",
-    "label_bound",
-    "label_range",
-    "scale",
-    "synthetic",
-    "construction",
-    "limit",
-    "files",
-    "partition",
-    "seed",
+    *("data", "label", "classes", "label_bound", "label_range", "scale"),
+    *("synthetic", "construction", "limit", "files", "partition", "seed"),
 )
 _SHARED = ("validation", "test", "normalise", "stream")
 
@@ -520,10 +510,7 @@ def parse_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
 
 
 def _pairs(
-    flag: str,
-    texts: Sequence[str],
-    example: str,
-    divide: Callable[[str, str], tuple[str, str, str]] = str.partition,
+    flag: str, texts: Sequence[str], example: str, divide: Callable[[str, str], tuple[str, str, str]] = str.partition
 ) -> list[tuple[str, str]]:
     """(column, value) of every "column=value". Raises InputError, also for a column that is named twice."""
     pairs: dict[str, str] = {}

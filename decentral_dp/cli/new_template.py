@@ -48,10 +48,7 @@ _OF_MORE_CLASSES = {
 _OF_A_POINT = ("dsbo_jhip", "gbdsbo")
 # Algorithms that tune one number, or look at all points of a grid.
 _OF_ONE_STRENGTH = (
-    "exponential_mechanism",
-    "gradient_norm_exponential_mechanism",
-    "grid_walk",
-    "regularisation_tuner",
+    *("exponential_mechanism", "gradient_norm_exponential_mechanism", "grid_walk", "regularisation_tuner"),
     "warm_start",
 )
 
@@ -223,10 +220,7 @@ _START = -6.0
 WARNING = "algorithm.kind"
 # Problems whose x is the logarithm of a regularisation strength.
 _LOG_STRENGTHS = (
-    "logistic_hyperparameter",
-    "logistic_regularisation",
-    "ridge_hyperparameter",
-    "ridge_regularisation",
+    *("logistic_hyperparameter", "logistic_regularisation", "ridge_hyperparameter", "ridge_regularisation"),
     "softmax_hyperparameter",
 )
 # Problems whose x is a point that y is pulled toward.

@@ -92,16 +92,8 @@ def _value_in_name(value: Any) -> str:
 UNRELEASED = "_unreleased"
 # Scores that the end of a run prints, in this order; then those that the problem adds.
 _SCORES = (
-    "test_auc",
-    "test_accuracy",
-    "test_f1",
-    "test_rmse",
-    "test_r2",
-    "test_loss",
-    "upper_loss",
-    "lower_loss",
-    "primal",
-    "gradient_norm",
+    *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
+    *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
 _HIGHER_IS_BETTER = ("test_accuracy", "test_r2")
 _PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."

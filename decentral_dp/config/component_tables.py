@@ -389,8 +389,7 @@ class AlgorithmTable(Table):
     """
 
     kind: Annotated[
-        str,
-        Field(description="a registered algorithm, one of an installed package by entry point, or file.py:Name"),
+        str, Field(description="a registered algorithm, one of an installed package by entry point, or file.py:Name")
     ]
     rounds: Annotated[Count, Field(description="how many rounds are run [rounds]")]
     init: dict[Channel, Finite] = Field(default={}, description="variable → the constant where it starts; 0 by default")
@@ -402,8 +401,7 @@ class AlgorithmTable(Table):
         ),
     ] = "released"
     sampler: Annotated[
-        str | None,
-        Field(description='of minimax algorithms that sample: how; "poisson", or it is refused'),
+        str | None, Field(description='of minimax algorithms that sample: how; "poisson", or it is refused')
     ] = None
 
     def own_keys(self) -> dict[str, Any]:

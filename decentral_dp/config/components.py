@@ -28,15 +28,7 @@ from decentral_dp.config.component_tables import (
     own_fields,
 )
 from decentral_dp.config.loading import Source, explain, load_with_records
-from decentral_dp.config.outside import (
-    KEYS,
-    Component,
-    build_dataset,
-    build_topology,
-    dealer,
-    instance,
-    problem_type,
-)
+from decentral_dp.config.outside import KEYS, Component, build_dataset, build_topology, dealer, instance, problem_type
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
 from decentral_dp.data import load as load_data

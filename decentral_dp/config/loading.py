@@ -70,10 +70,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
 
 
 def load(
-    scenario: Source,
-    overrides: Sequence[str] = (),
-    folder: Path | None = None,
-    unset: Sequence[str] = (),
+    scenario: Source, overrides: Sequence[str] = (), folder: Path | None = None, unset: Sequence[str] = ()
 ) -> Scenario:
     """Read and validate a scenario; as `decentral_dp.load`, with changed keys as text.
 
@@ -130,11 +127,7 @@ def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def load_with_records(
-    scenario: Source,
-    overrides: Sequence[str],
-    records: Any,
-    topology: Any,
-    unset: Sequence[str] = (),
+    scenario: Source, overrides: Sequence[str], records: Any, topology: Any, unset: Sequence[str] = ()
 ) -> Scenario:
     """As `load`, of a scenario that need not name what is handed over as an object: its records, its graph.
 

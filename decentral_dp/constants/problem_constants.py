@@ -318,10 +318,7 @@ def hypergradient_sensitivity(
     through = c.c_gxy * sensitivity + c.d_hxy / n_train + drift + c.m * c.d_hyy / n_train
     train = (c.b_fxy + c.m * c.b_fyy) * sensitivity + c.l_fy / c.mu * through
     most = 2.0 * (c.l_fx + c.m * c.l_fy)
-    return {
-        "train": up(min(train, most)),
-        "validation": up(min((c.d_fx + c.m * c.d_fy) / n_validation, most)),
-    }
+    return {"train": up(min(train, most)), "validation": up(min((c.d_fx + c.m * c.d_fy) / n_validation, most))}
 
 
 def hypergradient_lipschitz(c: ProblemConstants) -> float:

@@ -9,30 +9,3 @@ from decentral_dp.data.shards import Shards, make_shards
 from decentral_dp.data.streams import Draw, Stream, draw_batch
 from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.trajectories import ENVIRONMENTS
-
-__all__ = [
-    "COLLECTIONS",
-    "DATASETS",
-    "ENVIRONMENTS",
-    "FILED",
-    "PARTITIONS",
-    "SYNTHETIC",
-    "Dataset",
-    "Draw",
-    "Normalised",
-    "Ranges",
-    "Shards",
-    "Split",
-    "Stream",
-    "apply_ranges",
-    "declared_ranges",
-    "draw_batch",
-    "load",
-    "make_shards",
-    "nearest",
-    "normalise",
-    "partition",
-    "scale",
-    "select_test",
-    "split",
-]

@@ -16,6 +16,10 @@ from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import Dataset, Label
 
 _SHAPES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points")
+_WINE = """
+    alcohol malic_acid ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins
+    color_intensity hue od280/od315_of_diluted_wines proline
+"""
 _SIDE = 8
 
 
@@ -45,21 +49,7 @@ _TABLES = {
         "wine_data.csv",
         True,
         ("class_0", "class_1", "class_2"),
-        (
-            "alcohol",
-            "malic_acid",
-            "ash",
-            "alcalinity_of_ash",
-            "magnesium",
-            "total_phenols",
-            "flavanoids",
-            "nonflavanoid_phenols",
-            "proanthocyanins",
-            "color_intensity",
-            "hue",
-            "od280/od315_of_diluted_wines",
-            "proline",
-        ),
+        tuple(_WINE.split()),
     ),
     "digits": _Table(
         "digits.csv.gz",
@@ -85,14 +75,7 @@ def bundled(name: str) -> Dataset:
     table = _TABLES[name]
     path = _folder() / table.file
     features, labels = _read(path, table) if path.is_file() else _load_from_sklearn(name)
-    return Dataset(
-        features=features,
-        labels=labels,
-        classes=table.classes,
-        feature_names=table.features,
-        source=name,
-        image=table.image,
-    )
+    return Dataset(features, labels, table.classes, table.features, name, image=table.image)
 
 
 def _folder() -> Path:

@@ -346,13 +346,7 @@ def _rule(dataset: Dataset, spec: str | Mapping[str, Any] | None) -> tuple[str, 
 
 
 def _by_rule(
-    dataset: Dataset,
-    n_agents: int,
-    kind: str,
-    options: Mapping[str, Any],
-    seed: int,
-    index: IntArray,
-    places: IntArray,
+    dataset: Dataset, n_agents: int, kind: str, options: Mapping[str, Any], seed: int, index: IntArray, places: IntArray
 ) -> list[IntArray]:
     """Per agent, its records of `index`. places: what the public order of "iid" is drawn of; it has all of `index`."""
     if kind == "column":
@@ -469,10 +463,9 @@ def _read_spec(spec: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 def _number(options: Mapping[str, Any], key: str, default: float) -> float:
     value = options.get(key, default)
     # An alpha beyond 1e6 is iid in all but name, and far beyond it the draws behind a Dirichlet overflow.
-    low, high, wanted = {
-        "share": (0.0, 1.0, "a share from 0 to 1"),
-        "alpha": (1e-6, 1e6, "a number from 1e-6 to 1e6"),
-    }[key]
+    low, high, wanted = {"share": (0.0, 1.0, "a share from 0 to 1"), "alpha": (1e-6, 1e6, "a number from 1e-6 to 1e6")}[
+        key
+    ]
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise InputError(f"problem.partition: {key} is {value!r}, but {wanted} is wanted.")
     return float(value)

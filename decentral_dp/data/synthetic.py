@@ -108,14 +108,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
 
 
 def classification(
-    *,
-    n_agents: int,
-    seed: int,
-    d: int,
-    records: int,
-    test_records: int,
-    separation: float,
-    relevant: int | None = None,
+    *, n_agents: int, seed: int, d: int, records: int, test_records: int, separation: float, relevant: int | None = None
 ) -> Dataset:
     """Draw two Gaussian classes: N(±(separation/2)·u, I) with a random unit vector u, the same for all agents.
 

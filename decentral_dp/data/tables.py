@@ -668,11 +668,7 @@ _HUB_NAME = re.compile(r"huggingface:([\w.-]+/[\w.-]+)(?:/([\w.-]+))?@([0-9a-f]{
 
 
 def load_huggingface(
-    data: str,
-    label: str | None,
-    classes: Sequence[Label] | None,
-    agent: str | None,
-    certified: bool,
+    data: str, label: str | None, classes: Sequence[Label] | None, agent: str | None, certified: bool
 ) -> Dataset:
     """Load a data set of the Hugging Face hub at one commit, from the cache or the network.
 
@@ -732,12 +728,7 @@ def _from_hub(name: str, configuration: str | None, commit: str) -> Mapping[str,
 
 
 def _of_splits(
-    parts: Mapping[str, Any],
-    data: str,
-    label: str,
-    classes: Sequence[Label] | None,
-    agent: str | None,
-    certified: bool,
+    parts: Mapping[str, Any], data: str, label: str, classes: Sequence[Label] | None, agent: str | None, certified: bool
 ) -> Dataset:
     kinds = next(iter(parts.values())).features
     columns = [str(column) for column in kinds]

@@ -4,12 +4,3 @@ from decentral_dp.estimators.auc_classifier import PrivateAUCClassifier
 from decentral_dp.estimators.decentralised import DecentralisedClassifier, DecentralisedRegressor
 from decentral_dp.estimators.logistic_regression_cv import PrivateLogisticRegressionCV
 from decentral_dp.estimators.two_classes import PrivacyWarning, ScaleWarning
-
-__all__ = [
-    "DecentralisedClassifier",
-    "DecentralisedRegressor",
-    "PrivacyWarning",
-    "PrivateAUCClassifier",
-    "PrivateLogisticRegressionCV",
-    "ScaleWarning",
-]

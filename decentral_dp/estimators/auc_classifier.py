@@ -92,19 +92,9 @@ class PrivateAUCClassifier(TwoClasses):
         scenario = {
             "title": "PrivateAUCClassifier",
             **({} if seed is None else {"seed": seed}),
-            "problem": {
-                "kind": "auc_maximisation",
-                "data": "X and y",
-                "positive_share": share,
-                "test": 0.0,
-            },
+            "problem": {"kind": "auc_maximisation", "data": "X and y", "positive_share": share, "test": 0.0},
             "topology": {"kind": "complete", "agents": 1},
-            "algorithm": {
-                "kind": "dp_sgda",
-                "rounds": self.rounds,
-                "solver": "closed_form",
-                "x": {"scale": self.step},
-            },
+            "algorithm": {"kind": "dp_sgda", "rounds": self.rounds, "solver": "closed_form", "x": {"scale": self.step}},
             "privacy": {"epsilon": self.epsilon, "delta": self.delta, "clip": {"x": self.clip}},
             "run": {"evaluate_every": self.rounds},
         }

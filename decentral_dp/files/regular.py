@@ -24,12 +24,7 @@ from decentral_dp.errors import InputError, quoted, quoted_path
 
 MOST_BYTES = 2**31
 RAISED_BY = "DECENTRAL_DP_MOST_BYTES"
-_KINDS = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFSOCK: "a socket",
-}
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
 def most_bytes() -> int:

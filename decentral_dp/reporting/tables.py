@@ -107,23 +107,8 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": "$<$", ">": "$>$", "|": r"$|$", "±": r"$\pm$", "·": r"$\cdot$", "∞": r"$\infty$", "−": "$-$", "–": "--"},
     **{"≤": r"$\le$", "≥": r"$\ge$", "→": r"$\to$", "×": r"$\times$", "‖": r"$\|$", "…": r"\dots{}", "∇": r"$\nabla$"},
-    **{
-        "ε": r"$\varepsilon$",
-        "δ": r"$\delta$",
-        "λ": r"$\lambda$",
-        "ρ": r"$\rho$",
-        "σ": r"$\sigma$",
-        "ς": r"$\varsigma$",
-    },
-    **{
-        "α": r"$\alpha$",
-        "β": r"$\beta$",
-        "γ": r"$\gamma$",
-        "μ": r"$\mu$",
-        "ν": r"$\nu$",
-        "ℓ": r"$\ell$",
-        "ς": r"$\varsigma$",
-    },
+    **{"ε": r"$\varepsilon$", "δ": r"$\delta$", "λ": r"$\lambda$", "ρ": r"$\rho$", "σ": r"$\sigma$", "ℓ": r"$\ell$"},
+    **{"α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "μ": r"$\mu$", "ν": r"$\nu$", "ς": r"$\varsigma$"},
 }
 _POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 

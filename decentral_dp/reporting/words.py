@@ -305,8 +305,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "ok": Measure(meaning="1 where the cell ended ok, else 0; a mean is a share of cells", reach=FACT),
         "rounds": Measure(meaning="rounds that were run", reach=FACT),
         "rounds_to_test_accuracy_0.9": Measure(
-            meaning="first evaluated round at which a metric reaches a level; any metric, any level",
-            reach=OF_RUNS,
+            meaning="first evaluated round at which a metric reaches a level; any metric, any level", reach=OF_RUNS
         ),
         "seconds": Measure(meaning="time that the run took", reach=OF_RUNS),
         "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),

@@ -132,12 +132,7 @@ class LogisticHyperparameter(LinearClassifier):
         """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖²."""
         norms = train.l1 if clip.norm == "l1" else train.l2
         return curved_sums(
-            train.signed,
-            norms,
-            lambda part: _curvature(train.signed[part] @ y),
-            matrix,
-            clip,
-            asked(wanted, LOSS_OF_Y),
+            train.signed, norms, lambda part: _curvature(train.signed[part] @ y), matrix, clip, asked(wanted, LOSS_OF_Y)
         )
 
     def losses(self, x: Array, y: Array, records: LogisticRecords, weights: Array) -> tuple[Array, Array]:

@@ -33,16 +33,7 @@ from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import CELLS, LossRecords, slices
-from decentral_dp.problems.protocol import (
-    CLIP_OF_TERM,
-    DIRECTED,
-    MATRICES,
-    TERMS,
-    Regulariser,
-    Terms,
-    asked,
-    sizes,
-)
+from decentral_dp.problems.protocol import CLIP_OF_TERM, DIRECTED, MATRICES, TERMS, Regulariser, Terms, asked, sizes
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method
 
 OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")

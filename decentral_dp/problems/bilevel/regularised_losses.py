@@ -14,14 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import (
-    Intercept,
-    Pull,
-    Ridge,
-    SharedStrength,
-    Strengths,
-    check_ridge,
-)
+from decentral_dp.problems.bilevel.penalties import Intercept, Pull, Ridge, SharedStrength, Strengths, check_ridge
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.entry import Entry

@@ -203,10 +203,7 @@ class Wgan(Minimax):
         # Of as many on either side, on a line: the distance of the sorted.
         gaps = np.abs(np.sort(real @ directions, axis=0) - np.sort(fake @ directions, axis=0))
         spread = math.sqrt(float(real.var(axis=0).sum()))
-        out = {
-            "distance": float(gaps.mean()),
-            "mean_gap": float(np.linalg.norm(real.mean(axis=0) - fake.mean(axis=0))),
-        }
+        out = {"distance": float(gaps.mean()), "mean_gap": float(np.linalg.norm(real.mean(axis=0) - fake.mean(axis=0)))}
         if spread > 0.0:
             out["spread"] = math.sqrt(float(fake.var(axis=0).sum())) / spread
         return out | self._new_critic(real, fake)

@@ -169,11 +169,7 @@ def _coverage(result: RunResult, words: SettingWords) -> list[Html]:
     ledger = (tag("code", "ledger.parquet"), f" and the scenario but for its seed: {words.settings}")
     solved = ("the exact lower solution at the published x, which the scores are of",)
     halves: list[tuple[str, str, list[tuple[Part, ...]]]] = [
-        (
-            "Covered",
-            f"{words.covered}, and whatever is computed from it{empty}:",
-            [(words.release,), RELEASED, ledger],
-        ),
+        ("Covered", f"{words.covered}, and whatever is computed from it{empty}:", [(words.release,), RELEASED, ledger]),
         (
             "Not covered",
             f"{words.uncovered}, because it reads private data:",

@@ -161,10 +161,9 @@ def _status(result: RunResult) -> list[Html]:
     status = result.status
     if status == "ok":
         return []
-    meaning = {
-        "diverged": "This run diverged",
-        "budget_reached": "This run stopped at its privacy cap",
-    }.get(status, f"This run ended with status “{status}”")
+    meaning = {"diverged": "This run diverged", "budget_reached": "This run stopped at its privacy cap"}.get(
+        status, f"This run ended with status “{status}”"
+    )
     planned = "?" if result.rounds_planned is None else result.rounds_planned
     done = f" after round {result.rounds} of {planned}"
     reason = sentence(result.reason).removeprefix(f"stopped{done}: ")
@@ -189,14 +188,8 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     clip = privacy.clip if "clip" in (result.get("privacy") or {}) else stated.get("clip")
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
-        (
-            "Dimensions",
-            _dimensions(problem.get("p"), problem.get("q"), "y" if result.is_minimax else words.lower),
-        ),
-        (
-            "Variables",
-            _VARIABLES if privacy.setting == "gossip" and problem.get("p") and not result.is_minimax else "",
-        ),
+        ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), "y" if result.is_minimax else words.lower)),
+        ("Variables", _VARIABLES if privacy.setting == "gossip" and problem.get("p") and not result.is_minimax else ""),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
         ("Topology", capitalised(words.network) or network),
