@@ -18,18 +18,7 @@ import typer
 from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli.new_template import (
-    AGENT,
-    SPLIT,
-    WARNING,
-    predicts_numbers,
-    problem_of_classes,
-    problem_of_numbers,
-    require_buildable,
-    require_classes,
-    scenario_text,
-    with_settings_that_learn,
-)
+from decentral_dp.cli import new_template as template
 from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys, with_planned
 from decentral_dp.data import DATASETS, nearest
@@ -108,9 +97,9 @@ def carry_out(out: Path | None, options: Options) -> None:
     path = out or Path(f"{options.csv.stem if options.csv is not None else 'scenario'}.toml")
     require_new(path)
     content, notes = scenario_content(options, path.parent)
-    text = scenario_text(content, notes)
+    text = template.scenario_text(content, notes)
     # Refused here if anything in it could not be run; of the records nothing is read.
-    require_buildable(load(tomllib.loads(text), folder=path.parent.absolute()))
+    template.require_buildable(load(tomllib.loads(text), folder=path.parent.absolute()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
@@ -123,7 +112,7 @@ def carry_out(out: Path | None, options: Options) -> None:
             "Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes your records, and "
             '"decentral-dp new --help" lists the rest.'
         )
-    for warning in [*placeholders(notes), *([notes[WARNING]] if WARNING in notes else [])]:
+    for warning in [*placeholders(notes), *([notes[template.WARNING]] if template.WARNING in notes else [])]:
         typer.echo(printable(warning))
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))
 
@@ -173,7 +162,11 @@ def columns_of(path: Path) -> list[str]:
 
 def features_of(columns: Sequence[str], options: Options) -> list[str]:
     """The columns that are neither label, nor owner, nor part."""
-    return [column for column in columns if column not in (options.label, SPLIT, *(options.owner or (AGENT,)))]
+    return [
+        column
+        for column in columns
+        if column not in (options.label, template.SPLIT, *(options.owner or (template.AGENT,)))
+    ]
 
 
 def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, str]]:
@@ -240,7 +233,9 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
         content["privacy"].pop("share", None)
     if options.csv is not None and not trains:
         rules = ColumnRules.model_validate(content["problem"].get("columns", {}))
-        content = with_settings_that_learn(content, len(content["problem"]["scale"]) + len(rules.ranges), notes)
+        content = template.with_settings_that_learn(
+            content, len(content["problem"]["scale"]) + len(rules.ranges), notes
+        )
     problem, m = content["problem"], content["topology"]["agents"]
     content["title"] = f"{kind} on {Path(problem['data']).stem}: {problem['kind']}, {m} agents"
     return content, notes
@@ -325,12 +320,12 @@ def _csv_problem(
     if options.label_range is not None:
         if options.classes:
             raise InputError("--label-range: --classes says that labels are classes. Give one of the two.")
-        kind = problem_of_numbers(kind, options.algorithm, options.problem is not None)
+        kind = template.problem_of_numbers(kind, options.algorithm, options.problem is not None)
     columns, label = columns_of(csv), options.label
     if label is None:
         raise InputError(f"--label: missing. Name the label column; {quoted_path(csv)} has {first_named(columns)}.")
-    if label in (AGENT, SPLIT):
-        said = "who holds a record" if label == AGENT else "the part that a record belongs to"
+    if label in (template.AGENT, template.SPLIT):
+        said = "who holds a record" if label == template.AGENT else "the part that a record belongs to"
         raise InputError(f"--label: a column {quoted(label)} says {said}. Name another one, or rename the column.")
     owner, names = next(iter(options.owner.items()), (None, None))
     rules, written, proposed = rules_of(options)
@@ -341,16 +336,16 @@ def _csv_problem(
             raise InputError(f"--range: {quoted(name)} is no feature column{nearest_of(name, features)}.")
         if name not in needed:
             raise InputError(f"--range: {quoted(name)} needs none, by what is said of the column. Leave it out.")
-    require_classes(options.classes, options.problem)
+    template.require_classes(options.classes, options.problem)
     # An algorithm's own scenario may predict the numbers 0 and 1 of two classes.
-    ranged = predicts_numbers(options.problem or "") or "ridge" in kind or options.label_range is not None
+    ranged = template.predicts_numbers(options.problem or "") or "ridge" in kind or options.label_range is not None
     classes = [] if ranged else list(options.classes) or [0, 1]
     numbers: dict[str, Any] = {}
     if ranged:
         numbers = {"label_range": list(options.label_range or (0, 1))}
         notes["problem.label_range"] = "" if options.label_range is not None else _PLACEHOLDER
     else:
-        kind = problem_of_classes(kind, options.algorithm, len(classes), options.problem is not None)
+        kind = template.problem_of_classes(kind, options.algorithm, len(classes), options.problem is not None)
     if not ranged and not options.classes:
         notes["problem.classes"] = "PLACEHOLDER: put all labels that there may be here"
     notes["problem.scale"] = _RANGES
@@ -373,7 +368,7 @@ def _csv_problem(
     if roles.split is not None:
         held.pop("test", None)
         # Where there is one level, the column is found by its name.
-        held |= {} if trains or kind in MINIMAX else {"validation": {"column": SPLIT}}
+        held |= {} if trains or kind in MINIMAX else {"validation": {"column": template.SPLIT}}
     ranges = {name: list(options.ranges[name]) if name in options.ranges else dict(_UNKNOWN) for name in needed}
     return {**table, **({} if trains else {"normalise": "l2"}), **held, "scale": ranges}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from decentral_dp.data import scaling
 from decentral_dp.data.columns import ColumnRules, Columns, features_of, with_rules
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import (
@@ -23,16 +24,6 @@ from decentral_dp.data.partition import (
     select_test,
     split,
     values_by_column,
-)
-from decentral_dp.data.scaling import (
-    Normalisation,
-    Normalised,
-    ScaleSpec,
-    normalise,
-    placeholder_sentence,
-    scale,
-    scale_labels,
-    shares_cut,
 )
 from decentral_dp.data.synthetic import construct
 from decentral_dp.errors import InputError
@@ -140,8 +131,8 @@ def make_shards(
     partition_spec: str | Mapping[str, Any] | Callable[..., Any] | None = None,
     validation: float | Mapping[str, str] | None = None,
     test: float | None = None,
-    scale_spec: ScaleSpec = "none",
-    normalisation: Normalisation = "none",
+    scale_spec: scaling.ScaleSpec = "none",
+    normalisation: scaling.Normalisation = "none",
     radius: float = 1.0,
     certified: bool = True,
     root: Path | None = None,
@@ -193,9 +184,9 @@ def make_shards(
         parts = split(dataset, shards, validation=validation, test=test, seed=seed, levels=levels)
     labels_cut = 0.0
     if label_range is not None:
-        raw, dataset = dataset.labels, scale_labels(dataset, label_range)
+        raw, dataset = dataset.labels, scaling.scale_labels(dataset, label_range)
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
-    scaled = scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
+    scaled = scaling.scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     # Of records that are not drawn the bounds are all that counts.
     final = bound_norms(scaled if dataset.drawn else scaled.first(1), normalisation, radius)
     return Shards(
@@ -219,8 +210,8 @@ def make_shards(
         None if label_range is None else (float(label_range[0]), float(label_range[1])),
         labels_cut,
         by_owner=partition_spec is None and dataset.agent is not None,
-        features_cut=shares_cut(dataset, scale_spec, root=root),
-        placeholders=placeholder_sentence(scale_spec, label_range),
+        features_cut=scaling.shares_cut(dataset, scale_spec, root=root),
+        placeholders=scaling.placeholder_sentence(scale_spec, label_range),
         drawn=dataset.drawn,
         bounds=dataset.bounds,
     )
@@ -230,8 +221,8 @@ def features_for_model(
     columns: Columns,
     names: Sequence[str],
     rules: ColumnRules | None = None,
-    scale_spec: ScaleSpec = "none",
-    normalisation: Normalisation = "none",
+    scale_spec: scaling.ScaleSpec = "none",
+    normalisation: scaling.Normalisation = "none",
     *,
     root: Path | None = None,
     bounds: tuple[float, float] | None = None,
@@ -263,19 +254,19 @@ def features_for_model(
     features = features_of(columns, names, rules, where or source, before=before)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds)
-    return bound_norms(scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
+    return bound_norms(scaling.scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
 
 
-def bound_norms(scaled: Dataset, normalisation: Normalisation, radius: float = 1.0) -> Normalised:
+def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation, radius: float = 1.0) -> scaling.Normalised:
     """Normalise scaled records, each by itself; where that is "none", declared bounds on features bound their norms."""
-    final = normalise(scaled.features, normalisation, radius)
+    final = scaling.normalise(scaled.features, normalisation, radius)
     if normalisation != "none" or scaled.bounds is None:
         return final
     d, largest = scaled.features.shape[1], max(abs(bound) for bound in scaled.bounds)
-    return Normalised(final.features, d * largest, math.sqrt(d) * largest)
+    return scaling.Normalised(final.features, d * largest, math.sqrt(d) * largest)
 
 
-def _check_trajectories(dataset: Dataset, scale_spec: ScaleSpec, normalisation: Normalisation) -> None:
+def _check_trajectories(dataset: Dataset, scale_spec: scaling.ScaleSpec, normalisation: scaling.Normalisation) -> None:
     """Refuse to mix observations with rewards. Raises InputError."""
     for key, given in (("scale", scale_spec), ("normalise", normalisation)):
         if dataset.trajectory is not None and given != "none":

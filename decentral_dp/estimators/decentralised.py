@@ -16,14 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.two_classes import (
-    NOT_COVERED,
-    PrivacyWarning,
-    ScaleWarning,
-    infer_classes,
-    refuse_others,
-    seed_of,
-)
+from decentral_dp.estimators import two_classes
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build
@@ -148,7 +141,7 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             PrivacyWarning: classes were read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        refuse_others(type(self).__name__, others)
+        two_classes.refuse_others(type(self).__name__, others)
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(labels)
         self.classes_ = _classes(self.classes, labels)
@@ -267,7 +260,7 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
             PrivacyWarning: the range of the labels was read off y.
             ScaleWarning: a column lies outside data_range for the most part.
         """
-        refuse_others(type(self).__name__, others)
+        two_classes.refuse_others(type(self).__name__, others)
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         labels = np.asarray(labels, dtype=np.float64)
         limits, found = self.label_range, ""
@@ -277,7 +270,7 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
             found = "Apart from the range of the labels, which was read off y: "
             warnings.warn(
                 "The range of the labels was read off y, and no ε covers that. Declare it, as label_range=(0, 350).",
-                PrivacyWarning,
+                two_classes.PrivacyWarning,
                 stacklevel=2,
             )
         low, high = _two("label_range", limits)
@@ -287,7 +280,7 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
             warnings.warn(
                 "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
                 "meaning of the labels.",
-                ScaleWarning,
+                two_classes.ScaleWarning,
                 stacklevel=2,
             )
         _keep(self, trained, found)
@@ -324,7 +317,7 @@ def _train(
     names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
     low, high = _range(self.data_range, d)
     _warn_of_cuts(self, features, low, high)
-    seed = seed_of(self.random_state)
+    seed = two_classes.seed_of(self.random_state)
     graph, drawn = _graph(self.topology, agents)
     wanted = (graph or {}).get("agents")
     if isinstance(wanted, int) and n < wanted:
@@ -382,7 +375,7 @@ def _train(
 def _keep(self: Estimator, trained: Trained, found: str) -> None:
     self.model_, self.ledger_ = trained.model, trained.ledger
     self.epsilon_, self.delta_ = trained.epsilon, trained.delta
-    self.statement_ = f"{found}{trained.statement} {NOT_COVERED}"
+    self.statement_ = f"{found}{trained.statement} {two_classes.NOT_COVERED}"
 
 
 def _linear(model: Model, data_range: tuple[Number, Number]) -> tuple[Array, Array]:
@@ -400,7 +393,7 @@ def _classes(declared: Sequence[Any] | None, labels: NDArray[Any]) -> NDArray[An
         if classes.ndim != 1 or len(classes) < 2 or len(np.unique(classes)) < len(classes):
             raise InputError(f"classes: got {list(declared)}, but two or more different labels are wanted.")
         return classes
-    return infer_classes(labels)
+    return two_classes.infer_classes(labels)
 
 
 def _codes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -475,6 +468,6 @@ def _warn_of_cuts(self: Estimator, features: Array, low: Array, high: Array) -> 
     warnings.warn(
         f"{named} of X lies outside data_range for the most part, and is cut there. Give data_range=(low, high) from "
         "the meaning of the columns, each a number or one for each column.",
-        ScaleWarning,
+        two_classes.ScaleWarning,
         stacklevel=4,
     )

@@ -18,25 +18,10 @@ from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Key
-from decentral_dp.models.linear_terms import (
-    blocks,
-    bounded_columns,
-    clip_coefficients,
-    clip_columns,
-    curved_sums,
-    tiles,
-    unit_rows,
-)
+from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
+from decentral_dp.problems.bilevel import softmax
 from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, check_ridge, ridge_terms, ridge_value
-from decentral_dp.problems.bilevel.softmax import (
-    SoftmaxHyperparameter,
-    SoftmaxRecords,
-    class_curvature,
-    class_residual,
-    class_shares,
-    norms_of,
-)
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import StackedProblem, Terms, asked
 
@@ -123,9 +108,9 @@ class HyperCleaning(StackedProblem):
             )
 
     @cached_property
-    def model(self) -> SoftmaxHyperparameter:
+    def model(self) -> softmax.SoftmaxHyperparameter:
         """The loss."""
-        return SoftmaxHyperparameter(self.n_features, self.classes, self.intercept)
+        return softmax.SoftmaxHyperparameter(self.n_features, self.classes, self.intercept)
 
     @property
     def words(self) -> str:
@@ -177,56 +162,60 @@ class HyperCleaning(StackedProblem):
             return self.model.stacked_terms(x, y, z, _plain(records), clip, wanted)
         c, d, g, n = len(self.model.classes), self.model.width, len(y), max(records.label.shape[1], 1)
         both = np.concatenate([y, z], axis=1).reshape(g, 2 * c, d)
-        norms, member = norms_of(_plain(records), clip), np.arange(g)[:, None]
+        norms, member = softmax.norms_of(_plain(records), clip), np.arange(g)[:, None]
         grad, hvp, jvp = np.zeros((g, c, d)), np.zeros((g, c, d)), np.zeros((g, self.p + 1))
         weight, slope = weights_of(x)
         with np.errstate(all="ignore"):
-            for agents, part in tiles(*records.features.shape):
+            for agents, part in linear.tiles(*records.features.shape):
                 a, size, group = records.features[agents, part], norms[agents, part], records.group[agents, part]
                 at = (member[agents], group)
                 products = np.matmul(both[agents], a.swapaxes(1, 2))
-                share, along = class_shares(products[:, :c]), products[:, c:]
-                residual = class_residual(share, records.label[agents, part])
+                share, along = softmax.class_shares(products[:, :c]), products[:, c:]
+                residual = softmax.class_residual(share, records.label[agents, part])
                 through = slope[at] * (residual * along).sum(axis=1)
                 # The last place gathers what is in no group.
-                np.add.at(jvp, at, clip_coefficients(through, np.ones(group.shape), clip.x))
+                np.add.at(jvp, at, linear.clip_coefficients(through, np.ones(group.shape), clip.x))
                 each = weight[at][:, None]
-                grad[agents] += np.matmul(clip_columns(residual * each, size, clip.norm, clip.y), a)
+                grad[agents] += np.matmul(linear.clip_columns(residual * each, size, clip.norm, clip.y), a)
                 turned = along * share
                 turned -= share * turned.sum(axis=1, keepdims=True)
-                hvp[agents] += np.matmul(clip_columns(turned * each, size, clip.norm, clip.z), a)
+                hvp[agents] += np.matmul(linear.clip_columns(turned * each, size, clip.norm, clip.z), a)
         return Terms(grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n, jvp[:, :-1] / n)
 
     def change(self, x: Array, y: Array, other: Array, train: CleaningRecords, clip: Clip) -> Array:
         """Mean of ∇_x l(x, y) − ∇_x l(x, other) = σ'(x_g)(CE(y) − CE(other)) e_g, each record's clipped to clip.x."""
         total, slope = np.zeros(self.p + 1), weights_of(x)[1]
         with np.errstate(all="ignore"):
-            for part in blocks(*train.features.shape):
+            for part in linear.blocks(*train.features.shape):
                 here, there = self.model.record_losses(np.stack([y, other]), _plain(train), part)
                 sensitivity = slope[train.group[part]] * (here - there)
-                np.add.at(total, train.group[part], clip_coefficients(sensitivity, np.ones(len(sensitivity)), clip.x))
+                np.add.at(
+                    total, train.group[part], linear.clip_coefficients(sensitivity, np.ones(len(sensitivity)), clip.x)
+                )
         return total[:-1] / max(len(train.label), 1)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere."""
-        names, norms = asked(wanted, READS_RECORDS), norms_of(_plain(train), clip)
+        names, norms = asked(wanted, READS_RECORDS), softmax.norms_of(_plain(train), clip)
         rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
 
         def curvature(part: slice) -> Array:
-            return class_curvature(class_shares(rows @ train.features[part].T)) * weight[train.group[part]]
+            return (
+                softmax.class_curvature(softmax.class_shares(rows @ train.features[part].T)) * weight[train.group[part]]
+            )
 
         curved = [name for name in names if name != "lower_jacobian"]
-        out = curved_sums(train.features, norms, curvature, matrix, clip, curved)
+        out = linear.curved_sums(train.features, norms, curvature, matrix, clip, curved)
         if "lower_jacobian" in names:
             total = np.zeros((self.p + 1, *rows.shape))
             with np.errstate(all="ignore"):
-                for part in blocks(*train.features.shape):
+                for part in linear.blocks(*train.features.shape):
                     a, group = train.features[part], train.group[part]
-                    residual = class_residual(class_shares(rows @ a.T), train.label[part])
-                    residual = bounded_columns(residual * slope[group], norms[part], clip.norm, clip.x)
-                    unit = unit_rows(a, norms[part])
+                    residual = softmax.class_residual(softmax.class_shares(rows @ a.T), train.label[part])
+                    residual = linear.bounded_columns(residual * slope[group], norms[part], clip.norm, clip.x)
+                    unit = linear.unit_rows(a, norms[part])
                     for g in np.unique(group):
                         total[g] += residual[:, group == g] @ unit[group == g]
             out["lower_jacobian"] = total[:-1].reshape(self.p, self.q) / len(train.label)
@@ -238,7 +227,7 @@ class HyperCleaning(StackedProblem):
         lower, upper = np.zeros(len(y)), np.zeros(len(y))
         weight = np.concatenate([expit(x), np.ones((len(x), 1))], axis=1)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(weights), max(self.model.width, y.size // self.model.width)):
+            for part in linear.blocks(len(weights), max(self.model.width, y.size // self.model.width)):
                 loss = self.model.record_losses(y, _plain(records), part)
                 upper += loss @ weights[part]
                 lower += (loss * weight[:, records.group[part]]) @ weights[part]
@@ -267,8 +256,8 @@ def weights_of(x: Array) -> tuple[Array, Array]:
         return np.concatenate([weight, last], axis=-1), np.concatenate([slope, 0.0 * last], axis=-1)
 
 
-def _plain(records: CleaningRecords) -> SoftmaxRecords:
-    return SoftmaxRecords(*records[:-1])
+def _plain(records: CleaningRecords) -> softmax.SoftmaxRecords:
+    return softmax.SoftmaxRecords(*records[:-1])
 
 
 ENTRY = Entry(

@@ -10,22 +10,7 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
-from decentral_dp.models.linear_terms import (
-    backward,
-    blocks,
-    check_classes,
-    check_n_features,
-    checked_features,
-    class_index,
-    clip_coefficients,
-    curved_sums,
-    declared_bounds,
-    feature_norms,
-    forward,
-    named_rows,
-    tiles,
-    with_intercept,
-)
+from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Strengths
 from decentral_dp.problems.entry import Entry
@@ -64,7 +49,7 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
 
     def named(self, y: Array) -> dict[str, Array]:
         """ "weight" (e, d), and "bias" (e,) where there is an intercept."""
-        return named_rows(y.reshape(-1, self.width), self.intercept)
+        return linear.named_rows(y.reshape(-1, self.width), self.intercept)
 
 
 class LogisticRecords(NamedTuple):
@@ -96,8 +81,8 @@ class LogisticHyperparameter(LinearClassifier):
     name: str = "logistic_hyperparameter"
 
     def __post_init__(self) -> None:
-        check_n_features(self.n_features)
-        check_classes(self.classes, self.name, exactly=2)
+        linear.check_n_features(self.n_features)
+        linear.check_classes(self.classes, self.name, exactly=2)
 
     @property
     def q(self) -> int:
@@ -109,9 +94,9 @@ class LogisticHyperparameter(LinearClassifier):
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""
-        rows = checked_features(features, labels, self.n_features, self.intercept)
-        sign = 2.0 * class_index(labels, self.classes) - 1.0
-        l1, l2 = feature_norms(rows)
+        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
+        sign = 2.0 * linear.class_index(labels, self.classes) - 1.0
+        l1, l2 = linear.feature_norms(rows)
         return LogisticRecords(rows * sign[:, None], l1, l2)
 
     def stacked_terms(
@@ -131,14 +116,14 @@ class LogisticHyperparameter(LinearClassifier):
     ) -> dict[str, Array]:
         """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖²."""
         norms = train.l1 if clip.norm == "l1" else train.l2
-        return curved_sums(
+        return linear.curved_sums(
             train.signed, norms, lambda part: _curvature(train.signed[part] @ y), matrix, clip, asked(wanted, LOSS_OF_Y)
         )
 
     def losses(self, x: Array, y: Array, records: LogisticRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(weights), max(self.q, len(y))):
+            for part in linear.blocks(len(weights), max(self.q, len(y))):
                 margins = y @ records.signed[part].T
                 # log(1 + e^{−t}) = max(−t, 0) + log(1 + e^{−|t|}): four passes of numpy that are vectorised.
                 losses = np.abs(margins)
@@ -151,7 +136,7 @@ class LogisticHyperparameter(LinearClassifier):
         """Share of records on the right side of the boundary; a record exactly on it counts half."""
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(records.l1), max(self.q, len(y))):
+            for part in linear.blocks(len(records.l1), max(self.q, len(y))):
                 margins = y @ records.signed[part].T
                 right += (margins > 0.0).sum(axis=1) + 0.5 * (margins == 0.0).sum(axis=1)
         return right / len(records.l1)
@@ -159,7 +144,7 @@ class LogisticHyperparameter(LinearClassifier):
     def predict(self, y: Array, features: Array) -> Array:
         """σ(−aᵀy) and σ(aᵀy), (b, N, 2)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            score = y @ with_intercept(features, self.intercept).T
+            score = y @ linear.with_intercept(features, self.intercept).T
             return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
@@ -170,7 +155,7 @@ class LogisticHyperparameter(LinearClassifier):
         two points, since they bound each record's term by itself: 2·sup|σ|·R, and 2·sup σ'·|aᵀz|·R.
         Attained, except that K[z, y] needs R·box["y"] ≥ log(2 + √3), where |σ''| is largest.
         """
-        known, regulariser = declared_bounds(box, radius), self.penalty.lipschitz(box)
+        known, regulariser = linear.declared_bounds(box, radius), self.penalty.lipschitz(box)
         if known is None or regulariser is None:
             return None
         r, m_z = known.radius + self.intercept, known.z
@@ -197,18 +182,18 @@ def _sums(
     What is not asked for is 0: the first sum unless `sloped`, the second without a z.
     """
     grad, hvp = np.zeros(y.shape), np.zeros(y.shape)
-    for agents, part in tiles(*signed.shape):
+    for agents, part in linear.tiles(*signed.shape):
         a, n = signed[agents, part], norms[agents, part]
         # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which the clip turns into its limit 0.
-        exp_t = np.exp(forward(a, y[agents]))
+        exp_t = np.exp(linear.forward(a, y[agents]))
         slope = np.reciprocal(exp_t + 1.0)
         if z is not None:
             curvature = np.multiply(exp_t, slope, out=exp_t)
             curvature *= slope
-            curvature *= forward(a, z[agents])
-            hvp[agents] += backward(clip_coefficients(curvature, n, curved_bound), a)
+            curvature *= linear.forward(a, z[agents])
+            hvp[agents] += linear.backward(linear.clip_coefficients(curvature, n, curved_bound), a)
         if sloped:
-            grad[agents] += backward(clip_coefficients(np.negative(slope, out=slope), n, bound), a)
+            grad[agents] += linear.backward(linear.clip_coefficients(np.negative(slope, out=slope), n, bound), a)
     return grad, hvp
 
 

@@ -12,14 +12,7 @@ import numpy as np
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
-from decentral_dp.models.linear_terms import (
-    blocks,
-    check_n_features,
-    checked_features,
-    clip_coefficients,
-    clip_columns,
-    feature_norms,
-)
+from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Ridge, check_ridge
 from decentral_dp.problems.entry import Entry
@@ -52,7 +45,7 @@ class MeanProblem(Problem, Protocol):
     ridge: Ridge = 1.0
 
     def __post_init__(self) -> None:
-        check_n_features(self.n_features)
+        linear.check_n_features(self.n_features)
         check_ridge(self.ridge)
 
     @property
@@ -65,8 +58,8 @@ class MeanProblem(Problem, Protocol):
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MeanRecords:
         """Features and both norms; the clip of a run decides which norm is read. Raises InputError."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
-        return MeanRecords(rows, *feature_norms(rows))
+        rows = linear.checked_features(features, labels, self.n_features, intercept=False)
+        return MeanRecords(rows, *linear.feature_norms(rows))
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Any, clip: Clip, wanted: Collection[str]
@@ -108,15 +101,15 @@ class MeanEstimation(MeanProblem):
         with np.errstate(all="ignore"):
             if "lower_grad_y" in wanted:
                 total = np.zeros(self.q)
-                for part in blocks(*train.features.shape):
+                for part in linear.blocks(*train.features.shape):
                     norms = (train.l1 if clip.norm == "l1" else train.l2)[part]
-                    total += clip_coefficients(-np.ones(norms.size), norms, clip.y).dot(train.features[part])
+                    total += linear.clip_coefficients(-np.ones(norms.size), norms, clip.y).dot(train.features[part])
                 grad = total / len(train.features)
             if "upper_grad_y" in wanted:
                 total = np.zeros(self.q)
-                for part in blocks(*validation.features.shape):
+                for part in linear.blocks(*validation.features.shape):
                     away = y[:, None] - validation.features[part].T
-                    total += clip_columns(away, 1.0, clip.norm, clip.z).sum(axis=1)
+                    total += linear.clip_columns(away, 1.0, clip.norm, clip.z).sum(axis=1)
                 upper = total / len(validation.features)
         return Terms(grad, upper_grad_y=upper)
 
@@ -133,7 +126,7 @@ class MeanEstimation(MeanProblem):
         with np.errstate(over="ignore", invalid="ignore"):
             lower -= y @ (weights @ records.features)
             for row, point in enumerate(y):
-                for part in blocks(*records.features.shape):
+                for part in linear.blocks(*records.features.shape):
                     upper[row] += 0.5 * np.square(point - records.features[part]).sum(axis=1) @ weights[part]
         return lower, upper
 
@@ -190,9 +183,9 @@ class MeanLowerBound(MeanProblem):
             return Terms()
         total = np.zeros(self.q)
         with np.errstate(all="ignore"):
-            for part in blocks(*validation.features.shape):
+            for part in linear.blocks(*validation.features.shape):
                 norms = (validation.l1 if clip.norm == "l1" else validation.l2)[part]
-                factors = clip_coefficients(np.full(norms.size, -self.slope), norms, clip.z)
+                factors = linear.clip_coefficients(np.full(norms.size, -self.slope), norms, clip.z)
                 total += factors.dot(validation.features[part])
         return Terms(upper_grad_y=total / len(validation.features))
 

@@ -24,15 +24,8 @@ from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Key
+from decentral_dp.models import linear_terms as linear
 from decentral_dp.models.convolution import Convolutional, Dense, Image, Network, with_one
-from decentral_dp.models.linear_terms import (
-    check_n_features,
-    checked_features,
-    class_index,
-    clip_columns,
-    curved_sums,
-    feature_norms,
-)
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import Ridge, ridge_terms, ridge_value
@@ -253,7 +246,7 @@ class MetaLearning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_n_features(self.n_features)
+        linear.check_n_features(self.n_features)
         if not 0.0 < self.ridge < np.inf:
             raise InputError(f"problem.ridge: got {self.ridge}; meta_learning wants a finite number above 0.")
 
@@ -316,8 +309,8 @@ class MetaLearning:
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> MetaRecords:
         """The records as the network reads them. Raises InputError on a wrong shape or label."""
-        rows = checked_features(features, labels, self.n_features, intercept=False)
-        return MetaRecords(self.network.arrange(rows), class_index(labels, range(self.tasks.n_classes)))
+        rows = linear.checked_features(features, labels, self.n_features, intercept=False)
+        return MetaRecords(self.network.arrange(rows), linear.class_index(labels, range(self.tasks.n_classes)))
 
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
         """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out."""
@@ -368,10 +361,10 @@ class MetaLearning:
         if "lower_hvp" in sums:
             slope = self.tasks.slope(chances, heads.z @ phi.T, label).reshape(len(heads.y), -1)
             put("lower_jvp", slope.T @ upstream + residual.T @ heads.z[:, :-1], clip.x)
-            sums["lower_hvp"] += (clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
+            sums["lower_hvp"] += (linear.clip_columns(slope, norms, clip.norm, clip.z) @ phi).ravel()
         # Last, for clipping scales the residual in place.
         term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)
-        sums[term] += (clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
+        sums[term] += (linear.clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
 
     def _parts(self, records: MetaRecords | Embedded) -> list[slice]:
         return list(slices(len(records.label), self.network.cells + self.q))
@@ -385,7 +378,7 @@ class MetaLearning:
         phi, norms = _finite(self.embed(x, train).embedding, clip.norm)
         head = y.reshape(-1, phi.shape[1])
         if below := [name for name in names if name != "lower_jacobian"]:
-            sums = curved_sums(
+            sums = linear.curved_sums(
                 phi,
                 norms,
                 lambda part: self.tasks.curvature(head @ phi[part].T, train.label[part]),
@@ -455,7 +448,7 @@ def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
     """φ̃ (n, e + 1) and its norms (n,); a record whose embedding is not finite gets zeros, the one included."""
     extended = with_one(phi)
     extended[~np.isfinite(phi).all(axis=1)] = 0.0
-    return extended, feature_norms(extended)[0 if norm == "l1" else 1]
+    return extended, linear.feature_norms(extended)[0 if norm == "l1" else 1]
 
 
 ENTRY = Entry(

@@ -11,19 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm
-from decentral_dp.models.linear_terms import (
-    blocks,
-    check_classes,
-    check_n_features,
-    checked_features,
-    class_index,
-    clip_columns,
-    curved_sums,
-    declared_bounds,
-    feature_norms,
-    tiles,
-    with_intercept,
-)
+from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LinearClassifier
 from decentral_dp.problems.bilevel.penalties import ClassStrengths, Penalty
@@ -63,8 +51,8 @@ class SoftmaxHyperparameter(LinearClassifier):
     name: str = "softmax_hyperparameter"
 
     def __post_init__(self) -> None:
-        check_n_features(self.n_features)
-        check_classes(self.classes, self.name)
+        linear.check_n_features(self.n_features)
+        linear.check_classes(self.classes, self.name)
 
     @property
     def q(self) -> int:
@@ -76,8 +64,8 @@ class SoftmaxHyperparameter(LinearClassifier):
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""
-        rows = checked_features(features, labels, self.n_features, self.intercept)
-        return SoftmaxRecords(rows, class_index(labels, self.classes), *feature_norms(rows))
+        rows = linear.checked_features(features, labels, self.n_features, self.intercept)
+        return SoftmaxRecords(rows, linear.class_index(labels, self.classes), *linear.feature_norms(rows))
 
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: SoftmaxRecords, clip: Clip, wanted: Collection[str]
@@ -89,17 +77,19 @@ class SoftmaxHyperparameter(LinearClassifier):
         along = along.reshape(g, -1, self.width)
         norms, grad, hvp = norms_of(records, clip), np.zeros((g, c, self.width)), np.zeros((g, c, self.width))
         with np.errstate(all="ignore"):
-            for agents, part in tiles(*records.features.shape):
+            for agents, part in linear.tiles(*records.features.shape):
                 a, size = records.features[agents, part], norms[agents, part]
                 products = np.matmul(along[agents], a.swapaxes(1, 2))
                 share = class_shares(products[:, :c])
                 if sloped:
                     residual = class_residual(share, records.label[agents, part])
-                    grad[agents] += np.matmul(clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a)
+                    grad[agents] += np.matmul(
+                        linear.clip_columns(residual, size, clip.norm, clip.z if upper else clip.y), a
+                    )
                 if curved:
                     slope = products[:, c:] * share
                     slope -= share * slope.sum(axis=1, keepdims=True)
-                    hvp[agents] += np.matmul(clip_columns(slope, size, clip.norm, clip.z), a)
+                    hvp[agents] += np.matmul(linear.clip_columns(slope, size, clip.norm, clip.z), a)
         first, second = grad.reshape(g, -1) / n, hvp.reshape(g, -1) / n
         if upper:
             return Terms(upper_grad_y=first)
@@ -110,7 +100,7 @@ class SoftmaxHyperparameter(LinearClassifier):
     ) -> dict[str, Array]:
         """∇²_yy l = (diag(s) − ssᵀ) ⊗ aaᵀ, whose norm is ‖diag(s) − ssᵀ‖·‖a‖²."""
         weights = y.reshape(len(self.classes), self.width)
-        return curved_sums(
+        return linear.curved_sums(
             train.features,
             norms_of(train, clip),
             lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
@@ -122,7 +112,7 @@ class SoftmaxHyperparameter(LinearClassifier):
     def losses(self, x: Array, y: Array, records: SoftmaxRecords, weights: Array) -> tuple[Array, Array]:
         mean = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(weights), max(self.width, y.size // self.width)):
+            for part in linear.blocks(len(weights), max(self.width, y.size // self.width)):
                 mean += self.record_losses(y, records, part) @ weights[part]
         return mean, mean.copy()
 
@@ -136,7 +126,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         """Share of records whose class has the largest score; where k classes tie, each counts 1/k."""
         right = np.zeros(len(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in blocks(len(records.label), max(self.width, y.size // self.width)):
+            for part in linear.blocks(len(records.label), max(self.width, y.size // self.width)):
                 scores = self._scores(y, records.features[part])
                 best = scores == scores.max(axis=1, keepdims=True)
                 # A record whose scores are not numbers has no best class; the 1 keeps its 0/0 out.
@@ -146,7 +136,7 @@ class SoftmaxHyperparameter(LinearClassifier):
     def predict(self, y: Array, features: Array) -> Array:
         """softmax(Ya), (b, N, c)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return class_shares(self._scores(y, with_intercept(features, self.intercept))).swapaxes(1, 2)
+            return class_shares(self._scores(y, linear.with_intercept(features, self.intercept))).swapaxes(1, 2)
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """Constants for x_s ≤ box["x"], |y_rs| ≤ box["y"], |z_rs| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
@@ -161,7 +151,7 @@ class SoftmaxHyperparameter(LinearClassifier):
         most 2/(3√3)·U, attained by two classes. All Jacobians gain ‖a aᵀ‖_{1→1} ≤ R².
         The swaps hold over two points: twice the bound of one term.
         """
-        known, regulariser = declared_bounds(box, radius), self.penalty.lipschitz(box)
+        known, regulariser = linear.declared_bounds(box, radius), self.penalty.lipschitz(box)
         if known is None or regulariser is None:
             return None
         r, m_z = known.radius + self.intercept, known.z

@@ -17,18 +17,7 @@ from decentral_dp.reporting.baselines import baselines_in
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
-from decentral_dp.reporting.page import guarantee
-from decentral_dp.reporting.page.run import (
-    baselines_section,
-    beside_scores,
-    fact_list,
-    lead,
-    opening,
-    outcome_section,
-    score_table,
-    topology_section,
-    what_was_run,
-)
+from decentral_dp.reporting.page import guarantee, run
 from decentral_dp.reporting.words import Json, capitalised, topology_name, words_of
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import PrivacyStatement
@@ -49,15 +38,15 @@ def write_report(folder: Path) -> Path:
         write_plots(folder)
     title = str(result.title or scenario.get("title") or result.problem.get("kind") or "A run without a title")
     sections = [
-        *opening(title, result),
-        *what_was_run(result, scenario),
+        *run.opening(title, result),
+        *run.what_was_run(result, scenario),
         *guarantee.guarantee_section(result),
         *guarantee.budget_section(folder, result),
         *guarantee.signal_section(result),
         *guarantee.audit_section(result),
-        *outcome_section(folder, result),
-        *baselines_section(result, baselines_in(folder)),
-        *topology_section(folder, result),
+        *run.outcome_section(folder, result),
+        *run.baselines_section(result, baselines_in(folder)),
+        *run.topology_section(folder, result),
         *guarantee.theorem_section(result),
         *_scenario_and_citation(folder, result, scenario),
     ]
@@ -133,12 +122,12 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = (), baselines: Mappi
     return tag(
         "div",
         tag("h4", result.title or "Run"),
-        tag("p", lead(result)),
-        fact_list(known),
+        tag("p", run.lead(result)),
+        run.fact_list(known),
         *_budgets(result.privacy, result.topology),
-        *score_table(result),
-        *beside_scores(result),
-        *baselines_section(result, baselines),
+        *run.score_table(result),
+        *run.beside_scores(result),
+        *run.baselines_section(result, baselines),
         *(image(picture, width="420") for picture in pictures),
     ).markup
 

@@ -16,17 +16,9 @@ from typing import TYPE_CHECKING
 
 from decentral_dp.errors import InputError
 from decentral_dp.reporting.folder import Drawing, read_drawing
-from decentral_dp.reporting.plots import curves
+from decentral_dp.reporting.plots import curves, style
 from decentral_dp.reporting.plots.curves import noise, upper_variable
 from decentral_dp.reporting.plots.network import topology
-from decentral_dp.reporting.plots.style import (
-    Format,
-    new_figure,
-    package_style,
-    remove_figure,
-    save_picture,
-    write_figure,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +40,7 @@ FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
 }
 
 
-def write_plots(folder: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
+def write_plots(folder: Path, formats: Sequence[style.Format] = ("png",)) -> list[Path]:
     """Draw every figure that the run folder has numbers for into `folder/plots`, and return the paths.
 
     A figure of an earlier run that this run has no numbers for is removed. formats: the page shows "png". Raises
@@ -57,12 +49,12 @@ def write_plots(folder: Path, formats: Sequence[Format] = ("png",)) -> list[Path
     drawing = read_drawing(folder)
     (folder / "plots").mkdir(exist_ok=True)
     written = []
-    with package_style():
+    with style.package_style():
         for name, draw in FIGURES.items():
-            path, figure = folder / "plots" / name, new_figure(*SIZE)
+            path, figure = folder / "plots" / name, style.new_figure(*SIZE)
             wanted = formats if draw(figure, drawing) else ()
-            remove_figure(path, wanted)
-            written += write_figure(figure, path, wanted)
+            style.remove_figure(path, wanted)
+            written += style.write_figure(figure, path, wanted)
     return written
 
 
@@ -84,7 +76,7 @@ class Picture:
         """
         path = Path(path)
         try:
-            with package_style():
+            with style.package_style():
                 self.figure.savefig(path)
         except ValueError as error:
             raise InputError(f"{path}: {error}. Give a name that ends in .png, .svg or .pdf.") from None
@@ -92,8 +84,8 @@ class Picture:
 
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
-        with package_style():
-            save_picture(self.figure, drawn)
+        with style.package_style():
+            style.save_picture(self.figure, drawn)
         return drawn.getvalue()
 
 
@@ -120,8 +112,8 @@ class RunPlots:
         return picture
 
     def _drawn(self, name: str) -> Picture | None:
-        with package_style():
-            figure = new_figure(*SIZE)
+        with style.package_style():
+            figure = style.new_figure(*SIZE)
             return Picture(figure) if FIGURES[name](figure, self._drawing) else None
 
     @property
