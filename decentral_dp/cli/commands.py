@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decentral_dp.errors import InputError, printable, readable
+from decentral_dp.errors import InputError, option_error, printable, readable
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.run import Run
@@ -71,6 +71,10 @@ def run(
     baselines: Annotated[
         bool, typer.Option("--baselines", help="Also run agents alone, a trusted server, and without noise.")
     ] = False,
+    or_resume: Annotated[
+        bool,
+        typer.Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry."),
+    ] = False,
     log: Log = None,
 ) -> None:
     """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
@@ -89,9 +93,31 @@ def run(
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
+    if or_resume and _resumed(out, log, quiet):
+        return
     with layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder:
         finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
     _end(finished, quiet)
+
+
+def _resumed(out: Path | None, log: str | None, quiet: bool) -> bool:
+    """Whether there was a run in `out`, which is complete now."""
+    from decentral_dp.cli.progress import run_with_progress
+    from decentral_dp.reporting import page
+    from decentral_dp.simulation.folder.journal import progress_in
+    from decentral_dp.simulation.run import Run
+
+    if out is None:
+        raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
+    found = progress_in(out)
+    if found == "under way":
+        typer.echo(f"{out} holds a run that was cut off; it goes on as it was begun.", err=True)
+        _end(run_with_progress(lambda bar: Run.resume(out, progress=bar), log, quiet), quiet)
+    elif found == "complete":
+        if not (out / "report.html").is_file():
+            page.draw_run(out)
+        typer.echo(f"{out} holds a run that is complete; nothing is left to do.", err=True)
+    return found != "none"
 
 
 def _end(finished: Run, quiet: bool) -> None:

@@ -126,8 +126,9 @@ class RunTable(Table):
             "Read beside problem.manifest."
         ),
     )
-    log: Annotated[list[Literal["tensorboard", "mlflow"]], Field(max_length=2)] | None = optional(
-        'Where progress is written besides: "tensorboard" or "mlflow", each an extra. Read where a run has a folder.'
+    log: Annotated[list[Literal["tensorboard", "mlflow", "prometheus"]], Field(max_length=3)] | None = optional(
+        'Where progress is written besides: "tensorboard" or "mlflow", each an extra, or "prometheus", as metrics of a'
+        " Ray cluster. Read where a run has a folder."
     )
     device: Literal["cpu", "cuda"] = Field(
         default="cpu",

@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 import ray.exceptions
+from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
@@ -243,6 +244,7 @@ class _Kept:
     def lost(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
         self.restarts += 1
+        Counter("decentral_dp_actors_lost", "Actors that were lost, with their machine or alone").inc()
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             if self.joined and self.saved is None and shows_token():

@@ -1,8 +1,9 @@
 """How far something long is: one form of progress, for a callback, a bar, lines of text, or a log.
 
-`run.log`: the progress of a run for TensorBoard and MLflow, by round: loss, ε spent so far, rounds a second.
-TensorBoard's files are in the folder `tensorboard` of the run; MLflow gets a run of its own, wherever
-MLFLOW_TRACKING_URI says. The loss reads records, and no budget covers it: such a log is to be kept as the records are.
+`run.log`: the progress of a run for TensorBoard, MLflow and Prometheus, by round: loss, ε spent so far, rounds a
+second. TensorBoard's files are in the folder `tensorboard` of the run; MLflow gets a run of its own, wherever
+MLFLOW_TRACKING_URI says; Prometheus reads the metrics of the Ray cluster that the run is on. The loss reads records,
+and no budget covers it: such a log is to be kept as the records are.
 """
 
 from __future__ import annotations
@@ -163,7 +164,11 @@ def together(*callbacks: ProgressCallback) -> ProgressCallback:
 TENSORBOARD = "tensorboard"
 _EXPERIMENT = "decentral_dp"
 # Name → module, and the extra that installs it.
-_MODULES = {"tensorboard": ("tensorboardX", "tensorboard"), "mlflow": ("mlflow", "mlflow")}
+_MODULES = {
+    "tensorboard": ("tensorboardX", "tensorboard"),
+    "mlflow": ("mlflow", "mlflow"),
+    "prometheus": ("ray", "ray"),
+}
 
 
 class EventWriter(Protocol):
@@ -213,13 +218,36 @@ class MlflowWriter:
         self._client.set_terminated(self._run, status)
 
 
+class PrometheusWriter:
+    """Gauges `decentral_dp_…` of the Ray cluster that the driver has joined, with the run's folder as the tag `run`."""
+
+    def __init__(self, folder: Path, title: str) -> None:
+        self._run, self._gauges = folder.name, dict[str, Any]()
+
+    def __call__(self, progress: Progress) -> None:
+        """Set the gauges to one evaluation."""
+        metrics = importlib.import_module("ray.util.metrics")
+        for name, value in {"rounds": float(progress.done), **_scalars(progress)}.items():
+            if name not in self._gauges:
+                self._gauges[name] = metrics.Gauge(f"decentral_dp_{name}", tag_keys=("run",))
+            self._gauges[name].set(value, {"run": self._run})
+
+    def close(self, status: str) -> None:
+        """Nothing is left to write. status: not written, for a gauge is a number."""
+
+
 WRITERS: Mapping[str, Callable[[Path, str], EventWriter]] = MappingProxyType(
-    {"tensorboard": TensorBoardWriter, "mlflow": MlflowWriter}
+    {"tensorboard": TensorBoardWriter, "mlflow": MlflowWriter, "prometheus": PrometheusWriter}
 )
 
 
-def check_installed(names: Sequence[str]) -> None:
+def check_log(names: Sequence[str], engine: str) -> None:
     """Refuse before a run what could not be written during it. Raises InputError."""
+    if "prometheus" in names and engine != "ray":
+        raise InputError(
+            f'run.log: "prometheus" writes metrics of a Ray cluster, and the engine is {engine}. Take run.engine = '
+            '"ray", or leave it out.'
+        )
     for name in names:
         module, extra = _MODULES[name]
         try:

@@ -43,7 +43,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
 from decentral_dp.simulation.communication import communication
-from decentral_dp.simulation.events import ProgressCallback, Reporter, check_installed, logged
+from decentral_dp.simulation.events import ProgressCallback, Reporter, check_log, logged
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Found,
@@ -381,7 +381,7 @@ def run_job(
         return _finished(job, progress)
     folder = Path(out)
     check_writable(folder)
-    check_installed(job.scenario.run.log or ())
+    check_log(job.scenario.run.log or (), job.scenario.run.engine)
     return _recorded(job, begin(folder, job, keep_secret), progress)
 
 
@@ -402,7 +402,7 @@ def _go_on(
 
         # Wherever the text lies, it names files from the folder of the run.
         first = made(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
-        check_installed(first.scenario.run.log or ())
+        check_log(first.scenario.run.log or (), first.scenario.run.engine)
         root, found = continued(found, first, folder), before_damage(found, first, folder)
         job, window = lengthened(first, found, folder, rounds, made), None
         if root is None:

@@ -14,13 +14,14 @@ from .damage import mutate, truncate
 from .files import damage_files
 from .kills import kill_local
 from .network import lossy_network
-from .ray_kills import kill_actors, kill_drivers, lose_machines
+from .ray_kills import kill_actors, kill_clusters, kill_drivers, lose_machines
 from .tampering import tamper
 
 KINDS = {
     "local": kill_local,
     "actor": kill_actors,
     "driver": kill_drivers,
+    "cluster": kill_clusters,
     "machine": lose_machines,
     "study": kill_studies,
     "audit": kill_audits,

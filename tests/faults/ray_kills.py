@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,7 @@ import tomli_w
 
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.result import is_complete
-from tests.support.ray_processes import descendants
+from tests.support.ray_processes import descendants, ray_processes
 
 from .kills import SCENARIO, Tally, unequal
 
@@ -83,27 +83,47 @@ def kill_actors(times: int, seed: int, place: Path) -> Tally:
 
 
 def kill_drivers(times: int, seed: int, place: Path) -> Tally:
-    """Kill the command that drives a run on Ray at random moments, and resume it, until it is complete.
+    """Kill the command that drives a run on Ray at random moments, and give it again, until it is complete.
 
     Args:
         times: kills in all.
         seed: of the moments.
         place: an empty folder.
     """
+    return _killed_commands(times, seed, place, [])
+
+
+def kill_clusters(times: int, seed: int, place: Path) -> Tally:
+    """Kill the command, its Ray's head, its raylet or an actor at random moments, and give the command again.
+
+    Args:
+        times: kills in all.
+        seed: of the moments and of the processes.
+        place: an empty folder.
+    """
+    return _killed_commands(times, seed, place, ["/gcs_server", "/raylet", "ray::Actor"])
+
+
+def _killed_commands(times: int, seed: int, place: Path, others: Sequence[str]) -> Tally:
+    """others: parts of the names of programs that may be killed in the place of the command."""
     started_by_it = set[int]()
     given = json.loads(json.dumps(SCENARIO))
     given["algorithm"]["rounds"] = 600
     given["run"] |= {"engine": "ray", "agents_per_actor": 3, "evaluate_every": 50}
     (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
+    draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
 
-    def driver(folder: Path, kill_after: float | None) -> bool:
-        """Begin or go on. Returns whether it came to its end."""
-        begun = (folder / "in_progress").is_dir()
-        complete = (folder / "result.json").is_file() and is_complete(folder)
-        if complete and not begun:
-            # Killed while its page was drawn.
-            return True
-        words = ["resume", str(folder)] if begun else ["run", str(place / "scenario.toml"), "--out", str(folder)]
+    def one_of(command: int) -> int:
+        """The process to be killed: of one kind in so many, whatever there is of each."""
+        of_it = descendants([command])
+        named = {pid: line.split()[0] for pid, line in ray_processes().items() if pid in of_it}
+        kinds = [[pid for pid, name in named.items() if part in name] for part in others]
+        return draw.choice(draw.choice([[command], *(pids for pids in kinds if pids)]))
+
+    def tried(folder: Path, kill_after: float | None) -> int:
+        """Give the command once. Returns its exit code."""
+        nonlocal kills
+        words = ["run", str(place / "scenario.toml"), "--out", str(folder), "--or-resume"]
         running = subprocess.Popen(
             [sys.executable, "-m", "decentral_dp.cli.main", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
@@ -116,25 +136,20 @@ def kill_drivers(times: int, seed: int, place: Path) -> Tally:
                 # Taken while it lives: what it leaves behind is nobody's child any more, and others run Ray here, too.
                 started_by_it.update(descendants([running.pid]))
                 if time.monotonic() >= killed_at:
-                    running.kill()
-                    running.communicate()
-                    return False
-        # Killed after its result was written: what is left is tidied up, and there is nothing to go on with.
-        if running.returncode and not complete:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one_of(running.pid), signal.SIGKILL)
+                    kills, killed_at = kills + 1, math.inf
+        if running.returncode and killed_at < math.inf:
             raise RuntimeError(f"the run in {folder} failed by itself: {said.decode()}")
-        return True
+        return running.returncode
 
-    draw, kills, resumed, wrong = random.Random(seed), 0, 0, list[str]()
     started = time.monotonic()
-    driver(place / "whole", None)
+    tried(place / "whole", None)
     length = time.monotonic() - started
     while kills < times:
         folder = place / f"run-{resumed}"
-        while not driver(folder, draw.uniform(0.0, length) if kills < times else None):
-            kills += 1
-            if folder.exists() and not (folder / "scenario.toml").is_file():
-                # Killed while the folder was being made: nothing was released.
-                folder.rename(place / f"never-begun-{kills}")
+        while tried(folder, draw.uniform(0.0, length) if kills < times else None):
+            pass
         resumed += 1
         wrong += [f"run {resumed}: {what}" for what in unequal(folder, place / "whole")]
     deadline = time.monotonic() + 30

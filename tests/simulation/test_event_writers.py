@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import decentral_dp
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.reporting import page
-from decentral_dp.simulation.events import Progress
+from decentral_dp.simulation.events import Progress, logged
 
 Make = Callable[..., dict[str, Any]]
 
@@ -107,6 +108,44 @@ def test_a_missing_package_is_refused_before_the_run(
     with pytest.raises(InputError, match=rf'run.log: "{name}" needs {module}.*decentral_dp\[{name}\]'):
         decentral_dp.run(_given(scenario, name), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_prometheus_is_told_of_every_evaluation(
+    scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = pytest.importorskip("ray.util.metrics")
+    seen: list[tuple[str, float, dict[str, str]]] = []
+
+    class Gauge:
+        def __init__(self, name: str, tag_keys: tuple[str, ...]) -> None:
+            assert tag_keys == ("run",)
+            self.name = name
+
+        def set(self, value: float, tags: dict[str, str]) -> None:
+            seen.append((self.name, value, tags))
+
+    monkeypatch.setattr(metrics, "Gauge", Gauge)
+    with logged(["prometheus"], tmp_path / "run", "", None) as told:
+        assert told is not None
+        told(Progress(2, 6, "rounds", loss=0.5))
+        told(Progress(4, 6, "rounds", loss=0.4, epsilon=1.5, per_second=8.0))
+    run = {"run": "run"}
+    assert seen == [
+        ("decentral_dp_rounds", 2.0, run),
+        ("decentral_dp_loss", 0.5, run),
+        ("decentral_dp_rounds", 4.0, run),
+        ("decentral_dp_loss", 0.4, run),
+        ("decentral_dp_epsilon", 1.5, run),
+        ("decentral_dp_rounds_per_second", 8.0, run),
+    ]
+    # The dashboard shows these, and the count of lost actors.
+    shown = set(re.findall(r"ray_(decentral_dp_\w+)", Path("deploy/grafana.json").read_text()))
+    assert shown == {name for name, *_ in seen} | {"decentral_dp_actors_lost_total"}
+
+
+def test_prometheus_is_refused_without_a_cluster(scenario: Make, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the engine is local"):
+        decentral_dp.run(_given(scenario, "prometheus"), out=tmp_path / "run")
 
 
 def test_without_a_folder_nothing_is_written(scenario: Make, watched: SimpleNamespace) -> None:

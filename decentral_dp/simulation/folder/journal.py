@@ -39,7 +39,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from decentral_dp.engines.protocol import Saved, Snapshot
 from decentral_dp.errors import InputError, option_error
@@ -133,6 +133,24 @@ def locked(folder: Path) -> IO[bytes]:
         lock.close()
         raise InputError(f"{folder}: this run is under way. Wait until it ends, or end it first.") from None
     return lock
+
+
+def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
+    """How far the run in a folder came; what was cut off before it could release anything is removed.
+
+    Raises:
+        InputError: somebody runs it now.
+    """
+    if not (folder / IN_PROGRESS).is_dir():
+        return "complete" if (folder / "result.json").is_file() and is_complete(folder) else "none"
+    with locked(folder):
+        if is_complete(folder):
+            shutil.rmtree(folder / IN_PROGRESS)
+            return "complete"
+        if scenario_begun(folder).is_file():
+            return "under way"
+        _remove(folder)
+        return "none"
 
 
 def find(folder: Path) -> tuple[Found, IO[bytes]]:
