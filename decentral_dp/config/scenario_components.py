@@ -28,11 +28,13 @@ from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.regular import is_there
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
+from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor, Problem
+from decentral_dp.problems.training.problem import Training
 from decentral_dp.user_code import blamed, call
 
 # More agents than this, and their records are dealt before their graph is built.
@@ -342,7 +344,15 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
     if entry is None or entry.in_torch:
         return None
     made = entry.build(_declared_options(s.problem, entry), facts)
+    if isinstance(made, Training):
+        made = with_clip(made, s, Clip("l1" if s.privacy.mechanism == "laplace" else "l2", **s.privacy.clip))
     return made if isinstance(made, Predictor) else None
+
+
+def with_clip(problem: Training, s: Scenario, clip: Clip) -> Training:
+    """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one."""
+    whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
+    return problem if whole or s.privacy.guarantee != "certified" else replace(problem, clip=clip)
 
 
 def _facts(c: Components, shards: Shards) -> Facts:

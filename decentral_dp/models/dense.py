@@ -25,6 +25,8 @@ from decentral_dp.privacy.clipping import clip_factors
 
 # Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
 _UNDERFLOW = 1e-150
+# Added to slopes that are divided by: of a slope of 0, `_UNDERFLOW` over it stays finite.
+_LEAST_SLOPE = 1e-300
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,13 @@ class DenseLayers:
         with np.errstate(all="ignore"):
             return self._seen(self._layers(weights), np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))[-1]
 
+    def unit_norms(self, weights: Array, inputs: Array, norm: Norm) -> Array:
+        """(g, n): ‖∇φ‖ of every record; of several outputs that of their sum. Arguments as of `outputs_of`."""
+        with np.errstate(all="ignore"):
+            layers = self._layers(weights)
+            seen = self._seen(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
+            return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm)
+
     def named(self, weights: Array) -> dict[str, Array]:
         """ "weight" (o, i) and "bias" (o,) of every layer, with s and γ multiplied in.
 
@@ -89,14 +98,21 @@ class DenseLayers:
             out[f"{start}bias"] = bias[0] * self.bias
         return out
 
-    def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
+    def clipped_sums(
+        self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm, whole: float = 0.0
+    ) -> Array:
+        """As of `Learner`. whole: the slope ‖∂ℓ/∂φ‖₁ below which a record's bound is smaller, in proportion to it."""
         total = np.empty((len(weights), self.p)) if inputs.shape[1] else np.zeros((len(weights), self.p))
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
                 seen = self._seen(layers, inputs[agents, part])
                 slopes = self._slopes(layers, seen, cotangents(agents, part, seen[-1]))
-                factors = clip_factors(self._norms(slopes, seen, norm), bound)[..., None]
+                norms = self._norms(slopes, seen, norm)
+                if whole:
+                    # A bound that is u times as small is a norm that is u times as large; no factor is below 1.
+                    norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))
+                factors = clip_factors(norms, bound)[..., None]
                 finite = bool((factors > 0.0).all())
                 for (by_rows, bias), slope, a in zip(sums, slopes, seen, strict=False):
                     clipped = slope * factors

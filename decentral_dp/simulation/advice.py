@@ -162,8 +162,8 @@ def recall_sentence(ends: Mapping[str, float]) -> str:
     if not recall < _FOUND:
         return ""
     return (
-        f"Next to no record of the second class is found (recall {recall:.2f} at problem.threshold). Clipped steps "
-        "leave the probabilities of a rarer class too low: order records by predict_proba, or lower problem.threshold."
+        f"Next to no record of the second class is found (recall {recall:.2f} at problem.threshold): none "
+        "may be more likely than not. Order records by predict_proba, or lower problem.threshold."
     )
 
 

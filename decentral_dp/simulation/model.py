@@ -136,7 +136,11 @@ class Model:
 
     @property
     def weights(self) -> dict[str, Array]:
-        """Name → weights in their shape, which read prepared features: scaled as the scenario declares."""
+        """Name → weights in their shape, which read prepared features: scaled as the scenario declares.
+
+        Of two classes, trained under a clip, the odds of the bare weights are up to twice as far from 1 as those of
+        `predict_proba`, which allows for the clip; labels are the same.
+        """
         return self.problem.named(self._y[0])
 
     def of(self, agent: int | str) -> Model:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 
 import decentral_dp
 from decentral_dp import InputError
@@ -223,8 +223,8 @@ def _table(kind: str) -> tuple[Array, Array, int]:
     return features, np.clip(number / 10.0, -1.0, 1.0), 0
 
 
-def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model: Any = "linear") -> tuple[float, float]:
-    """The score of the mean agent, and that of scikit-learn on the train records of all: AUC, accuracy or R²."""
+def _trained(features: Array, labels: Array, classes: int, epsilon: float, model: Any = "linear") -> Any:
+    """A run with planned settings, and the places of train and held-out records."""
     frame = pd.DataFrame(features, columns=[f"f{k}" for k in range(features.shape[1])])
     frame["label"] = labels.astype(int) if classes else labels
     kind = {"kind": "classification", "classes": list(range(classes))} if classes else {"kind": "regression"}
@@ -238,10 +238,15 @@ def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model:
         "run": {"evaluate_every": 1000},
     }
     run = decentral_dp.run(scenario, data=frame)
+    held = run.simulation().shards.test
+    return run, np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model: Any = "linear") -> tuple[float, float]:
+    """The score of the mean agent, and that of scikit-learn on the train records of all: AUC, accuracy or R²."""
+    run, train, held = _trained(features, labels, classes, epsilon, model)
     name = {0: "test_r2", 2: "test_auc"}.get(classes, "test_accuracy")
     last = run.metrics[(run.metrics["round"] == 1000) & (run.metrics["agent"] == "mean")].set_index("name")["value"]
-    held = run.simulation().shards.test
-    train = np.setdiff1d(np.arange(len(labels)), held)
     if not classes:
         return float(last[name]), float(
             LinearRegression().fit(features[train], labels[train]).score(features[held], labels[held])
@@ -250,6 +255,22 @@ def _learnt(features: Array, labels: Array, classes: int, epsilon: float, model:
     if classes > 2:
         return float(last[name]), float(fitted.score(features[held], labels[held]))
     return float(last[name]), float(roc_auc_score(labels[held], fitted.decision_function(features[held])))
+
+
+@pytest.mark.parametrize(("model", "gap"), [("linear", 0.03), ({"kind": "mlp", "widths": [16]}, 0.05)])
+def test_probabilities_of_a_class_in_the_minority_are_as_likely_as_they_say(model: Any, gap: float) -> None:
+    """Under a clip that cuts nearly all records; by clipped gradients alone the log loss is 0.1 too large."""
+    draw, n = np.random.default_rng(5), AGENTS * RECORDS
+    features = np.clip(draw.normal(size=(n, 12)) / 4.0, -1.0, 1.0)
+    score = features @ draw.normal(size=12)
+    label = (0.8 * score / score.std() + draw.logistic(size=n) > 1.1).astype(float)
+    assert 0.2 < label.mean() < 0.3
+    run, train, held = _trained(features, label, 2, 2.0, model)
+    assert run.scenario.privacy.clip["y"] < 0.4
+    said = run.predict_proba(features[held])
+    reference = LogisticRegression(C=100.0).fit(features[train], label[train]).predict_proba(features[held])
+    assert log_loss(label[held], said) <= log_loss(label[held], reference) + gap
+    assert abs(said[:, 1].mean() - label[held].mean()) < 0.06
 
 
 # What a network learns that no linear model does.

@@ -2,13 +2,20 @@
 
 As a bilevel problem it has no upper level: x has no coordinates (p = 0), no validation record is read, and the only
 term is ∇_y ℓ, clipped record by record. ℓ is a loss of the outputs φ of a model with weights y (q,).
+
+Under a small clip C all gradients would be equally long, and the rarer class outvoted wherever it is less likely than
+not. So for two classes and dense layers, with δ = σ(φ) − b and n = ‖∇φ‖, a record's clip is C min(1, 2|δ|): it
+contributes F(|δ|) along ±∇φ/n, F(δ) = min(nδ, C, 2Cδ). Where a record is of the second class with probability p, these
+cancel on average at p F(1 − σ(φ)) = (1 − p) F(σ(φ)). The probability that weights say is this p, of the log-odds
+
+    sign(φ) min(|φ|, log(1 + exp |φ|) + log s),        s = C/n within [1/2, 1].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -36,6 +43,8 @@ from decentral_dp.statistics import auc
 # Beside features of norm at most 1. An intercept is learnt as well from so little, and a clip of a record's gradient
 # is left to its features.
 _BIAS = 0.1
+# |δ| from which a record's clip is whole: that of a record about which nothing is known, φ = 0.
+_WHOLE = 0.5
 # Records that a network's curvature is read off.
 _MADE_UP = 16
 
@@ -63,6 +72,7 @@ class Training(StackedProblem):
         threshold: probability above which the second of two classes is said in recall, precision, F1 and balanced
             accuracy; default 0.5.
         radius: bound on ‖a‖₂ of every possible record; infinite by default, where features are not bounded.
+        clip: of the gradients that the weights were trained on, which probabilities allow for; none by default.
     """
 
     reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"lower_grad_y": "train"})
@@ -76,6 +86,7 @@ class Training(StackedProblem):
     l2: float = 0.0
     radius: float = math.inf
     threshold: float = 0.5
+    clip: Clip = field(default_factory=Clip)
 
     @property
     def length(self) -> float | None:
@@ -133,7 +144,10 @@ class Training(StackedProblem):
         def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
             return self.loss.slopes(outputs, records.label[agents, part])
 
-        total = self.model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
+        if (model := self._in_proportion) is not None:
+            total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm, whole=_WHOLE)
+        else:
+            total = self.model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
         total /= max(records.label.shape[1], 1)
         return Terms(lower_grad_y=total)
 
@@ -241,12 +255,27 @@ class Training(StackedProblem):
         """Names as in a torch `state_dict`."""
         return self.model.named(y)
 
+    @property
+    def _in_proportion(self) -> DenseLayers | None:
+        """The model, where a record's clip is in proportion to its slope."""
+        return self.model if isinstance(self.loss, Logistic) and isinstance(self.model, DenseLayers) else None
+
     def _outputs(self, y: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
-        """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time."""
+        """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time.
+
+        Of weights that were trained on clipped gradients the outputs are those log-odds at which these gradients are 0
+        on average, as the module says.
+        """
+        model = self._in_proportion if math.isfinite(self.clip.y) else None
         for row in range(len(y)):
             for part in blocks(len(features), self.model.cells):
                 rows = slice(row, row + 1)
-                yield rows, part, self.model.outputs_of(y[rows], features[part])
+                outputs = self.model.outputs_of(y[rows], features[part])
+                if model is not None:
+                    share = self.clip.y / model.unit_norms(y[rows], features[part], self.clip.norm)[..., None]
+                    far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _WHOLE, 1.0))
+                    outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
+                yield rows, part, outputs
 
 
 def _judged(share: Array, label: NDArray[np.int64], chosen: list[int], threshold: float) -> dict[str, float]:

@@ -22,7 +22,14 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, local_problem_of, stream_of
+from decentral_dp.config.scenario_components import (
+    algorithm_of,
+    check_levels,
+    deal,
+    local_problem_of,
+    stream_of,
+    with_clip,
+)
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.synthetic import machine_memory
@@ -37,6 +44,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_MECHANISM, NO_
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
+from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.job import GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_settings
@@ -683,6 +691,8 @@ def gossip_job(c: Components) -> GossipJob:
     check_levels(c, [term for channel in channels.values() for term in channel.terms])
     check_domain(s, channels, algorithm.central)
     clip = clips(s, channels, problem, c.mechanism)
+    if isinstance(problem, Training):
+        problem = with_clip(problem, s, clip)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,7 +43,10 @@ def _clipped_mean(problem: Training, y: Array, records: Examples, bound: float, 
         values = problem.losses(np.zeros((len(ends), 0)), ends, one, np.ones(1))[0]
         slope = (values[: problem.q] - values[problem.q :]) / (2 * step)
         size = np.abs(slope).sum() if norm == "l1" else np.linalg.norm(slope)
-        total += slope * min(1.0, bound / size) / len(records.label)
+        # Of two classes |∂ℓ/∂φ| is what is missing from the probability of the label.
+        missing = 1.0 - math.exp(-problem.losses(np.zeros((1, 0)), y[None], one, np.ones(1))[0][0])
+        own = bound * min(1.0, 2.0 * missing) if isinstance(problem.loss, Logistic) else bound
+        total += slope * min(1.0, own / size) / len(records.label)
     return total
 
 
@@ -57,6 +63,29 @@ def test_terms_are_means_of_clipped_gradients(widths: tuple[int, ...], loss: Los
         for i in range(AGENTS):
             own = Examples(records.features[i], records.label[i])
             assert np.allclose(terms[i], _clipped_mean(problem, y[i], own, bound, norm), atol=2e-8)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("widths", [(D, 1), (D, 7, 4, 1)])
+@pytest.mark.parametrize("bound", [0.05, 0.4, 1.5, 1e6])
+def test_clipped_gradients_cancel_at_the_probability_that_weights_say(
+    widths: tuple[int, ...], norm: Norm, bound: float
+) -> None:
+    """p of the gradients by the label 1 and 1 − p of those by the label 0, for weights of any size."""
+    problem, y, records = _case(widths, Logistic(), 2)
+    clip, x = Clip(norm, y=bound), np.zeros(0)
+    trained = replace(problem, clip=clip, l2=0.0)
+    for size in (0.1, 1.0, 8.0):
+        said = trained.predict(size * y, records.features[0])
+        for i in range(AGENTS):
+            for k in range(N):
+                one = records.features[0, k : k + 1]
+                by_label = [
+                    trained.terms(x, size * y[i], y[i], Examples(one, np.array([b])), records, clip).lower_grad_y
+                    for b in (0.0, 1.0)
+                ]
+                mean = np.tensordot(said[i, k], np.array(by_label), 1)
+                assert np.abs(mean).max() < 1e-9 * np.abs(by_label[0]).max() * np.abs(by_label[1]).max() + 1e-14
 
 
 @pytest.mark.parametrize(("widths", "loss", "classes"), CASES)
