@@ -4,6 +4,8 @@ from decentral_dp.adversaries.attack.attack import Inference as Inference
 from decentral_dp.adversaries.attack.attack import attack as attack
 from decentral_dp.adversaries.audit.result import AuditResult as AuditResult
 from decentral_dp.adversaries.check.check import CheckResult as CheckResult
+from decentral_dp.adversaries.network.attacks import NetworkAudit as NetworkAudit
+from decentral_dp.adversaries.network.attacks import audit_network as audit_network
 from decentral_dp.adversaries.network.view import NetworkView as NetworkView
 from decentral_dp.api import (
     Job as Job,

@@ -20,6 +20,7 @@ from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import AuditPlan, Ends, check_workers
 from decentral_dp.adversaries.audit.tables import FILES, audit_table, can_go_on, resume_table
 from decentral_dp.adversaries.check.check import CheckResult, CheckRow, again, check, save_case
+from decentral_dp.adversaries.network.attacks import NetworkAudit, audit_network
 from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
@@ -164,6 +165,44 @@ def audit_every(
     for path in [out / name for name in FILES] if out is not None else []:
         typer.echo(printable(str(path)))
     return not bool(table["status"].isin(UNSOUND).any())
+
+
+def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) -> bool:
+    """Attack what is claimed and certified of curious neighbours, and print it.
+
+    Args:
+        runs, confidence, seed: as of `audit_network`.
+        out: a new folder for table and figure.
+
+    Returns:
+        Whether no certificate was refuted.
+
+    Raises:
+        InputError: one sentence about whatever does not fit.
+    """
+    if out is not None:
+        check_writable(out)
+    found = audit_network(runs, confidence, seed)
+    print_attacks(found)
+    if out is not None:
+        from decentral_dp.adversaries.network.plots import write_attacks
+
+        out.mkdir(parents=True, exist_ok=True)
+        for path in write_attacks(found, out):
+            typer.echo(printable(str(path)))
+    return found.status not in UNSOUND
+
+
+def print_attacks(found: NetworkAudit) -> None:
+    """A line for each attack, then the sentences."""
+    console().print(Text("What a curious neighbour learns in training", style="bold"))
+    heads = ["shown μ", "claimed", "certified", "all seen"]
+    rows = []
+    for a in found.attacks:
+        prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
+        shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
+        rows.append((a.case, a.method, shown, *prices, a.claim))
+    _print(_table(["attack", "by"], heads, rows, ["claim"]), found.sentences)
 
 
 def print_plan(plan: AuditPlan) -> None:

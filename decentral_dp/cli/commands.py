@@ -50,6 +50,8 @@ Listing = StrEnum(
 
 # The study that audits every algorithm under every guarantee.
 AUDITS = "audits"
+# The audit of what a curious neighbour learns, which needs no scenario.
+NEIGHBOURS = "network"
 
 # Commands in the order of the help.
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -314,9 +316,14 @@ def attack(
 def audit(
     scenario: Annotated[
         str | None,
-        typer.Argument(metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, or a run folder."),
+        typer.Argument(
+            metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, a run folder, or network."
+        ),
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each of the two worlds, at least 20.")] = 200,
+    runs: Annotated[
+        int | None,
+        typer.Option(help="Runs of each of the two worlds, at least 20; by default 200, and of network 50000."),
+    ] = None,
     vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the noise of these runs.")] = 0,
@@ -344,14 +351,26 @@ def audit(
     Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
     is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
     code 1 where more is shown than is certified, or where the audit itself is broken.
+    "audit network" plays attacks of curious neighbours on hidden states of training, in a few seconds; --out is a
+    folder then.
     """
     from decentral_dp.adversaries.audit.runs import planned
+    from decentral_dp.adversaries.network.attacks import RUNS
     from decentral_dp.cli import adversaries
     from decentral_dp.tasks.parallel import Workers, cores
 
+    if runs is None:
+        runs = RUNS if scenario == NEIGHBOURS else 200
     if every == (scenario is not None):
-        raise InputError("audit: give a scenario or a run folder, or --all without either.")
-    if scenario is None:
+        raise InputError("audit: give a scenario, a run folder or network, or --all without any.")
+    if scenario == NEIGHBOURS:
+        if vantage != "everybody" or override or jobs or address or canaries or curve:
+            raise InputError(
+                "audit: network plays games of its own; give --runs, --confidence, --seed and --out alone, or a "
+                "scenario (./network for a folder of that name)."
+            )
+        sound = adversaries.audit_neighbours(runs, confidence, seed, out)
+    elif scenario is None:
         if override:
             raise InputError("--set: --all audits scenarios as they are shipped; audit one by its name to change it.")
         sound = adversaries.audit_every(runs, vantage, confidence, seed, out, Workers(jobs or cores(), address))

@@ -28,6 +28,7 @@ _RELEASES = "tests/simulation/test_kept_releases.py"
 _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
+_ATTACKS = "tests/adversaries/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _UNITS = "tests/privacy/test_units.py"
@@ -776,6 +777,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "best = min(best, _spent(coupled, victim, moved, np.maximum(apart, 0.0)))",
         "best = min(best, _spent(coupled, victim, moved, apart))",
         (f"{_NEIGHBOURS}::test_numbers_of_paths_stars_and_rings",),
+    ),
+    Mutation(
+        "an observer that goes on from messages that it does not see",
+        "privacy/accounting/neighbour_price.py",
+        "    if inside[:, victim].any() or any(",
+        "    if inside[:, victim].any() and any(",
+        (f"{_NEIGHBOURS}::test_a_view_without_a_neighbour_would_show",),
+    ),
+    Mutation(
+        "an observer that picks whom it hears, priced for one choice",
+        "adversaries/network/attacks.py",
+        "for children in ([4], [4, 5])",
+        "for children in ([4], [4])",
+        (f"{_ATTACKS}::test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified",),
+    ),
+    Mutation(
+        "poisson batches of three times their size, whose steps pull apart",
+        "adversaries/network/view.py",
+        '(("poisson",) if isinstance(problem, Training) else ("minibatch", "poisson"))',
+        '(() if isinstance(problem, Training) else ("minibatch", "poisson"))',
+        (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
     ),
     Mutation(
         "a tenth of what hidden messages pass on left out",

@@ -23,6 +23,7 @@ from decentral_dp.reporting.words import capitalised, power_text, topology_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from decentral_dp.adversaries.network.attacks import NetworkAudit
     from decentral_dp.adversaries.network.view import NetworkView
 
 # Of a figure, in inches, where none is asked for.
@@ -32,6 +33,7 @@ NAMED = 40
 LONGEST_NAME = 18
 # Below this part of what every message tells, colours and the axis of ε end: there is nothing left to see.
 LEAST_DRAWN = 1e-3
+ATTACKS = ("attacks.parquet", "attacks.png")
 THIN: Mapping[str, Any] = {"linewidth": 0.8, "linestyle": ":"}
 COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PINK)
 MARKERS = "os^Dv"
@@ -74,6 +76,38 @@ def write_pairs(
             draw(figure)
             written += style.write_figure(figure, folder / name, formats)
     return written
+
+
+def write_attacks(found: NetworkAudit, folder: Path) -> list[Path]:
+    """Write ATTACKS into a folder: a row for each attack, and claimed, shown, certified and everything in μ.
+
+    Returns:
+        The paths that were written.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    marks = (
+        ("claimed", "D", style.PINK, "claimed"),
+        ("everything", "|", style.GREY, "every message"),
+        ("certified", "|", style.VERMILLION, "certified"),
+        ("shown", ">", style.BLUE, "shown"),
+    )
+    heights = -np.arange(len(found.attacks))
+    with style.package_style():
+        figure = style.new_figure(7.0, 1.2 + 0.3 * len(found.attacks))
+        axes = figure.add_subplot()
+        for field, marker, colour, label in marks:
+            values = [getattr(attack, field) for attack in found.attacks]
+            size = 11 if marker == "|" else 5
+            axes.plot(values, heights, marker, color=colour, label=label, markersize=size, mew=1.8)
+        axes.set_yticks(heights, [attack.case for attack in found.attacks])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
+        axes.set_xlabel("μ of one record, noise of standard deviation 1")
+        figure.legend(loc="outside upper center", ncols=len(marks))
+        figure.savefig(folder / ATTACKS[1], dpi=150)
+    found.to_frame().to_parquet(folder / ATTACKS[0], index=False)
+    return [folder / name for name in ATTACKS]
 
 
 def heat_map(figure: Figure, view: NetworkView) -> None:

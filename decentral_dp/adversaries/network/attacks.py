@@ -1,0 +1,365 @@
+"""Attacks on what is claimed of curious neighbours: what an observer learns, beside the claim and the certificate.
+
+Noise has one standard deviation, graphs have their usual weights (1/3 on paths and rings), and the record of one agent
+moves its noiseless message by D. All is in μ: the two views are told apart at least as well as two Gaussian laws of one
+standard deviation whose means differ by μ. The claim is the price of linear gossip, which published calculators state
+of training. It fails in three ways:
+
+    feedback     a hidden agent's gradient turns with its state, and says again at full clip what came weakened;
+    curvature    hidden agents with ηh = 1 wipe out the noise that linear gossip counts on;
+    turning      the victim's contributions change their sign, where linear gossip takes them for alike.
+
+The last case is a trap of the certificate itself: a price for whom the observer heard is no price where the observer
+picks whom it hears by what it heard before. The price of all that it may hear is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from decentral_dp.bounded import Array
+from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
+from decentral_dp.privacy.accounting.network import pairwise
+from decentral_dp.statistics import rate_at_least, rate_at_most
+from decentral_dp.topology import build
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = 50_000
+_FEWEST = 1000
+_ROOT = float(np.sqrt(2.0 * np.pi))
+# Of quadratures, standard deviations on both sides.
+_TAIL = 7.0
+
+
+class Attack(NamedTuple):
+    """What one observer shows, in μ.
+
+    Args:
+        case: what happens, where, and for how long.
+        method: "exact" (Gaussian laws), "integral" (total variation of the views) or "runs" (a lower bound).
+        shown: μ is at least this.
+        claimed: the price of linear gossip, or in the last case that of the messages that were heard.
+        certified: the price of `privacy.accounting.neighbour_price`, at most `everything`.
+        everything: against somebody who sees every message; NaN where the victim's own has no noise.
+    """
+
+    case: str
+    method: Literal["exact", "integral", "runs"]
+    shown: float
+    claimed: float
+    certified: float
+    everything: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether no more is shown than is certified."""
+        return self.shown <= self.certified * (1.0 + 1e-9)
+
+    @property
+    def claim(self) -> Literal["refuted", "stands"]:
+        """Whether more is shown than is claimed."""
+        return "refuted" if self.shown > self.claimed * (1.0 + 1e-9) else "stands"
+
+
+@dataclass(frozen=True)
+class NetworkAudit:
+    """What all attacks show. runs: of each of two worlds. confidence: of every single bound from runs.
+
+    Example:
+        >>> import decentral_dp
+        >>> found = decentral_dp.audit_network(runs=1000)
+        >>> found.status, max(found.attacks, key=lambda attack: attack.shown / attack.claimed).case
+        ('ok', 'relay of signs, path 8')
+    """
+
+    attacks: tuple[Attack, ...]
+    runs: int
+    confidence: float
+
+    @property
+    def status(self) -> Literal["ok", "refuted"]:
+        """ "refuted" where some attack shows more than is certified."""
+        return "ok" if all(attack.holds for attack in self.attacks) else "refuted"
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the numbers are."""
+        beyond = [attack.case for attack in self.attacks if not attack.holds]
+        return (
+            f"More is shown than is certified: {'; '.join(beyond)}."
+            if beyond
+            else "No more is shown than is certified.",
+            "μ: the two views are told apart at least as well as two Gaussian laws of one standard deviation whose "
+            "means differ by μ.",
+            "Claimed: the price of linear gossip, which published calculators state of training; in the last row the "
+            "certified one of those who were heard, whom the observer picked by what it had heard before.",
+            f"By runs: {self.runs} of each world, each bound with confidence {100.0 * self.confidence:g} %. By an "
+            "integral: the total variation of the two views.",
+        )
+
+    def __repr__(self) -> str:
+        refuted = sum(attack.claim == "refuted" for attack in self.attacks)
+        return f"<NetworkAudit: {self.status}, {refuted} of {len(self.attacks)} attacks show more than is claimed>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each attack, with its fields, whether the certificate holds, and what becomes of the claim."""
+        import pandas as pd
+
+        return pd.DataFrame([{**a._asdict(), "holds": a.holds, "claim": a.claim} for a in self.attacks])
+
+
+def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> NetworkAudit:
+    """Attack what is claimed, and what is certified, of curious neighbours in training.
+
+    Args:
+        runs: of each of two worlds, for the attacks that no quadrature reaches; at least 1000.
+        confidence: of every single bound from runs.
+        seed: of their noise.
+
+    Returns:
+        What each attack shows, beside both prices.
+
+    Raises:
+        InputError: too few runs, or a confidence outside (0, 1).
+
+    Example:
+        >>> import decentral_dp
+        >>> shown = decentral_dp.audit_network(runs=1000).attacks[2]
+        >>> shown.case, round(shown.shown, 4), round(shown.claimed, 4), round(shown.certified, 4)
+        ('curvature, star 6', 13.4252, 8.775, 13.7113)
+    """
+    if runs < _FEWEST:
+        raise InputError(f"runs: got {runs}, wanted at least {_FEWEST}; fewer show too little of these attacks.")
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence: got {confidence}, wanted a number between 0 and 1, such as 0.95.")
+    return NetworkAudit(tuple(_attacks(runs, 1.0 - confidence, seed)), runs, confidence)
+
+
+def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
+    path, star, ring, long = (_mixed(*graph) for graph in (("path", 3), ("star", 6), ("ring", 16), ("path", 8)))
+    last = Seen(path, 2, 0, _once(2, 2.0))
+    for who, variance in (("path 3", 2.0 / 9.0), ("active", 1.0 / 9.0)):
+        told = total_variation_mu(sign_feedback(variance, 0.0))
+        # No factor bounds a sign.
+        yield Attack(f"sign feedback, {who}", "integral", told, last.linear(), 2.0, 2.0)
+
+    leaves = Seen(star, 2, 1, np.full(100, 2.0))
+    steep = np.repeat([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]], 100, axis=0)
+    yield leaves.attack("curvature, star 6", "exact", leaves.linear(share=steep))
+
+    next_door = Seen(ring, 0, 1, np.ones(100))
+    still = np.ones((100, 16))
+    still[:, 1] = 0.0
+    yield next_door.attack("own curvature, ring 16", "exact", next_door.linear(share=still))
+    turning = next_door.linear(sign=np.resize([1.0, -1.0], 100))
+    yield next_door.attack("turning sign, ring 16", "exact", turning)
+
+    slow = Seen(path, 2, 0, _once(6, 2.0))
+    told = counted_mu(*tanh_feedback(runs, seed), risk)
+    # The gradient −tanh of h is 1-smooth, and pulls states apart by 1 + 1.
+    yield slow.attack("tanh feedback, path 3", "runs", told, np.array([[1.0], [2.0], [1.0]]))
+
+    far = Seen(long, 7, 0, _once(7, 8.0))
+    told = counted_mu(*relay(runs, seed), risk)
+    yield Attack("relay of signs, path 8", "runs", told, far.linear(), 8.0, 8.0)
+
+    either, both = (_picked(0.5, children) for children in ([4], [4, 5]))
+    told = total_variation_mu(picked_child(0.5))
+    yield Attack("picking whom to hear", "integral", told, either, both, float("nan"))
+
+
+class Seen(NamedTuple):
+    """Gossip of noise 1 that one agent watches. mixed: I + W. moved: D, (T,)."""
+
+    mixed: Array
+    observer: int
+    victim: int
+    moved: Array
+
+    def linear(self, share: Array | None = None, sign: Array | float = 1.0) -> float:
+        """μ where all gradients are linear: exact.
+
+        share: (T, m) what a step keeps of the mixture, 1 − ηh; by default all. sign: (T,) of the contributions.
+        """
+        m, rounds = len(self.mixed), self.moved.size
+        pushed = np.zeros((rounds, m))
+        pushed[:, self.victim] = sign * self.moved
+        still, noise = np.zeros(rounds), np.ones((rounds, m))
+        found = pairwise(self.mixed - np.eye(m), still, pushed, noise, [[self.observer]], share=share)
+        return float(found.mu[0, self.victim])
+
+    def attack(self, case: str, method: Literal["exact", "runs"], shown: float, factors: Array | float = 1.0) -> Attack:
+        """What is shown beside the prices; factors: of each agent's step."""
+        m, rounds = len(self.mixed), self.moved.size
+        seen = np.repeat(self.mixed[[self.observer]] != 0.0, rounds, axis=0)
+        noise = np.ones((rounds, m))
+        noise[:, self.observer] = np.inf
+        coupled = Coupled([factors * self.mixed] * rounds, noise, seen, np.zeros((rounds, m)))
+        everything = float(np.linalg.norm(self.moved))
+        certified = min(neighbour_mu(coupled, self.victim, self.moved), everything)
+        return Attack(case, method, shown, self.linear(), certified, everything)
+
+
+def _mixed(kind: str, agents: int) -> Array:
+    mixed: Array = np.eye(agents) + build(kind, agents).mixing.toarray()
+    return mixed
+
+
+def _once(rounds: int, size: float) -> Array:
+    return np.asarray(np.where(np.arange(rounds) == 0, size, 0.0))
+
+
+def _density(x: Array) -> Array:
+    return np.asarray(np.exp(-0.5 * x * x) / _ROOT)
+
+
+def total_variation_mu(distance: float) -> float:
+    """Invert δ(0) = 2Φ(μ/2) − 1.
+
+    Example:
+        >>> round(total_variation_mu(0.38292492254802624), 9)
+        1.0
+    """
+    return float(2.0 * ndtri(0.5 + 0.5 * distance))
+
+
+def counted_mu(first: Array, second: Array, risk: float) -> float:
+    """Bound μ from below, but for probability `risk`: Φ⁻¹(TPR) − Φ⁻¹(FPR).
+
+    The threshold is chosen on every second score, and the rates are counted on the others.
+
+    Args:
+        first: (n,) scores in the first world, larger where it is likelier.
+        second: (n,) scores in the second world.
+        risk: probability that the bound may fail.
+    """
+    cuts = np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0.05, 0.95, 91))
+
+    def bound(above: Array, others: Array, cut: Array) -> Array:
+        told = rate_at_least((above[None] >= cut[:, None]).sum(axis=1), above.size, 0.5 * risk)
+        mistaken = rate_at_most((others[None] >= cut[:, None]).sum(axis=1), others.size, 0.5 * risk)
+        return np.asarray(ndtri(told) - ndtri(mistaken))
+
+    best = int(np.argmax(bound(first[::2], second[::2], cuts)))
+    return max(0.0, float(bound(first[1::2], second[1::2], cuts[[best]])[0]))
+
+
+def sign_feedback(variance: float, epsilon: float) -> float:
+    """Compute δ(ε) of two rounds on the path v – h – o, weights w = 1/3, where h's gradient is −sign(its state).
+
+    Round 0 tells o a known part k of h's next state. In round 1 it sees, with u = ±1 + N(0, 1),
+
+        y = w u + sign(k + w u) + N(0, 1).
+
+    Args:
+        variance: of k: 2/9 if h and o add their noise, 1/9 if o sends 0 instead.
+        epsilon: ε.
+    """
+    w, spread = 1.0 / 3.0, np.sqrt(10.0) / 3.0
+    x = np.linspace(-_TAIL, _TAIL, 301)
+    k, weight = np.sqrt(variance) * x[:, None], _density(x) * (x[1] - x[0])
+    y = np.linspace(-_TAIL - 2.0, _TAIL + 2.0, 4001)
+
+    def law(world: float) -> Array:
+        out = np.zeros((x.size, y.size))
+        for turn in (-1.0, 1.0):
+            away = y - turn - w * world
+            # Given y − turn, u is normal with variance 1/(1 + w²).
+            mean = world + w / spread**2 * away
+            out += _density(away / spread) / spread * ndtr(turn * spread * (mean + k / w))
+        return out
+
+    apart = np.maximum(law(1.0) - np.exp(epsilon) * law(-1.0), 0.0)
+    return float(weight @ apart.sum(axis=1) * (y[1] - y[0]))
+
+
+def picked_child(bend: float) -> float:
+    """Compute the total variation of what an observer hears that picks whom it hears.
+
+    Two hidden agents hold m_1, m_2 = ±1/2 + N(0, 1). A neighbour sends bend·(|m_1| − |m_2|) + N(0, 1); the observer
+    then hears the noiseless child of the one that this points to.
+    """
+    # Simpson's rule on both sides of 0, where |m| has its kink.
+    m, y = np.linspace(-_TAIL, _TAIL, 241), np.linspace(0.0, _TAIL, 121)
+    weight_m, weight_y = ((x[1] - x[0]) / 3.0 * np.array([1.0, *[4.0, 2.0] * (x.size // 2)]) for x in (m, y))
+    weight_m[-1] = weight_y[-1] = weight_y[0]
+    pull = bend * np.abs(m)
+    points = _density(y[:, None, None] - pull[:, None] + pull)
+
+    def law(world: float) -> Array:
+        return np.asarray(points @ (weight_m * _density(m - world)) * _density(m - world))
+
+    # Either child alike, by symmetry, and the larger of p − q and 0 as often as that of q − p.
+    return float(weight_y @ np.abs(law(0.5) - law(-0.5)) @ weight_m)
+
+
+def _picked(bend: float, children: list[int]) -> float:
+    """The price of that, hearing these children: agents v, h_1, h_2, the neighbour, and a child of each h."""
+    passes = np.zeros((6, 6))
+    passes[[1, 2, 4, 5], [0, 0, 1, 2]], passes[3, [1, 2]] = 1.0, bend
+    kept = np.zeros((6, 6))
+    kept[[4, 5], [4, 5]] = 1.0
+    noise = np.full((4, 6), 1e-6)
+    noise[:, 1:4] = 1.0
+    seen = np.zeros((4, 6), dtype=np.bool_)
+    seen[2, 3] = seen[3, children] = True
+    return neighbour_mu(Coupled([passes, passes, passes, kept], noise, seen, np.zeros((4, 6))), 0, _once(4, 1.0))
+
+
+def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:
+    """Play the path v – h – o for 6 rounds, where h's gradient is −tanh(its state), and score what o saw.
+
+    The score is the log-likelihood ratio of h's messages, by a filter for what o does not know of v's: with
+    m_v = c + r and c known, r_0 = ±1 + N(0, 1) and r_{t+1} = ⅔ r_t + N(0, 1), on a grid.
+
+    Returns:
+        (runs,) scores in either world.
+    """
+    r = np.linspace(-6.0, 6.0, 61)
+    step = _density(r - 2.0 / 3.0 * r[:, None])
+    step /= step.sum(axis=1, keepdims=True)
+    scores = []
+    for world in (1.0, -1.0):
+        draw = public_generator(seed, "feedback", int(world > 0.0)).standard_normal
+        v, h, o = world + draw(runs), draw(runs), draw(runs)
+        known, score = np.zeros(runs), np.zeros(runs)
+        beliefs = {sign: np.broadcast_to(_density(r - sign), (runs, r.size)) for sign in (1.0, -1.0)}
+        for _ in range(5):
+            state = (v + h + o) / 3.0
+            sent = state + np.tanh(state) + draw(runs)
+            supposed = (known + h + o)[:, None] / 3.0 + r / 3.0
+            fits = _density(sent[:, None] - supposed - np.tanh(supposed))
+            for sign, belief in beliefs.items():
+                joint = belief * fits
+                likely = joint.sum(axis=1)
+                score += sign * np.log(likely)
+                beliefs[sign] = joint / likely[:, None] @ step
+            known = (2.0 * known + h) / 3.0
+            v, o, h = (2.0 * v + h) / 3.0 + draw(runs), (h + 2.0 * o) / 3.0 + draw(runs), sent
+        scores.append(score)
+    return scores[0], scores[1]
+
+
+def relay(runs: int, seed: int) -> tuple[Array, Array]:
+    """Play a path of 8 whose agent k steps along 4 sign(its state), in round k alone; the score is a message of 6."""
+    mixed = _mixed("path", 8)
+    scores = []
+    for world in (1.0, -1.0):
+        draw = public_generator(seed, "relay", int(world > 0.0)).standard_normal
+        m = draw((runs, 8))
+        m[:, 0] += 4.0 * world
+        for k in range(1, 7):
+            m = m @ mixed.T
+            m[:, k] += 4.0 * np.sign(m[:, k])
+            m += draw((runs, 8))
+        scores.append(m[:, 6])
+    return scores[0], scores[1]

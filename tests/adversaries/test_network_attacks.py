@@ -1,0 +1,144 @@
+"""Attacks on prices of curious neighbours: numbers of two other readers, and what is printed and written of them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+import decentral_dp
+from decentral_dp.adversaries.network.attacks import (
+    Attack,
+    NetworkAudit,
+    counted_mu,
+    picked_child,
+    relay,
+    sign_feedback,
+    tanh_feedback,
+    total_variation_mu,
+)
+from decentral_dp.adversaries.network.plots import ATTACKS
+from decentral_dp.cli.main import app
+from decentral_dp.errors import InputError
+
+# case → method, shown, claimed, certified, every message.
+KNOWN = {
+    "curvature, star 6": ("exact", 13.425237, 8.774964, 13.711309, 20.0),
+    "own curvature, ring 16": ("exact", 10.0, 5.975672, 10.0, 10.0),
+    "turning sign, ring 16": ("exact", 9.636707, 5.975672, 10.0, 10.0),
+    "sign feedback, path 3": ("integral", 1.154684, 0.632456, 2.0, 2.0),
+    "picking whom to hear": ("integral", 1.164458, 1.095445, 1.414214, math.nan),
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> NetworkAudit:
+    return decentral_dp.audit_network(runs=20_000, confidence=0.999)
+
+
+def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified(found: NetworkAudit) -> None:
+    cases = {attack.case: attack for attack in found.attacks}
+    assert len(cases) == 8
+    for case, (method, *numbers) in KNOWN.items():
+        assert cases[case].method == method
+        np.testing.assert_allclose(cases[case][2:], numbers, rtol=0, atol=7e-7)
+    # By runs: bounds that hold with 99.9 %.
+    slow, far = cases["tanh feedback, path 3"], cases["relay of signs, path 8"]
+    assert slow.shown > 0.875
+    np.testing.assert_allclose(slow[3:], [0.776744, 1.233104, 2.0], atol=7e-7)
+    assert far.shown > 2.4
+    assert far.claimed == pytest.approx(0.010198, abs=7e-7)
+    assert {attack.claim for attack in found.attacks} == {"refuted"}
+    assert all(attack.holds for attack in found.attacks)
+    assert found.status == "ok"
+
+
+def test_a_sign_says_again_what_came_weakened() -> None:
+    """δ(0) and δ(1) of either form, beside those of the linear price and of everything."""
+    linear, everything = 2.0 / math.sqrt(10.0), 2.0
+
+    def profile(mu: float, e: float) -> float:
+        return float(norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu))
+
+    for variance, wanted in ((2.0 / 9.0, (0.436292, 0.186782)), (1.0 / 9.0, (0.480342, 0.220386))):
+        for e, delta in zip((0.0, 1.0), wanted, strict=True):
+            assert sign_feedback(variance, e) == pytest.approx(delta, abs=6e-7)
+            assert profile(linear, e) < delta < profile(everything, e)
+    assert [profile(linear, e) for e in (0.0, 1.0)] == pytest.approx([0.248170, 0.024421], abs=6e-7)
+    assert [profile(everything, e) for e in (0.0, 1.0)] == pytest.approx([0.682689, 0.509862], abs=6e-7)
+
+
+def test_integrals_agree_with_runs() -> None:
+    """The same two games played: the best test that an observer has cannot be told apart from its integral."""
+    rng, n = np.random.default_rng(5), 200_000
+    u = 1.0 + rng.standard_normal(n)
+    k = rng.standard_normal(n) / 3.0
+    y = u / 3.0 + np.sign(k + u / 3.0) + rng.standard_normal(n)
+    # For the other world everything turns around.
+    guessed = (y > 0.0).mean() - (y < 0.0).mean()
+    assert 0.3 < guessed <= sign_feedback(1.0 / 9.0, 0.0) + 4.0 / math.sqrt(n)
+    m = 0.5 + rng.standard_normal((n, 2))
+    first = 0.5 * (np.abs(m[:, 0]) - np.abs(m[:, 1])) + rng.standard_normal(n) > 0.0
+    heard = np.where(first, m[:, 0], m[:, 1])
+    guessed = (heard > 0.0).mean() - (heard < 0.0).mean()
+    assert guessed == pytest.approx(picked_child(0.5), abs=4.0 / math.sqrt(n))
+    assert total_variation_mu(picked_child(0.0)) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_bound_from_runs_is_below_the_truth_and_near_it() -> None:
+    rng = np.random.default_rng(0)
+    bounds = [counted_mu(1.0 + rng.standard_normal(4000), rng.standard_normal(4000), 0.05) for _ in range(60)]
+    assert sum(bound > 1.0 for bound in bounds) <= 6
+    assert np.median(bounds) > 0.85
+    assert counted_mu(rng.standard_normal(4000), rng.standard_normal(4000), 1e-6) < 0.1
+
+
+def test_a_certificate_that_is_exceeded_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    attacks = (Attack("good", "exact", 1.0, 2.0, 1.5, 3.0), Attack("bad", "runs", 2.0, 1.0, 1.5, 3.0))
+    refuted = NetworkAudit(attacks, 1000, 0.95)
+    assert refuted.status == "refuted"
+    assert refuted.sentences[0] == "More is shown than is certified: bad."
+    assert [attack.claim for attack in attacks] == ["stands", "refuted"]
+    monkeypatch.setattr("decentral_dp.cli.adversaries.audit_network", lambda *_: refuted)
+    assert CliRunner().invoke(app, ["audit", "network"]).exit_code == 1
+
+
+def test_the_command_prints_a_line_each_and_writes_table_and_figure(tmp_path: Path) -> None:
+    out = tmp_path / "attacks"
+    told = CliRunner().invoke(app, ["audit", "network", "--runs", "1000", "--out", str(out)])
+    assert told.exit_code == 0, told.output
+    assert "relay of signs, path 8  runs" in told.output
+    assert all(len(line) <= 80 for line in told.output.splitlines() if str(out) not in line)
+    assert sorted(p.name for p in out.iterdir()) == sorted(ATTACKS)
+    frame = pd.read_parquet(out / ATTACKS[0])
+    assert frame["holds"].all()
+    assert (frame["claim"] == "refuted").all()
+    assert (frame["certified"] <= frame["everything"].fillna(np.inf)).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--runs", "20"], "runs: got 20, wanted at least 1000"),
+        (["--confidence", "1"], "confidence: got 1.0, wanted a number between 0 and 1"),
+        (["--set", "algorithm.rounds=2"], "audit: network plays games of its own"),
+        (["--vantage", "published"], "audit: network plays games of its own"),
+        (["--all"], "audit: give a scenario, a run folder or network, or --all without any"),
+    ],
+)
+def test_what_does_not_fit_is_refused(more: list[str], sentence: str) -> None:
+    told = CliRunner().invoke(app, ["audit", "network", *more])
+    assert isinstance(told.exception, InputError)
+    assert str(told.exception).startswith(sentence)
+
+
+def test_other_seeds_give_other_runs_and_the_same_one_the_same() -> None:
+    for game in (relay, tanh_feedback):
+        one, same, other = (game(20, seed) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(one, same)
+        assert not np.equal(one, other).any()
