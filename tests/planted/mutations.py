@@ -27,6 +27,8 @@ _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/test_kept_releases.py"
 _TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
+_CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
+_FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
@@ -770,6 +772,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "d_hxy=2.0 * slope * g",
         "d_hxy=slope * g",
         ("tests/constants/test_refute.py::test_no_constant_is_broken_and_many_are_reached[groups]",),
+    ),
+    Mutation(
+        "draws of a colluder's edges counted as noise",
+        "privacy/accounting/correlated_noise.py",
+        "if not colluders:",
+        "if True:",
+        (f"{_CORRELATED}::test_agrees_with_the_information_of_all_that_is_known",),
+    ),
+    Mutation(
+        "a bound by own edges that one edge too many protects",
+        "privacy/accounting/correlated_noise.py",
+        "series[: max(series.size - colluders, 0)].sum()",
+        "series[: max(series.size - colluders + 1, 0)].sum()",
+        (f"{_CORRELATED}::test_known_prices",),
+    ),
+    Mutation(
+        "row sums of a factor without absolute values",
+        "privacy/mechanisms/time_factors.py",
+        "sums, lost = np.abs(near).sum(axis=1)",
+        "sums, lost = np.abs(near.sum(axis=1))",
+        (f"{_FACTORS}::test_a_factor_of_ones_own",),
+    ),
+    Mutation(
+        "reads priced as if they were a round further apart",
+        "privacy/mechanisms/time_factors.py",
+        "sums[k] += sums[k - apart]",
+        "sums[k] += sums[k - apart - 1] if k > apart else 0.0",
+        (f"{_FACTORS}::test_no_pattern_of_reads_and_signs_shows_more",),
     ),
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",

@@ -11,9 +11,6 @@ that message alone: the *effective scale*. Its square is the conductance from v 
 conductances c² between agents and σ² to the ground. It falls with every edge that is left out, and so with every
 colluder.
 
-Noise correlated in time is C⁻¹ζ, ζ white over rounds and C lower-triangular. C takes a shift u of the rounds to Cu in
-white noise, and round k is charged as one release of Σ_s |C_ks| times its sensitivity.
-
 Proof in docs/proofs/40.
 """
 
@@ -89,28 +86,3 @@ def _resistance(square: Array, edges: csr_matrix) -> Array:
     rounding = (4.0 * np.diff(edges.indptr).max(initial=0) + 16.0) * _UNIT
     off = np.abs(np.eye(square.size) - matrix @ near) + rounding * (abs(matrix) @ np.abs(near))
     return np.asarray((near.diagonal() + (off / square[:, None]).max(axis=0)) * (1.0 + 8.0 * _UNIT))
-
-
-def row_sums(factor: Array) -> Array:
-    """Sum |C_ks| over the rounds s ≤ k: what the charge of round k is multiplied by.
-
-    Args:
-        factor: C, (T, T), lower-triangular with a diagonal that is not 0; noise is C⁻¹ times white noise.
-
-    Returns:
-        (T,), rounded upwards.
-
-    Raises:
-        InputError: a matrix that is none of these.
-
-    Example:
-        >>> row_sums(np.array([[1.0, 0.0], [-0.5, 1.0]])).round(12).tolist()
-        [1.0, 1.5]
-    """
-    rounds = len(factor)
-    if factor.shape != (rounds, rounds) or np.triu(factor, 1).any() or not factor.diagonal().all():
-        raise InputError(
-            f"noise: got a factor of shape {factor.shape}; wanted a lower-triangular one, T by T, without a 0 on its "
-            "diagonal."
-        )
-    return np.asarray(np.abs(factor).sum(axis=1) * (1.0 + rounds * _UNIT))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 import networkx as nx
@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from scipy.stats import norm
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale, row_sums
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import smallest_epsilon
 
 
@@ -109,19 +109,6 @@ def test_draws_used_again_protect_nothing() -> None:
     assert np.sqrt(2.0) / effective_scale(np.ones(2), scales(nx.path_graph(2), 4.0), 0)[0] < 1.02
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_rows_bound_every_choice_of_signs(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    factor = np.tril(rng.uniform(-1.0, 1.0, (5, 5)), -1) + np.eye(5)
-    signs = np.array(list(product((-1.0, 1.0), repeat=5)))
-    shown = np.abs(signs @ factor.T).max(axis=0)
-    assert row_sums(factor) == pytest.approx(shown, rel=1e-12)
-    assert (row_sums(factor) >= shown).all()
-    # Where no entry is negative one choice shows it all.
-    positive = np.abs(factor)
-    assert np.square(row_sums(positive)).sum() == pytest.approx(float((positive.T @ positive).sum()), rel=1e-12)
-
-
 def test_rounded_draws_protect_as_real_ones() -> None:
     """Own noise of four cells and a draw of six, rounded to cells: densities are those of one more uniform number."""
     own, c = 4.0, 6.0
@@ -153,9 +140,3 @@ def test_rounded_draws_protect_as_real_ones() -> None:
 def test_scales_that_mean_nothing_are_refused(own: Any, pair: Any, colluders: int, said: str) -> None:
     with pytest.raises(InputError, match=said):
         effective_scale(own, csr_matrix(pair), colluders)
-
-
-@pytest.mark.parametrize("factor", [np.ones((2, 3)), np.array([[1.0, 1.0], [0.0, 1.0]]), np.zeros((2, 2))])
-def test_factors_that_are_not_causal_are_refused(factor: Any) -> None:
-    with pytest.raises(InputError, match="lower-triangular"):
-        row_sums(factor)

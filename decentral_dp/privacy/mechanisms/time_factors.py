@@ -1,0 +1,211 @@
+"""Gaussian noise correlated in time: n = C⁻¹ n°, n° fresh in every round, C lower-triangular with ones on its diagonal.
+
+    n_t = n°_t + Σ_{j≥1} a_j n°_{t−j} − Σ_{j≥1} c_j n_{t−j} − Σ_i ω_i S_{i,t},      S_{i,t+1} = λ_i S_{i,t} + n_t
+
+A few draws, noises and sums of the past are enough:
+
+    banded square root    C = first c_j of (1 − x)^(−1/2) = Σ_k binom(2k, k) (x/4)^k      Kalinin & Lampert 2024
+    banded inverse        C⁻¹ = first a_j of (1 − x)^(1/2)                                Kalinin et al. 2025
+    buffered Toeplitz     C = 1 + Σ_k Σ_i ω_i λ_i^(k−1) x^k, close to (1 − x)^(−1/2)      McMahan et al. 2024
+    AntiPGD               C⁻¹ = 1 − θx                                                    Orvieto et al. 2022
+
+Toeplitz matrices are written as power series of the shift x. C² ≈ the running sums of the gradients balances what the
+noise adds to these sums and what a record shows of itself. Of records that are read in every round no factor
+shows much less than fresh noise.
+
+Proof in docs/proofs/40.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+
+# Of float64, the largest relative error of one operation.
+_UNIT = 2.0**-53
+_NONE: Array = np.zeros(0)
+
+
+class TimeFactor(NamedTuple):
+    """How noise goes on from that of earlier rounds, and what it costs.
+
+    Args:
+        drawn: a, (1, p) of all rounds or (T, p) of each; the last draw first.
+        kept: c, (q,), the last noise first.
+        weights, decays: ω and λ, (r,).
+        row_sums: (T,), what the charge of each round is multiplied by; every round has the same sensitivity and scale.
+    """
+
+    drawn: Array
+    kept: Array
+    weights: Array
+    decays: Array
+    row_sums: Array
+
+
+class Past(NamedTuple):
+    """What later rounds need. draws: (p, …), noises: (q, …), the last first. sums: S, (r, …). rounds: t."""
+
+    draws: Array
+    noises: Array
+    sums: Array
+    rounds: int
+
+
+def no_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
+    """Return the past before round 0, of draws of this shape."""
+    sizes = factor.drawn.shape[1], factor.kept.size, factor.weights.size
+    draws, noises, sums = (np.zeros((size, *shape)) for size in sizes)
+    return Past(draws, noises, sums, 0)
+
+
+def carried(factor: TimeFactor, past: Past) -> Array:
+    """Return n_t − n°_t: what earlier rounds add to the noise of this one."""
+    row = factor.drawn[past.rounds if len(factor.drawn) > 1 else 0]
+    return np.asarray(
+        np.tensordot(row, past.draws, 1)
+        - np.tensordot(factor.kept, past.noises, 1)
+        - np.tensordot(factor.weights, past.sums, 1)
+    )
+
+
+def after(factor: TimeFactor, past: Past, draw: Array) -> Past:
+    """Return the past of the next round, once n°_t is drawn."""
+    noise = carried(factor, past) + draw
+    decays = factor.decays.reshape(-1, *[1] * draw.ndim)
+    return Past(
+        np.concatenate([draw[None], past.draws])[: len(past.draws)],
+        np.concatenate([noise[None], past.noises])[: len(past.noises)],
+        decays * past.sums + noise,
+        past.rounds + 1,
+    )
+
+
+def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: int = 1) -> TimeFactor:
+    """Compute a factor of one of the kinds that are named above.
+
+    Args:
+        kind: "banded_square_root", "banded_inverse", "buffered_toeplitz" or "anti_pgd".
+        rounds: T.
+        band: how many coefficients, the leading 1 included; of buffered Toeplitz, how many sums, from 2 on.
+        theta: θ of AntiPGD, in [0, 1]; 1 is the published one.
+        apart: two rounds that read one record are at least so far apart.
+
+    Raises:
+        InputError: another kind, or numbers out of range.
+
+    Example:
+        >>> time_factor("banded_square_root", 4, 3).kept.tolist()
+        [0.5, 0.375]
+        >>> time_factor("banded_inverse", 4, 3).drawn.tolist()
+        [[-0.5, -0.125]]
+        >>> time_factor("anti_pgd", 4, 2).row_sums.round(9).tolist()
+        [1.0, 2.0, 3.0, 4.0]
+        >>> time_factor("anti_pgd", 4, 2, apart=4).row_sums.round(9).tolist()
+        [1.0, 1.0, 1.0, 1.0]
+    """
+    least = 2 if kind == "buffered_toeplitz" else 1
+    if rounds < 1 or band < least or apart < 1 or not 0.0 <= theta <= 1.0:
+        raise InputError(
+            f"noise: got {rounds} rounds, a band of {band}, reads {apart} rounds apart and θ = {theta}; wanted a round "
+            f"or more, a band from {least} on, reads at least 1 apart and θ in [0, 1]."
+        )
+    order: Array = np.arange(1.0, min(band, rounds))
+    match kind:
+        case "banded_square_root":
+            return _toeplitz(rounds, apart, kept=np.cumprod(1.0 - 0.5 / order, dtype=np.float64))
+        case "banded_inverse":
+            return _toeplitz(rounds, apart, drawn=np.cumprod(1.0 - 1.5 / order, dtype=np.float64))
+        case "anti_pgd":
+            return _toeplitz(rounds, apart, drawn=np.full(1, -theta))
+        case "buffered_toeplitz":
+            return _toeplitz(rounds, apart, _NONE, _NONE, *_buffers(rounds, band, apart))
+    raise InputError(
+        f"noise: got a factor {kind!r}; wanted banded_square_root, banded_inverse, buffered_toeplitz or anti_pgd."
+    )
+
+
+def factor_of(inverse: Array) -> TimeFactor:
+    """Take a C⁻¹ of one's own.
+
+    Args:
+        inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
+
+    Raises:
+        InputError: it is not, or too close to singular to be inverted in float64.
+
+    Example:
+        >>> factor_of(np.array([[1.0, 0.0], [-0.5, 1.0]])).row_sums.round(9).tolist()
+        [1.0, 1.5]
+    """
+    rounds = len(inverse)
+    if inverse.shape != (rounds, rounds) or np.triu(inverse, 1).any() or (inverse.diagonal() != 1.0).any():
+        raise InputError(
+            f"noise: got the inverse of a factor with the shape {inverse.shape}; wanted a lower-triangular matrix, "
+            "T by T, with ones on its diagonal."
+        )
+    near = np.tril(np.linalg.inv(inverse))
+    # C = Ĉ + E C with E = I − Ĉ C⁻¹, so that row sums of |C| are at most those of |Ĉ| and of |E| times the largest.
+    off = np.abs(np.eye(rounds) - near @ inverse) + 2.0 * rounds * _UNIT * (np.abs(near) @ np.abs(inverse))
+    sums, lost = np.abs(near).sum(axis=1), off.sum(axis=1)
+    if not lost.max() < 0.5:
+        raise InputError("noise: the inverse of the factor is too close to singular; take smaller coefficients.")
+    sums = (sums + lost * (sums.max() / (1.0 - lost.max()))) * (1.0 + 4.0 * rounds * _UNIT)
+    lags = np.arange(rounds)[:, None] - np.arange(1, max(rounds, 2))[None, :]
+    drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
+    return TimeFactor(drawn, _NONE, _NONE, _NONE, sums)
+
+
+def _toeplitz(
+    rounds: int, apart: int, drawn: Array = _NONE, kept: Array = _NONE, weights: Array = _NONE, decays: Array = _NONE
+) -> TimeFactor:
+    """A factor that is the same in all rounds, with the row sums of |C|."""
+    series = np.zeros(rounds)
+    series[0] = 1.0
+    if drawn.size:
+        for k in range(1, rounds):
+            near = series[max(k - drawn.size, 0) : k][::-1]
+            series[k] = -drawn[: near.size] @ near
+    else:
+        series[1 : 1 + kept.size] = kept
+        series[1:] += weights @ decays[:, None] ** np.arange(rounds - 1)
+    # Reads in the fixed rhythm 0, b, 2b, … show most if |C| does not grow with the lag; it counts as if it did not.
+    size = np.abs(series) if apart == 1 else np.maximum.accumulate(np.abs(series)[::-1])[::-1]
+    sums = size.copy()
+    for k in range(apart, rounds):
+        sums[k] += sums[k - apart]
+    # Every term is positive in all kinds: a sum of products, one for each coefficient and each round before.
+    upwards = 1.0 + rounds * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
+    return TimeFactor(drawn[None], kept, weights, decays, sums * upwards)
+
+
+def _buffers(rounds: int, number: int, apart: int) -> tuple[Array, Array]:
+    """ω and λ. (1 − x)^(−1/2) = (1/π) ∫ sech(s)/(1 − λx) ds, λ = 1/(1 + e^(2s)), at equal steps of s.
+
+    Of a few hundred ends of the interval, those that leave least: root mean square error of the sums times sensitivity.
+    """
+    low = -0.5 * np.log(4.0 * rounds) + np.linspace(-2.0, 1.0, 13)
+    start, end = (part.ravel() for part in np.meshgrid(low, np.linspace(0.2, 3.0, 15)))
+    step = (end - start) / (number - 1)
+    at = start + step * np.arange(number)[:, None]
+    decays = 1.0 / (1.0 + np.exp(2.0 * at))
+    weights = step / np.pi / np.cosh(at) * decays
+    noise, series, power = np.ones(start.size), np.ones(start.size), weights.copy()
+    state, total, spread = np.ones_like(weights), np.ones(start.size), np.ones(start.size)
+    added, shown = np.ones(start.size), np.ones(start.size)
+    sums = [series]
+    for _ in range(1, rounds):
+        noise = -(weights * state).sum(axis=0)
+        state = decays * state + noise
+        total = total + noise
+        spread = spread + np.square(total)
+        added = added + spread
+        sums.append(power.sum(axis=0) + (sums[-apart] if len(sums) >= apart else 0.0))
+        shown = shown + np.square(sums[-1])
+        power = power * decays
+    best = int(np.argmin(added * shown))
+    return weights[:, best], decays[:, best]

@@ -1,0 +1,138 @@
+"""Noise correlated in time: the factors by brute force, their published numbers, and what a record shows of itself."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from math import comb
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import toeplitz
+
+from decentral_dp.errors import InputError
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, after, carried, factor_of, no_past, time_factor
+
+T = 24
+KINDS = {
+    "banded_square_root": 6,
+    "banded_inverse": 6,
+    "buffered_toeplitz": 4,
+    "anti_pgd": 2,
+}
+
+
+def inverse_of(factor: TimeFactor, rounds: int) -> Any:
+    """C⁻¹, by its recursion from unit draws."""
+    past, rows = no_past(factor, (rounds,)), []
+    for draw in np.eye(rounds):
+        rows.append(carried(factor, past) + draw)
+        past = after(factor, past, draw)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_sums_are_those_of_the_inverse_of_the_recursion(kind: str) -> None:
+    factor = time_factor(kind, T, KINDS[kind])
+    matrix = np.linalg.inv(inverse_of(factor, T))
+    assert matrix == pytest.approx(np.tril(toeplitz(matrix[:, 0])), abs=1e-12)
+    exact = np.abs(matrix).sum(axis=1)
+    assert factor.row_sums == pytest.approx(exact, rel=1e-12)
+    assert (factor.row_sums >= exact * (1.0 - 1e-13)).all()
+
+
+def test_square_roots_have_their_published_coefficients() -> None:
+    """Kalinin & Lampert 2024: binom(2k, k)/4^k; two of them are the running sums, and its inverse has −c_k/(2k − 1)."""
+    wanted = np.array([comb(2 * k, k) / 4.0**k for k in range(T)])
+    full = time_factor("banded_square_root", T, T)
+    assert np.concatenate([[1.0], full.kept]) == pytest.approx(wanted, rel=1e-14)
+    matrix = np.linalg.inv(inverse_of(full, T))
+    assert matrix @ matrix == pytest.approx(np.tril(np.ones((T, T))), abs=1e-12)
+    inverse = time_factor("banded_inverse", T, T)
+    assert inverse.drawn[0] == pytest.approx([-wanted[k] / (2 * k - 1) for k in range(1, T)], rel=1e-14)
+    assert inverse_of(inverse, T) @ matrix == pytest.approx(np.eye(T), abs=1e-12)
+    assert time_factor("banded_square_root", T, 3).kept == pytest.approx(wanted[1:3])
+
+
+def error(factor: TimeFactor, rounds: int) -> float:
+    """Root mean square error of running sums, times the sensitivity of a record that is read once."""
+    inverse = inverse_of(factor, rounds)
+    added = np.sqrt(np.square(np.tril(np.ones((rounds, rounds))) @ inverse).sum() / rounds)
+    return float(added * np.linalg.norm(np.linalg.inv(inverse)[:, 0]))
+
+
+def test_factors_of_records_that_are_read_once_beat_fresh_noise() -> None:
+    rounds = 128
+    fresh = error(time_factor("anti_pgd", rounds, 2, theta=0.0), rounds)
+    assert fresh == pytest.approx(np.sqrt((rounds + 1) / 2), rel=1e-12)
+    root = error(time_factor("banded_square_root", rounds, rounds), rounds)
+    buffered = error(time_factor("buffered_toeplitz", rounds, 4, apart=rounds), rounds)
+    banded = error(time_factor("banded_inverse", rounds, 16), rounds)
+    # Within a few per cent of the square root, which is within O(1) of the best of all.
+    assert buffered < 1.01 * root < 0.35 * fresh
+    assert root < banded < 0.6 * fresh
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("apart", [1, 2, 3, 5, 12])
+def test_no_pattern_of_reads_and_signs_shows_more(kind: str, apart: int) -> None:
+    """Every set of rounds that are far enough apart, at every end of the run; and one that shows all of it."""
+    rounds = 12
+    factor = time_factor(kind, rounds, KINDS[kind], theta=0.7, apart=apart)
+    matrix = np.abs(np.linalg.inv(inverse_of(factor, rounds)))
+    priced = np.cumsum(np.square(factor.row_sums))
+    largest = np.zeros(rounds)
+    for count in range(1, rounds + 1):
+        for reads in combinations(range(rounds), count):
+            if min(np.diff(reads), default=rounds) >= apart:
+                largest = np.maximum(largest, np.cumsum(np.square(matrix[:, list(reads)].sum(axis=1))))
+    assert (largest <= priced * (1.0 + 1e-12)).all()
+    assert largest == pytest.approx(priced, rel=1e-9)
+
+
+def test_a_factor_of_ones_own() -> None:
+    rng = np.random.default_rng(3)
+    inverse = np.tril(rng.uniform(-0.6, 0.6, (9, 9)), -1) + np.eye(9)
+    factor = factor_of(inverse)
+    assert inverse_of(factor, 9) == pytest.approx(inverse, abs=1e-15)
+    exact = np.abs(np.linalg.inv(inverse)).sum(axis=1)
+    signs = np.array(list(product((-1.0, 1.0), repeat=9)))
+    assert exact == pytest.approx((signs @ np.linalg.inv(inverse).T).max(axis=0), rel=1e-12)
+    assert factor.row_sums == pytest.approx(exact, rel=1e-12)
+    assert (factor.row_sums >= exact * (1.0 - 1e-14)).all()
+    assert factor_of(np.eye(1)).row_sums == pytest.approx([1.0])
+
+
+def test_the_past_is_short() -> None:
+    for kind, band in KINDS.items():
+        past = no_past(time_factor(kind, 1000, band), (3, 2))
+        assert sum(len(part) for part in past[:3]) <= band
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds", "band", "theta", "apart", "said"),
+    [
+        ("square_root", 4, 2, 1.0, 1, "got a factor 'square_root'"),
+        ("banded_inverse", 0, 2, 1.0, 1, "0 rounds"),
+        ("banded_inverse", 4, 0, 1.0, 1, "a band of 0"),
+        ("buffered_toeplitz", 4, 1, 1.0, 1, "from 2 on"),
+        ("anti_pgd", 4, 2, 1.5, 1, "θ = 1.5"),
+        ("anti_pgd", 4, 2, 1.0, 0, "0 rounds apart"),
+    ],
+)
+def test_factors_that_are_not_are_refused(
+    kind: str, rounds: int, band: int, theta: float, apart: int, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        time_factor(kind, rounds, band, theta, apart)
+
+
+@pytest.mark.parametrize("inverse", [np.ones((2, 3)), np.ones((2, 2)), 2.0 * np.eye(2)])
+def test_inverses_that_are_not_causal_are_refused(inverse: Any) -> None:
+    with pytest.raises(InputError, match="ones on its diagonal"):
+        factor_of(inverse)
+
+
+def test_an_inverse_that_float64_cannot_invert_is_refused() -> None:
+    with pytest.raises(InputError, match="too close to singular"):
+        factor_of(np.eye(40) + 1e9 * np.eye(40, k=-1) - 3e9 * np.eye(40, k=-2))
