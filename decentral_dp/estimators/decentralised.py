@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -312,6 +313,12 @@ def _train(
 ) -> Trained:
     """Run the agents. Raises InputError."""
     n, d = features.shape
+    if self.epsilon is None:
+        raise InputError("epsilon: got None, wanted a number above 0: the ε of all that an agent sends.")
+    if self.delta == 0:
+        raise InputError(
+            "delta: got 0, wanted a number above 0 and below 1, such as 1e-6: Gaussian noise has no pure ε."
+        )
     owner, owned = _owners(owners, n, self.agents)
     agents = self.agents if owner is None else len(owned)
     names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
@@ -353,7 +360,10 @@ def _train(
     data = {"features": features, "labels": labels, "feature_names": names}
     data |= {} if owner is None else {"agent": owner}
     objects: dict[str, Any] = {"data": data, **({} if drawn is None else {"topology": drawn})}
-    planned = build(load_with_records(scenario, (), data, drawn), **objects)
+    try:
+        planned = build(load_with_records(scenario, (), data, drawn), **objects)
+    except InputError as error:
+        raise InputError(_by_parameters(str(error))) from None
     if planned.n_agents > 1 and not len(planned.topology.edges):
         raise InputError(
             f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
@@ -370,6 +380,30 @@ def _train(
     if seed is not None:
         statement += " The seed makes the noise reproducible, so this is a simulation."
     return Trained(model, done.records, epsilon, budget.delta, statement)
+
+
+# Keys of a scenario whose parameters have other names than their last word.
+_PARAMETERS = {
+    "topology.kind": "topology",
+    "problem.model.kind": "model",
+    "algorithm.kind": "algorithm",
+    "clip.y": "clip",
+}
+
+
+def _by_parameters(sentence: str) -> str:
+    """A refusal of a scenario, with parameters in the place of its keys.
+
+    Example:
+        >>> _by_parameters("privacy.clip.y: got null, wanted a number.")
+        'clip: got None, wanted a number.'
+    """
+    for key, parameter in _PARAMETERS.items():
+        sentence = sentence.replace(key, parameter)
+    tables = re.compile(
+        r"\b(?:privacy|problem|topology|algorithm)\.(?=(?:epsilon|delta|clip|model|l2|loss|label_range|agents|rounds)\b)"
+    )
+    return tables.sub("", sentence).replace("got null", "got None")
 
 
 def _keep(self: Estimator, trained: Trained, found: str) -> None:
