@@ -52,6 +52,8 @@ Listing = StrEnum(
 AUDITS = "audits"
 # The audit of what a curious neighbour learns, which needs no scenario.
 NEIGHBOURS = "network"
+# The study of what published ε is worth, whose cells are no runs either.
+PRINTED = "printed_epsilon"
 
 # Commands in the order of the help.
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -415,7 +417,10 @@ def check(
 @app.command()
 def study(
     study: Annotated[
-        str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, or audits.")
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE", help="A shipped study's name, a study file, audits, or printed_epsilon."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
@@ -439,6 +444,8 @@ def study(
 
     if study == AUDITS:
         return _study_audits(out, jobs, address, override)
+    if study == PRINTED:
+        return _study_printed(out, override)
     loaded = load_study(study, override or [])
     folder = out if out is not None else Path("runs") / f"study-{Path(study).stem}"
     with ProgressBar("cells") as progress:
@@ -458,6 +465,18 @@ def _study_audits(out: Path | None, jobs: int | None, address: str | None, overr
     folder = out if out is not None else Path("runs") / f"study-{AUDITS}"
     if not audit_every(40, "everybody", 0.95, 0, folder, Workers(jobs or cores(), address)):
         raise typer.Exit(1)
+
+
+def _study_printed(out: Path | None, override: list[str] | None) -> None:
+    """The study of what published ε is worth."""
+    from importlib import import_module
+
+    from decentral_dp.cli.describe import require_papers
+
+    if override:
+        raise InputError(f'--set: the study "{PRINTED}" takes none.')
+    inside = import_module(f"{require_papers().__name__}.printed_report")
+    inside.conduct(out if out is not None else Path("runs") / f"study-{PRINTED}")
 
 
 @app.command()

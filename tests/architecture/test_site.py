@@ -130,7 +130,7 @@ def require_known(words: list[str], text: str) -> None:
         elif words[0] == "experiment":
             name_of(name)
         elif words[0] == "study":
-            if name != "audits":
+            if name not in ("audits", "printed_epsilon"):
                 load_study(name, overrides)
         elif words[0] in ("show", "check"):
             assert name in registered() or (words[0] == "show" and name == "measures"), name

@@ -1,0 +1,287 @@
+"""What ε that decentralised papers print is worth, against other accountants, brute force and simulation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+from decentral_dp.bounded import Array
+from decentral_dp.errors import InputError
+from decentral_dp.topology import build
+from papers import printed_epsilon as printed
+from papers import printed_report as report
+from papers.printed_epsilon import (
+    BATCH,
+    BATCHES,
+    GRAPHS,
+    PASSES,
+    SHARD,
+    certified_mu,
+    constant_noise_mu,
+    decor_mnist,
+    decor_user_level,
+    exposure,
+    gaussian,
+    laplacian,
+    one_step_renyi,
+    pn_f_dp,
+    sampled,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+
+RATE, ROUNDS = BATCH / SHARD, printed.STEPS + 1
+# Neighbours of an agent and itself, over which the scripts' weights are equal.
+AROUND = {"complete": 16, "grid": 5, "ring": 3}
+
+
+def zeroed_out(multiplier: float) -> float:
+    """ε of Poisson samples of which a record is taken away, or added, by another accountant."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    accountant = pld.PLDAccountant(value_discretization_interval=2e-3)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(RATE, dp_accounting.GaussianDpEvent(multiplier)), ROUNDS)
+    return float(accountant.get_epsilon(printed.DELTA))
+
+
+@pytest.mark.parametrize(
+    ("claim", "multiplier", "zeroed", "passes", "passes_replaced"),
+    [(1.0, 0.708, 7.52, 41.0, 117.0), (0.1, 0.877, 4.35, 30.4, 83.5), (0.01, 1.185, 2.39, 20.2, 53.1),
+     (0.001, 2.54, 0.831, 7.75, 18.5)],
+)  # fmt: skip
+def test_one_step_is_priced_where_a_thousand_are_run(
+    claim: float, multiplier: float, zeroed: float, passes: float, passes_replaced: float
+) -> None:
+    """DECOR's formula at example level, and what 1001 steps with its noise cost by every reading of the batches."""
+    assert one_step_renyi(multiplier, RATE) == pytest.approx(claim, rel=0.01)
+    assert zeroed_out(multiplier) == pytest.approx(zeroed, rel=0.007)
+    # The package's pair for records taken away is the same in both directions, which costs up to a fifth.
+    assert zeroed < sampled(1.0 / multiplier, RATE, ROUNDS, poisson=False) < 1.25 * zeroed
+    # Of replaced records, whose formula it is, even Poisson samples cost more.
+    assert sampled(2.0 / multiplier, RATE, ROUNDS, poisson=True) > zeroed
+    assert gaussian(math.sqrt(PASSES) / multiplier) == pytest.approx(passes, rel=0.01)
+    assert gaussian(2.0 * math.sqrt(PASSES) / multiplier) == pytest.approx(passes_replaced, rel=0.01)
+
+
+@pytest.mark.parametrize("multiplier", [0.7, 1.3])
+@pytest.mark.parametrize("rate", [0.01, 0.3])
+def test_the_formula_of_one_step_by_whole_numbers(multiplier: float, rate: float) -> None:
+    def divergence(a: int) -> float:
+        rho = [2.0 * j / multiplier**2 for j in range(a + 1)]
+        second = min(4.0 * math.expm1(rho[2]), 2.0 * math.exp(rho[2]))
+        more = sum(rate**j * math.comb(a, j) * math.exp((j - 1) * rho[j]) for j in range(3, a + 1))
+        return math.log(1.0 + rate**2 * math.comb(a, 2) * second + 2.0 * more) / (a - 1)
+
+    assert one_step_renyi(multiplier, rate) == pytest.approx(min(divergence(a) for a in range(2, 9)), rel=1e-12)
+
+
+def test_zcdp_there_and_back() -> None:
+    for epsilon in (0.1, 3.0, 40.0):
+        assert zcdp_epsilon(zcdp_rho(epsilon)) == pytest.approx(epsilon, rel=1e-12)
+
+
+MNIST = {
+    # ε printed, graph: σ and what protects as accounted, over the clip of a batch; with pair noise scaled by W.
+    (1.0, "complete"): (0.222, 0.705, 0.232),
+    (1.0, "ring"): (0.191, 0.706, 0.514),
+    (0.1, "complete"): (0.222, 0.861, 0.295),
+    (0.1, "ring"): (0.222, 0.849, 0.668),
+    (0.01, "complete"): (0.317, 1.04, 0.334),
+    (0.01, "ring"): (0.317, 1.16, 0.823),
+    (0.001, "complete"): (0.666, 2.48, 0.771),
+    (0.001, "ring"): (0.729, 2.12, 1.286),
+}
+
+
+@pytest.mark.parametrize("case", MNIST)
+def test_the_noise_that_the_scripts_of_decor_choose(case: tuple[float, str]) -> None:
+    claim, name = case
+    graph = laplacian(GRAPHS[name])
+    own, pair = decor_mnist(claim, graph)
+    found = [own, exposure(own, pair, graph) ** -0.5, exposure(own, pair / AROUND[name], graph) ** -0.5]
+    assert found == pytest.approx(list(MNIST[case]), rel=5e-3)
+    assert claim <= one_step_renyi(found[1], RATE) < claim + 0.05
+
+
+@pytest.mark.parametrize(("own", "wanted"), [(0.222, 251.0), (0.191, 380.0), (0.317, 88.0), (0.666, 8.9), (0.729, 6.9)])
+def test_own_noise_alone(own: float, wanted: float) -> None:
+    """What is left of DECOR's noise on MNIST once pair noise is known, as another accountant has it."""
+    exact = BATCH * np.linspace(1e-3, 0.05, 100)
+    assert zeroed_out(float(exact[np.abs(exact - own).argmin()])) == pytest.approx(wanted, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("claim", "fresh", "alone", "scaled"),
+    [(3.0, 2.5, 11.4, 3.8), (10.0, 8.9, 49.6, 14.2), (20.0, 18.4, 120.0, 30.6), (40.0, 36.8, 289.0, 57.0)],
+)
+def test_user_level_composes_and_falls_to_own_noise(claim: float, fresh: float, alone: float, scaled: float) -> None:
+    steps = printed.LIBSVM_STEPS
+    for name in GRAPHS:
+        graph = laplacian(GRAPHS[name])
+        own, pair = decor_user_level(claim, graph, steps)
+        assert gaussian(certified_mu(own, pair, graph, steps)) == pytest.approx(fresh, rel=0.025)
+        assert fresh < claim
+        assert gaussian(2.0 * math.sqrt(steps) / own) == pytest.approx(alone, rel=0.005)
+    assert gaussian(2.0 * math.sqrt(steps * exposure(own, pair / 5.0, graph))) < alone
+    ring = laplacian("ring")
+    own, pair = decor_user_level(claim, ring, steps)
+    assert gaussian(2.0 * math.sqrt(steps * exposure(own, pair / 3.0, ring))) == pytest.approx(scaled, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("claim", "exact"),
+    [(3.0, 2.4), (5.0, 4.12), (7.0, 5.88), (10.0, 8.56), (15.0, 13.1), (20.0, 17.7), (30.0, 27.0), (40.0, 36.4)],
+)
+def test_corn_composes_at_record_level(claim: float, exact: float) -> None:
+    mu = math.sqrt(2.0 * zcdp_rho(claim))
+    assert gaussian(mu) == pytest.approx(exact, rel=5e-3)
+    assert gaussian(mu) < claim < gaussian(128.0 * mu)
+    # 128 records of 1628, drawn afresh: less than a tenth.
+    assert sampled(mu / math.sqrt(1000), 128 / 1628, 1000, poisson=False) < 0.1 * claim
+
+
+@pytest.mark.parametrize(
+    ("claim", "grid", "ring"), [(1.0, 3.3, 6.1), (3.0, 10.7, 20.6), (10.0, 44.0, 90.0), (40.0, 214.0, 529.0)]
+)
+def test_a_deviation_for_a_variance(claim: float, grid: float, ring: float) -> None:
+    for name, clip, wanted in (("grid", 5.0, grid), ("ring", 1.5, ring)):
+        graph = laplacian(GRAPHS[name])
+        assert gaussian(certified_mu(*pn_f_dp(claim, graph, clip), graph, ROUNDS)) == pytest.approx(wanted, rel=0.02)
+    if claim == 3.0:
+        own, _ = pn_f_dp(claim, graph, clip)
+        assert clip * own == pytest.approx(6.7, rel=0.01)
+        assert gaussian(2.0 * math.sqrt(ROUNDS) / own) == pytest.approx(158.0, rel=0.005)
+
+
+@pytest.mark.parametrize("turning", [False, True])
+def test_noise_drawn_once_by_its_whole_covariance(turning: bool) -> None:
+    """(T·m, T·m): σ²I and the same pair noise in every round, a record of agent 2 that is read in four of six."""
+    agents, rounds, own, pair = 5, 6, 0.7, 1.9
+    graph = laplacian("ring", agents)
+    covariance = own**2 * np.eye(rounds * agents) + np.kron(np.ones((rounds, rounds)), pair**2 * graph)
+    moved = np.zeros((rounds, agents))
+    moved[[0, 2, 3, 5], 2] = [1.0, -1.0, 1.0, -1.0] if turning else 1.0
+    exact = math.sqrt(moved.ravel() @ np.linalg.solve(covariance, moved.ravel()))
+    assert constant_noise_mu(own, pair, graph, 4, rounds, turning) == pytest.approx(exact, rel=1e-12)
+
+
+def test_the_largest_release_without_what_is_constant() -> None:
+    """The event that `largest_shows` uses has the probability that it claims, whatever is drawn once."""
+    rng, reads, rounds, mu, runs = np.random.default_rng(5), 3, 40, 4.0, 20_000
+    for sign, cut in ((1.0, 2.0), (-1.0, 2.0), (1.0, 1.5)):
+        noise = rng.standard_normal((runs, rounds)) + 50.0 * rng.standard_normal((runs, 1))
+        at = rng.random((runs, rounds)).argsort(axis=1) < reads
+        seen = noise + sign * 0.5 * mu * at
+        seen = seen - seen.mean(axis=1, keepdims=True) + rng.standard_normal((runs, 1)) / math.sqrt(rounds)
+        often = float((seen.max(axis=1) <= cut).mean())
+        lost = 0.5 * mu * reads / rounds
+        law = norm.cdf(cut - sign * (0.5 * mu - lost)) ** reads * norm.cdf(cut + sign * lost) ** (rounds - reads)
+        assert often == pytest.approx(law, abs=4.0 * math.sqrt(law * (1.0 - law) / runs) + 1e-4)
+    assert printed.largest_shows(mu, reads, rounds) > 0.0
+
+
+def test_a_sum_shows_all_of_a_record_that_is_always_read() -> None:
+    assert printed.sum_shows(0.2, 1.0 - 1e-12, 400) == pytest.approx(gaussian(4.0), rel=6e-3)
+    assert printed.sum_shows(1e-3, 0.1, 100) <= sampled(1e-3, 0.1, 100, poisson=True)
+
+
+def test_a_record_alone_in_a_batch() -> None:
+    """17 passes over 3713 records meet it alone with probability .0046, and then 64 times as loud."""
+    assert 3713 % BATCH == 1
+    assert -math.expm1(PASSES * math.log1p(-1.0 / 3713)) == pytest.approx(0.0046, rel=0.01)
+    cut = 45.0
+    most = math.log(0.004) - (math.log(BATCHES * PASSES) + norm.logsf(cut - 1.42))
+    assert printed.alone_shows(2.84, 3713, PASSES, BATCHES * PASSES) > 0.9 * most > 500.0
+
+
+def test_shards_that_overlap() -> None:
+    """Slices that begin where the slice before them was long: MNIST's counts, the script's seed."""
+    np.random.seed(1)  # noqa: NPY002 the script's own generator
+    counts = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
+    shares = np.random.dirichlet(np.full(16, 10.0), size=10)  # noqa: NPY002
+    held, sizes = [np.zeros(n, dtype=int) for n in counts], np.zeros(16, dtype=int)
+    for copies, share in zip(held, shares, strict=True):
+        begin = 0
+        for agent, n in enumerate((share * copies.size).astype(int)):
+            part = copies[begin : begin + n]
+            part += 1
+            sizes[agent] += part.size
+            begin = n
+    every = np.concatenate(held)
+    found = [int((every > 0).sum()), int((every >= 8).sum()), int(every.max()), int(sizes.min()), int(sizes.max())]
+    assert found == [10_331, 4031, printed.COPIES, 2980, 4242]
+    assert int((sizes == 3713).sum()) == 2
+
+
+def variation(p: Array, q: Array, step: float) -> float:
+    return 0.5 * float(np.abs(p - q).sum()) * step
+
+
+def test_a_step_that_keeps_noise_apart() -> None:
+    """Total variation .383 where the lemma allows .276, and all of it without any second noise."""
+    apart = variation(*printed.one_hop(0.5))
+    assert apart == pytest.approx(0.383, abs=5e-4)
+    assert apart == pytest.approx(2.0 * norm.cdf(0.5) - 1.0, abs=5e-4)
+    assert 2.0 * norm.cdf(0.5 / math.sqrt(2.0)) - 1.0 == pytest.approx(0.276, abs=5e-4)
+
+
+def test_linear_prices_of_pairs() -> None:
+    assert [printed.hidden_leaves(steep) for steep in (False, True)] == pytest.approx([8.774964, 13.425237], abs=6e-7)
+    assert gaussian(2.0 / math.sqrt(10.0)) < printed.relayed_sign() < gaussian(2.0)
+
+
+@pytest.mark.parametrize(("graph", "agents", "victim", "rounds"), [("path", 3, 2, 2), ("ring", 16, 8, 8)])
+def test_a_neighbour_solves_for_all_noised_values(graph: str, agents: int, victim: int, rounds: int) -> None:
+    """From the messages of a gossip average in float64, without anything else that is known."""
+    mixing = np.eye(agents) + build(graph, agents).mixing.toarray()
+    rng = np.random.default_rng(7)
+    noised = rng.standard_normal(agents)
+    near = np.flatnonzero(mixing[0])
+    state, power, seen, rows = noised, np.eye(agents), [], []
+    for _ in range(rounds):
+        seen.append(state[near])
+        rows.append(power[near])
+        state, power = mixing @ state, mixing @ power
+    found = np.linalg.lstsq(np.vstack(rows), np.concatenate(seen), rcond=None)[0]
+    assert found[victim] == pytest.approx(noised[victim], abs=1e-8)
+    assert printed.gossip_shown(mixing, victim, 0, rounds) == pytest.approx(1.0, abs=1e-9)
+    assert printed.gossip_claim(mixing, victim, 0, rounds) < 0.7
+    if graph == "ring":
+        assert printed.gossip_shown(mixing, victim, 0, rounds - 1) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(list(printed.lines()), columns=list(printed.Line._fields))
+
+
+def test_nothing_shown_exceeds_what_is_certified(frame: pd.DataFrame) -> None:
+    assert (frame["shown"] <= frame["certified"] * (1.0 + 1e-9)).all()
+    high_enough = frame.loc[frame["shown"] <= frame["claimed"], ["paper", "setting"]]
+    assert set(high_enough.itertuples(index=False, name=None)) == {
+        ("DECOR, a9a", "complete, as accounted"),
+        ("DECOR, a9a", "ring, as accounted"),
+        ("CorN-DSGD", "a record in every batch"),
+        ("CorN-DSGD", "batches of a9a as drawn"),
+        ("CorN-DSGD", "batches of MNIST as drawn"),
+    }
+
+
+def test_table_picture_and_page(frame: pd.DataFrame, tmp_path: Path) -> None:
+    paths = report.write(frame, tmp_path / "study")
+    assert [path.name for path in paths] == list(report.FILES)
+    pd.testing.assert_frame_equal(pd.read_parquet(paths[0]), frame)
+    assert len(paths[1].read_text(encoding="utf-8").splitlines()) > len(frame)
+    page = paths[3].read_text(encoding="utf-8")
+    assert page.count("<tr>") == len(frame) + 1
+    assert "http" not in page
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(InputError, match="nothing is written over"):
+        report.conduct(tmp_path / "other")
