@@ -1,0 +1,160 @@
+"""Prices of shared noise by another road: the exact information in all that an observer holds.
+
+Derived for these tests alone. Let p be all independent draws, one for each agent and one for each edge, in every round.
+The messages of T rounds are Ap + Uθ, with U the victim's contributions u_t on its own messages and θ ∈ {0, 1} the
+choice of its record. Messages being released, everything else in them is known to who sees them; it drops out of any
+comparison. Colluders add Bp, their own draws and those of their edges. (Ap + Uθ, Bp) is one Gaussian vector with
+covariance Σ = (A; B)(A; B)ᵀ, singular where colluders know a message's noise. So the two worlds are as far apart as a
+Gaussian pair with μ² = (U; 0)ᵀ Σ⁺ (U; 0), the Fisher information of θ, for (U; 0) is in the range of Σ where the
+victim does not collude. That is exact if contributions are fixed. If u_t is chosen by what was released before, write
+the density as a product over rounds: given the past, round t is Gaussian with a covariance that no contribution moves
+and means that differ by what is left of u_t after the earlier u are regressed out. The sum of squares of the whitened
+differences is the same quadratic form along every path, so that its largest value bounds the price; it is not reached
+in general, for a path fixes one choice of signs alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.stats import norm
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale, row_sums
+
+
+def shared(seed: int, agents: int) -> tuple[Array, Array, list[tuple[int, int]]]:
+    """Own scales, a symmetric matrix of pair scales, and its edges; sparse graphs fall apart now and then."""
+    rng = np.random.default_rng([17, seed])
+    own = rng.uniform(0.3, 2.0, agents)
+    edges = [edge for edge in combinations(range(agents), 2) if rng.random() < 0.55]
+    pair = np.zeros((agents, agents))
+    for i, j in edges:
+        pair[i, j] = pair[j, i] = 10.0 ** rng.uniform(-1.0, 1.5)
+    return own, pair, edges
+
+
+def noise_maps(own: Array, pair: Array, edges: list[tuple[int, int]], known: tuple[int, ...]) -> tuple[Array, Array]:
+    """A and B of one round: draws of unit variance → noise of the messages, and what colluders know of the draws."""
+    agents = own.size
+    sent = np.zeros((agents, agents + len(edges)))
+    sent[:, :agents] = np.diag(own)
+    for column, (i, j) in enumerate(edges, start=agents):
+        sent[i, column], sent[j, column] = pair[i, j], -pair[i, j]
+    told = [k for k in range(agents) if k in known]
+    told += [k for k, edge in enumerate(edges, start=agents) if set(edge) & set(known)]
+    return sent, np.eye(agents + len(edges))[told]
+
+
+def information(sent: Array, told: Array, mixed: Array, moved: Array) -> float:
+    """(U; 0)ᵀ Σ⁺ (U; 0) of T rounds.
+
+    Args:
+        sent: A of a round.
+        told: B of a round.
+        mixed: (T, T), noise of the rounds from white noise of the rounds.
+        moved: (T, m), U.
+    """
+    every = np.vstack([np.kron(mixed, sent), np.kron(np.eye(len(mixed)), told)])
+    where = np.concatenate([moved.ravel(), np.zeros(len(every) - moved.size)])
+    solved = np.linalg.lstsq(every @ every.T, where, rcond=1e-13)[0]
+    assert every @ (every.T @ solved) == pytest.approx(where, abs=1e-6)
+    return float(where @ solved)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_round_by_all_that_colluders_hold(seed: int) -> None:
+    own, pair, edges = shared(seed, 5)
+    for q in range(4):
+        scale = effective_scale(own, csr_matrix(pair), q)
+        for v in range(5):
+            others = [i for i in range(5) if i != v]
+            sets = [noise_maps(own, pair, edges, known) for known in combinations(others, q)]
+            worst = max(information(*maps, np.eye(1), np.eye(5)[[v]]) for maps in sets)
+            assert worst <= scale[v] ** -2.0 * (1.0 + 1e-7)
+            if q == 0:
+                assert worst == pytest.approx(scale[v] ** -2.0, rel=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("q", [0, 1])
+def test_rounds_that_share_noise_by_all_choices_of_signs(seed: int, q: int) -> None:
+    """Rounds × agents × edges as one Gaussian vector; C takes them apart."""
+    own, pair, edges = shared(seed, 4)
+    rng = np.random.default_rng(seed)
+    rounds, v = 4, int(rng.integers(4))
+    factor = np.tril(rng.uniform(-0.8, 0.8, (rounds, rounds)), -1) + np.diag(rng.uniform(0.5, 1.5, rounds))
+    if seed % 2:
+        factor = np.abs(factor)
+    mixed = np.linalg.inv(factor)
+    price = float(np.square(row_sums(factor)).sum()) / effective_scale(own, csr_matrix(pair), q)[v] ** 2
+    shown = 0.0
+    for known in combinations([i for i in range(4) if i != v], q):
+        maps = noise_maps(own, pair, edges, known)
+        for signs in product((-1.0, 1.0), repeat=rounds - 1):
+            moved = np.zeros((rounds, 4))
+            moved[:, v] = [1.0, *signs]
+            shown = max(shown, information(*maps, mixed, moved))
+    assert shown <= price * (1.0 + 1e-7)
+    if seed % 2 and q == 0:
+        assert shown == pytest.approx(price, rel=1e-7)
+
+
+TO_AND_FRO = "to and fro"
+POLICIES: dict[str, Callable[[Array], Array]] = {
+    TO_AND_FRO: lambda seen: np.full(seen.shape[1], (-1.0) ** len(seen)),
+    "the sign of the sum so far": lambda seen: np.where(seen.sum(axis=(0, 2)) > 0.0, 1.0, -1.0),
+    "where the victim's message was loud": lambda seen: np.where(np.abs(seen[-1, :, 0]) > 0.5, 1.0, -1.0),
+    "less where a neighbour was high": lambda seen: 1.0 / (1.0 + np.exp(seen[-1, :, 1])),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_contributions_that_follow_what_was_released(policy: str) -> None:
+    """Likelihood ratios of whole transcripts, 200 000 of each world, against the price of two-sided noise."""
+    own, pair, edges = np.array([1.0, 0.8, 1.2]), np.zeros((3, 3)), [(0, 1), (1, 2)]
+    for i, j in edges:
+        pair[i, j] = pair[j, i] = 1.7
+    factor = np.array([[1.0, 0.0, 0.0], [-0.6, 1.0, 0.0], [0.3, -0.6, 1.0]])
+    sent, _ = noise_maps(own, pair, edges, ())
+    runs, rounds = 200_000, 3
+    rng = np.random.default_rng(11)
+    mixed, precision = np.linalg.inv(factor), np.linalg.inv(sent @ sent.T)
+    losses = []
+    for world in (0.0, 1.0):
+        noise = np.einsum("ts,sne->tne", mixed, rng.standard_normal((rounds, runs, sent.shape[1]))) @ sent.T
+        seen, white, ratio = np.zeros((rounds, runs, 3)), np.zeros((rounds, runs, 3)), np.zeros(runs)
+        moved = np.zeros((rounds, runs))
+        for t in range(rounds):
+            moved[t] = POLICIES[policy](seen[:t]) if t else 1.0
+            seen[t] = noise[t]
+            seen[t, :, 0] += world * moved[t]
+            # Round t in white noise, and the difference of its means.
+            white[t] = np.einsum("s,sne->ne", factor[t, : t + 1], seen[: t + 1])
+            apart = factor[t, : t + 1] @ moved[: t + 1]
+            ratio += apart * (white[t] @ precision[:, 0]) - 0.5 * apart**2 * precision[0, 0]
+        losses.append(ratio)
+    mu = math.sqrt(float(np.square(row_sums(factor)).sum())) / effective_scale(own, csr_matrix(pair), 0)[0]
+    for epsilon in (0.0, 1.0, 2.0):
+        more = np.maximum(1.0 - np.exp(epsilon - losses[1]), 0.0)
+        less = np.maximum(1.0 - np.exp(epsilon + losses[0]), 0.0)
+        law = norm.cdf(0.5 * mu - epsilon / mu) - math.exp(epsilon) * norm.cdf(-0.5 * mu - epsilon / mu)
+        for sample in (more, less):
+            error = 4.0 * float(sample.std()) / math.sqrt(runs)
+            assert sample.mean() - error <= law
+            # Signs that add up in every row of C show all of it.
+            assert policy != TO_AND_FRO or sample.mean() + error >= law
+
+
+def test_a_state_that_is_not_released_breaks_it() -> None:
+    """Momentum of un-noised contributions carries one record into later rounds: two messages for the price of one."""
+    sent, told = noise_maps(np.ones(1), np.zeros((1, 1)), [], ())
+    once, carried = np.array([[1.0], [0.0]]), np.array([[1.0], [0.9]])
+    price = float(effective_scale(np.ones(1), csr_matrix((1, 1)), 0)[0]) ** -2.0
+    assert information(sent, told, np.eye(2), once) == pytest.approx(price)
+    assert information(sent, told, np.eye(2), carried) == pytest.approx(1.81 * price)
