@@ -120,7 +120,7 @@ class AnyAlgorithm(Protocol):
 class Algorithm(AnyAlgorithm, Program, Protocol):
     """A program that also says what it will release; a class that inherits from it states only what is its own.
 
-    Where its protocol is "released", gradients and consensus use the agent's own released values.
+    Where its protocol is "released", gradients and consensus use values that follow from what was released.
     """
 
     @property
@@ -145,6 +145,16 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
     def memoryless(self) -> bool:
         """Whether releases are made of public values and of clipped means of their round: any unit has a price."""
         return False
+
+    @property
+    def one_mean(self) -> bool:
+        """Whether each release reads one sample, in one clipped mean: Poisson samples have a price."""
+        return False
+
+    @property
+    def gradients_at(self) -> str:
+        """Where a released protocol takes its gradients, as a statement of privacy says it."""
+        return "points that follow from released values"
 
     def for_unit(self, unit: Unit) -> Self:
         """Return what runs where ε is for this unit: the algorithm itself, unless its rounds depend on it.

@@ -103,6 +103,10 @@ AS_CERTIFIED = (
     'privacy.guarantee: papers on this algorithm clip and noise as it does here, so it has no "as_printed". Use '
     '"certified", or "none".'
 )
+# Where gradients are taken.
+AT_OWN = "the agent's own released point"
+AT_MIXTURE = "the agent's mixture of released points"
+
 ONE_STEP = (
     "carries the step of round t − 1, taken on the records seen by then, and the noise of index t: "
     "λ_(t−1) · gradient + noise of deviation σ_t."

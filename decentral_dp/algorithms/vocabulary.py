@@ -41,6 +41,8 @@ from decentral_dp.algorithms.protocol import (
 from decentral_dp.algorithms.references import (
     AS_CERTIFIED,
     ASCENT,
+    AT_MIXTURE,
+    AT_OWN,
     AUC,
     CHEN_WANG,
     DP_DRO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from scipy.stats import binom, norm
 
 import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import Array, Bounded, Norm
 from decentral_dp.data.streams import Stream
@@ -708,6 +709,44 @@ def test_other_algorithms_and_audits_refuse_poisson_samples() -> None:
         build(decentral_dp.load("ldp_dsbo", set={"problem.stream": COINS}))
     with pytest.raises(InputError, match="by their coins is not followed"):
         decentral_dp.audit(content({}, "dp_dsgd", COINS), runs=20)
+
+
+@dataclass(frozen=True)
+class Stating(DpDsgd):
+    """From outside, it states what unlocks a price of ours."""
+
+    one_mean = True
+    memoryless = True
+
+
+@pytest.mark.parametrize("keys", [{"stream": COINS}, {"keys": {"neighbours": "zero_out"}}], ids=str)
+def test_an_algorithm_from_outside_unlocks_no_price_by_stating_it(keys: Any) -> None:
+    own = content(keys.get("keys", {}), "dp_dsgd", keys.get("stream", "all"))
+    assert max(decentral_dp.plan(own).epsilon) > 0
+    with pytest.raises(InputError, match=r"no price here|is not derived"):
+        decentral_dp.plan(own, algorithm=Stating(StepSize(0.7)))
+    # Nor is its limit for T → ∞ that of the class it inherits from.
+    of_outside = decentral_dp.plan(content({}), algorithm=Stating(StepSize(0.7))).privacy
+    assert (of_outside.at_infinity.finite_data, decentral_dp.plan(content({})).privacy.at_infinity.finite_data) == (
+        None,
+        math.inf,
+    )
+
+
+def test_a_holders_poisson_samples_are_paid_at_its_visits_alone() -> None:
+    run = decentral_dp.run(content({}, "random_walk", COINS))
+    ledger = run.simulation().ledger
+    (c,) = ledger.charged
+    assert c.sampling == "poisson"
+    assert run.records.same_releases(ledger)
+    # One agent a round.
+    assert np.count_nonzero(c.sensitivity["train"][:, c.group]) == 4
+
+
+def test_where_gradients_are_taken_is_what_the_algorithm_states() -> None:
+    said = {kind: decentral_dp.plan(content({}, kind)).privacy.protocol for kind in ("dp_dsgd", "ldp_single_level")}
+    assert said["dp_dsgd"] == "released state (gradients at the agent's mixture of released points)"
+    assert said["ldp_single_level"] == "released state (gradients at the agent's own released point)"
 
 
 # Bilevel algorithms without a memory --------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class GossipSgda(dp.Derived):
     }
 
     memoryless = True
+    gradients_at = dp.AT_MIXTURE
 
     def init(self, dataset: dp.LocalDataset) -> State:
         return State(*self.starts(dataset))

@@ -50,6 +50,8 @@ class GradientTracking(OneLevel):
 
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"s": {"lower_grad_y": 1.0}}
 
+    gradients_at = "the agent's own y, which follows from released values and is sent"
+
     def init(self, dataset: dp.LocalDataset) -> State:
         nothing = dataset.public(0.0, dataset.q)
         return State(dataset.start("x", self.start), dataset.start("y", self.start), nothing, nothing)

@@ -60,6 +60,8 @@ class PushSum(dp.Derived):
     channels: ClassVar[tuple[str, ...]] = ("x", "y", "w")
 
     memoryless = True
+    one_mean = True
+    gradients_at = f"{dp.AT_MIXTURE}, over its weight"
 
     conserves_mass = True
 

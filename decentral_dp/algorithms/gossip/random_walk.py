@@ -37,6 +37,8 @@ from decentral_dp.participants.agents import Network
 class RandomWalk(OneLevel):
     """A token walks over the graph; its holder takes a noised step and passes it to a neighbour."""
 
+    gradients_at = "the token as it was released"
+
     # How many others hear who sends, whatever its neighbours are.
     hearers: ClassVar[int] = 1
 
@@ -76,7 +78,7 @@ ENTRY = dp.Entry(
     RandomWalk,
     (dp.Citation("Walk of a token", CYFFERS),),
     unprinted=(
-        "privacy.guarantee: what the paper prints of random_walk is for an observer inside the network, and is not "
-        'derived here. Use "certified", or "none".'
+        'privacy.guarantee: random_walk has no "as_printed"; what the paper prints is for an observer inside the '
+        'network, and is not derived here. Use "certified", or "none".'
     ),
 )

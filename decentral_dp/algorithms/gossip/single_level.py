@@ -1,6 +1,6 @@
 """One level: min_y (1/m) Σ_i g_i(x, y) at a constant x, by gossip and local gradient steps.
 
-With ỹ what an agent released, a_i = 1 − |w_ii|, and gradients at the agent's own released point:
+With ỹ what an agent released, and a_i = 1 − |w_ii|:
 
 `ldp_single_level` (combine, then adapt: Algorithm 2 of Chen & Wang without its upper level, their Appendix G.3)
     y_{i,t+1} = a_i ỹ_{i,t} + Σ_j w_ij ỹ_{j,t} − λ_t ∇_y g_i(x, ỹ_{i,t})
@@ -51,6 +51,8 @@ class OneLevel(dp.Derived, Protocol):
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {"y": {"lower_grad_y": "y"}}
 
     memoryless: ClassVar[bool] = True
+    one_mean: ClassVar[bool] = True
+    gradients_at: ClassVar[str] = dp.AT_MIXTURE
 
     def init(self, dataset: dp.LocalDataset) -> Any:
         return State(dataset.start("x", self.start), dataset.start("y", self.start))
@@ -58,6 +60,8 @@ class OneLevel(dp.Derived, Protocol):
 
 class LdpSingleLevel(OneLevel):
     """The lower level alone: gossip first, then a local step (Chen & Wang, Appendix G.3)."""
+
+    gradients_at = dp.AT_OWN
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         released, neighbour_sum = yield dp.Gossip(y=s.y)

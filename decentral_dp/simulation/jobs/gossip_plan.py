@@ -14,11 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from decentral_dp.algorithms.gossip.choco import Choco
-from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
-from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
-from decentral_dp.algorithms.gossip.push_sum import PushSum
-from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
+from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.algorithms.protocol import Algorithm, Channel, Checked, Counts, Planned, Public
 from decentral_dp.bounded import SPLITS, Array, LipschitzConstants, Norm
 from decentral_dp.config.components import Components
@@ -297,7 +293,7 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem, stream: 
     if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
         raise InputError(
             f"{key}: how far {unit.noun} moves what {kind} releases is not derived, only for algorithms of this "
-            f"package that keep nothing un-noised ({_ANY_UNIT}). Leave it out, or take one of these."
+            f"package that keep nothing un-noised ({_stating('memoryless')}). Leave it out, or take one of these."
         )
     if c.problem.is_outside:
         raise InputError(
@@ -331,9 +327,10 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
     s, kind = c.scenario, c.scenario.algorithm.kind
     if stream.kind != "poisson":
         return
-    if not isinstance(algorithm, _ONE_MEAN) or algorithm.protocol != "released":
+    if c.algorithm.origin or not algorithm.one_mean or algorithm.protocol != "released":
         raise InputError(
-            f"problem.stream: what {kind} releases of Poisson samples has no price here, only what {_BY_COINS} do. "
+            f"problem.stream: what {kind} releases of Poisson samples has no price here, only what "
+            f"{_stating('one_mean')} do. "
             'Take one of these, or "minibatch".'
         )
     if s.privacy.guarantee != "none" and c.mechanism != GAUSSIAN:
@@ -348,11 +345,12 @@ def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream)
         )
 
 
-# Algorithms that have a price for any unit, as a refusal names them.
-_BY_COINS = '"dp_dsgd", "ldp_single_level", "gradient_tracking", "exact_diffusion", "choco", "push_sum"'
-_ANY_UNIT = f'{_BY_COINS}, "ldp_dsbo", "bsa", "spdb", "gbdsbo", "dsbo_jhip", "gossip_sgda"'
-# Those whose Poisson samples have one: each release reads one sample, in one mean.
-_ONE_MEAN = (DpDsgd, LdpSingleLevel, GradientTracking, ExactDiffusion, Choco, PushSum)
+def _stating(fact: str) -> str:
+    """The algorithms of this package that state a fact which others leave as it is, as a refusal names them."""
+    default = getattr(Algorithm, fact)
+    return ", ".join(
+        f'"{kind}"' for kind, e in ALGORITHMS.items() if getattr(e.algorithm, fact, default) is not default
+    )
 
 
 def charged_channels(channels: Mapping[str, Channel], problem: Problem) -> dict[str, str]:

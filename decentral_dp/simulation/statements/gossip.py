@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from decentral_dp.algorithms.gossip.choco import Choco
+from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gossip_sgda import GossipSgda
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
@@ -33,14 +35,13 @@ from decentral_dp.simulation.statements.statement import Claim, Horizon, Privacy
 _EXPLICIT_ROUNDS = 10_000
 
 # Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
-_ONE_STEP = (LdpDsbo, LdpSingleLevel, DpDsgd, GossipSgda, PushSum)
-OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | GossipSgda | PushSum
+OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
 
 # Agents that differ in what their limits depend on; beyond so many only the worst agent's limit is given.
 _MOST_LIMITS = 16
 
 PROTOCOLS = {
-    "released": "released state (gradients and consensus at the agent's own released point)",
+    "released": "released state (gradients at {gradients_at})",
     "private": "private state, gradients at the agent's own released point",
     "printed": "private state and private gradient point (as published)",
 }
@@ -64,7 +65,7 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         trusted=False,
         claimed=claimed(job),
         mechanisms=() if job.mechanism == NO_NOISE else (job.mechanism.name,),
-        protocol=protocols[job.algorithm.protocol],
+        protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=limits,
     )
@@ -108,13 +109,13 @@ def at_infinity(
     elif job.windows:
         # These sums are over every round once.
         return Horizon(None, None)
-    elif isinstance(job.mechanism, OutsideMechanism):
-        # Its price need not be sensitivity/scale, of which these sums are.
+    elif isinstance(job.mechanism, OutsideMechanism) or job.components.algorithm.origin:
+        # A price need not be sensitivity/scale, and a plan need not be that of a base class, of which these sums are.
         return Horizon(None, None)
     elif job.stream.kind == "poisson" or getattr(job.algorithm, "local_steps", None) or _falls(job.algorithm):
         # Sums of samples, several releases a round, no single steps, or steps whose clip falls.
         return Horizon(None, None)
-    elif isinstance(job.algorithm, _ONE_STEP) and not job.central and job.algorithm.protocol == "released":
+    elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
