@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,7 +64,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def run(
     scenario: Name,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; runs/NAME by default, with what --set changes.")
+        str | None,
+        typer.Option(
+            metavar="DIR|URL", help="Folder for the results, or s3://…; runs/NAME by default, with what --set changes."
+        ),
     ] = None,
     engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
@@ -99,28 +103,36 @@ def run(
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
     if or_resume and _resumed(out, log, quiet):
         return
-    with layout.new_folder(out, run_name(Path(scenario).stem, changed)) as folder:
+    name = run_name(Path(scenario).stem, changed)
+    with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
     _end(finished, quiet)
 
 
-def _resumed(out: Path | None, log: str | None, quiet: bool) -> bool:
+def _resumed(out: str | None, log: str | None, quiet: bool) -> bool:
     """Whether there was a run in `out`, which is complete now."""
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.reporting import page
+    from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.folder.journal import progress_in
     from decentral_dp.simulation.run import Run
 
     if out is None:
         raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
-    found = progress_in(out)
+    folder = remote.local(out)
+    found = progress_in(folder)
+    finished = None
     if found == "under way":
         typer.echo(f"{out} holds a run that was cut off; it goes on as it was begun.", err=True)
-        _end(run_with_progress(lambda bar: Run.resume(out, progress=bar), log, quiet), quiet)
+        finished = run_with_progress(lambda bar: Run.resume(folder, progress=bar), log, quiet)
     elif found == "complete":
-        if not (out / "report.html").is_file():
-            page.draw_run(out)
+        if not (folder / "report.html").is_file():
+            page.draw_run(folder)
         typer.echo(f"{out} holds a run that is complete; nothing is left to do.", err=True)
+    if found != "none":
+        remote.upload(folder, out)
+    if finished is not None:
+        _end(finished, quiet)
     return found != "none"
 
 
@@ -139,7 +151,7 @@ def _end(finished: Run, quiet: bool) -> None:
 @app.command()
 def resume(
     folder: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack."
         ),
@@ -160,9 +172,10 @@ def resume(
     Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
     """
     from decentral_dp.resumption.resume import Kind, begun_in, refuse_for_others
+    from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
-    begun = begun_in(folder)
+    begun = begun_in(remote.local(folder))
     if begun.kind is not Kind.RUN:
         given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
         refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
@@ -182,7 +195,8 @@ def resume(
     from decentral_dp.simulation.plan import print_plan
 
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
-    finished = run_with_progress(lambda bar: Run.resume(folder, progress=bar, **more), log, quiet)
+    finished = run_with_progress(lambda bar: Run.resume(begun.place, progress=bar, **more), log, quiet)
+    remote.upload(begun.place, folder)
     _end(finished, quiet)
 
 
@@ -203,13 +217,15 @@ def plan(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")], formats: Formats = None
+    run: Annotated[str, typer.Argument(metavar="DIR", help="A run folder, or its URL.")], formats: Formats = None
 ) -> None:
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
+    from decentral_dp.simulation.folder.remote import downloaded
     from decentral_dp.simulation.result import as_written, require_run_folder
 
+    folder = downloaded(run)
     # Without one of those needed a page would say that nothing was measured, or released.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
@@ -223,7 +239,7 @@ def report(
 
 @app.command()
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
     out: Annotated[Path, typer.Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
     agent: Annotated[
@@ -236,13 +252,14 @@ def predict(
     left unread. No record of the run is needed, and no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
+    from decentral_dp.simulation.folder.remote import downloaded
 
-    write_predictions(folder, file, out, agent)
+    write_predictions(downloaded(run), file, out, agent)
 
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, at least two.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or URLs; at least two.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
@@ -251,8 +268,9 @@ def compare(
     A run that is not complete is shown as far as it goes.
     """
     from decentral_dp.cli.run import print_and_write_comparison
+    from decentral_dp.simulation.folder.remote import downloaded
 
-    print_and_write_comparison(folders, out, [f.value for f in formats or []])
+    print_and_write_comparison([downloaded(run) for run in runs], out, [f.value for f in formats or []])
 
 
 @app.command()

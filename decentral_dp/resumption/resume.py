@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from decentral_dp.errors import InputError, by_keyword
+from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
 from decentral_dp.tasks.outcomes import CELLS, INTERRUPTED, STUDY, TABLE, read_json
@@ -123,7 +124,7 @@ def resume(
 
     Args:
         folder: of a run, a study or a table of audits; of a complete run whose audit was interrupted; or the JSON file
-            of an audit or an attack.
+            of an audit or an attack; or the URL that a run was begun for, whose journal is on this machine.
         progress: called with a `Progress`; by default notebooks show a bar.
         rounds: of a run, in all, more than planned; by default as planned.
         priced: of a run, told of the plan of what is run, where it costs more than planned first, before any of it is
@@ -153,6 +154,11 @@ def resume(
         ...     print(str(error).partition(",")[0])
         resume: scenarios is no run folder
     """
+    if remote.is_remote(folder):
+        place = remote.local(folder)
+        done = resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
+        remote.upload(place, folder)
+        return done
     kind, place = begun_in(Path(folder))
     if kind is Kind.RUN:
         return Run.resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)

@@ -103,6 +103,6 @@ def test_the_job_of_kuberay_gives_this_command() -> None:
     # What is tried again finds the folder where the try before has left it.
     head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
     (mount,) = head["containers"][0]["volumeMounts"]
-    assert given["out"].is_relative_to(mount["mountPath"])
+    assert Path(given["out"]).is_relative_to(mount["mountPath"])
     assert head["volumes"][0]["persistentVolumeClaim"]["claimName"] == volume["metadata"]["name"]
     assert job["spec"]["backoffLimit"] > 0

@@ -1,0 +1,176 @@
+"""Run folders in an object store, such as s3://bucket/name, by fsspec.
+
+What may have been released is on record before it is, and a store does not promise that a write is there when it
+returns, or that two drivers do not write one object. So a run keeps its journal on this machine, in `runs/SCHEME/…`
+below the working directory, and goes on from there; its finished files are copied to the store, `result.json` last.
+Until then the store holds a note of where the journal is: a run that is lost with its machine is not begun again
+unseen, which would be a second release. Un-noised values are their owner's alone, and stay here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decentral_dp.data.fetch import is_url
+from decentral_dp.errors import InputError, option_error
+
+# The last file that is copied: who finds it finds the others.
+_LAST = "result.json"
+# Says where the journal of a run is that is not complete.
+_NOTE = "under_way.json"
+# Begins the names of values in state.npz that everybody may see.
+_SEEN = ("released_", "published_")
+
+
+def is_remote(place: object) -> bool:
+    """Whether a place is a URL, and not a path of this machine."""
+    return isinstance(place, str) and is_url(place)
+
+
+def local(place: str | Path) -> Path:
+    """The folder of this machine where a run of a URL keeps its journal; a path is its own.
+
+    Raises:
+        InputError: the URL names no folder.
+
+    Example:
+        >>> local("s3://bucket/rings/one").as_posix(), local("runs/one").as_posix()
+        ('runs/s3/bucket/rings/one', 'runs/one')
+    """
+    if not is_remote(place):
+        return Path(place)
+    scheme, _, rest = str(place).partition("://")
+    parts = [part for part in rest.split("/") if part]
+    if not parts or not scheme.isalnum() or any(part in (".", "..") for part in parts):
+        raise option_error("out", f": {place} names no folder of a store. Give one such as s3://bucket/name.")
+    return Path("runs", scheme, *parts)
+
+
+@contextlib.contextmanager
+def run_folder(url: str) -> Iterator[Path]:
+    """The folder of this machine for a run whose files are copied to `url` at the end of the block.
+
+    Raises:
+        InputError: there is something at the URL, or it cannot be reached.
+        OSError: a file could not be written there.
+    """
+    folder, (system, far) = local(url), _opened(url)
+    note = f"{far}/{_NOTE}"
+    with _told(url):
+        if system.exists(note):
+            where = json.loads(system.cat_file(note)).get("journal")
+            raise option_error(
+                "out",
+                f": a run was begun for {url} whose journal is {where}, and what it released is on record there. "
+                f'"decentral-dp resume {url}" goes on, in the same directory of that machine.',
+            )
+        if system.exists(far) and (system.isfile(far) or system.find(far)):
+            raise option_error("out", f": {url} exists already, and nothing is written over. Give a new place.")
+        system.makedirs(far, exist_ok=True)
+        # Of two that begin at once one is refused, by stores that put on a condition.
+        where = f"{socket.gethostname()}:{folder.absolute()}"
+        system.pipe_file(note, json.dumps({"journal": where}).encode(), mode="create")
+    try:
+        yield folder
+    except BaseException:
+        if not folder.exists():
+            # Nothing was released.
+            system.rm_file(note)
+        raise
+    upload(folder, url)
+
+
+def upload(folder: Path, to: str | Path) -> None:
+    """Copy the files of a complete run to a store, if `to` is a URL; un-noised values are left out.
+
+    Raises:
+        OSError: a file could not be written there.
+    """
+    if not is_remote(to):
+        return
+    url = str(to)
+    system, far = _opened(url)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    with tempfile.TemporaryDirectory() as place:
+        for path in sorted(files, key=lambda path: path.name == _LAST):
+            name = path.relative_to(folder).as_posix()
+            try:
+                system.makedirs(f"{far}/{name}".rpartition("/")[0], exist_ok=True)
+                system.put_file(str(_without_unnoised(path, Path(place))), f"{far}/{name}")
+            except Exception as error:
+                raise OSError(
+                    f"{url}/{name} could not be written ({error}). The run is complete and in {folder}; the same "
+                    "command with --or-resume copies it."
+                ) from error
+    if system.exists(f"{far}/{_NOTE}"):
+        system.rm_file(f"{far}/{_NOTE}")
+
+
+def downloaded(place: str) -> Path:
+    """The folder of a run; from a store it is copied to where it belongs on this machine, unless it is there.
+
+    Raises:
+        InputError: there is no run at the URL, or it cannot be read.
+    """
+    folder = local(place)
+    if folder.is_dir() or not is_remote(place):
+        return folder
+    system, far = _opened(place)
+    with _told(place):
+        names = [name.removeprefix(far).lstrip("/") for name in system.find(far)]
+        if _LAST not in names or any(".." in Path(name).parts for name in names):
+            raise InputError(f"{place}: no complete run is there. Give the URL that a run was written to.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+            for name in names:
+                to = Path(beside, "run", name)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                system.get_file(f"{far}/{name}", str(to))
+            Path(beside, "run").rename(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _told(url: str) -> Iterator[None]:
+    """Turn the errors of a store into a sentence; every store has its own."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{url}: it cannot be reached ({error}). Mend that, or give a folder of this machine."
+        ) from error
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    try:
+        system, far = importlib.import_module("fsspec").core.url_to_fs(url)
+    except ImportError as error:
+        raise InputError(
+            f'{url}: a package is not installed ({error}). pip install "decentral_dp[remote]" brings fsspec; s3fs, '
+            "gcsfs and others bring its stores. Or give a folder of this machine."
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{url}: fsspec knows no such store ({error}). Give another place.") from None
+    return system, str(far).rstrip("/")
+
+
+def _without_unnoised(path: Path, place: Path) -> Path:
+    """The file itself; of state.npz a copy with what everybody may see."""
+    if path.name != "state.npz":
+        return path
+    with np.load(path) as arrays:
+        seen = {name: arrays[name] for name in arrays.files if name.startswith(_SEEN)}
+    np.savez(place / path.name, **seen)
+    return place / path.name
