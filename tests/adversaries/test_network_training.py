@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decentral_dp.adversaries.network.training import steps_of
+from decentral_dp.adversaries.network.training import first_alike, price, steps_of
 from decentral_dp.adversaries.network.view import prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load
@@ -155,6 +155,24 @@ def test_float64_adds_little() -> None:
     job: Any = job_of()
     steps = steps_of(job, job.algorithm, job.problem)
     assert 0.0 < (steps.rounding / steps.noise).max() < 1e-3
+
+
+def test_pairs_that_look_alike_have_one_price() -> None:
+    """A ring of equal agents has three, by distance; one agent of other noise leaves the reflections that keep it."""
+    job: Any = job_of("squared", **{"topology.kind": "ring"})
+    steps = steps_of(job, job.algorithm, job.problem)
+    assert len(set(job.counts["train"])) == 1
+    each = tuple((i,) for i in range(6))
+    apart = np.where(np.eye(6, dtype=bool), -1, np.arange(36).reshape(6, 6))
+    uneven = replace(steps, noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
+    for one, prices in ((steps, 3), (uneven, 16)):
+        first = first_alike(one, each)
+        assert np.unique(first[first >= 0]).size == prices
+        np.testing.assert_allclose(price(one, each, first), price(one, each, apart), rtol=1e-9)
+    # Coalitions as well: {0, 2} and {3, 5} look alike, {0, 3} does not.
+    first = first_alike(steps, ((0, 2), (0, 3), (3, 5)))
+    assert set(first[2][first[2] >= 0]) == set(first[0][first[0] >= 0])
+    assert first[1].max() > 6
 
 
 REFUSED = {

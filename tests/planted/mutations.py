@@ -830,6 +830,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
     ),
     Mutation(
+        "agents of other noise taken for alike",
+        "adversaries/network/training.py",
+        "coloured([*steps.moved, *steps.noise, *steps.rounding]",
+        "coloured([*steps.moved, *steps.rounding]",
+        (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
+    ),
+    Mutation(
+        "symmetries that are not compared with the links",
+        "topology/symmetries.py",
+        "and (links == graph.links).all()",
+        "and True",
+        ("tests/topology/test_symmetries.py::test_what_is_found_is_what_all_permutations_say",),
+    ),
+    Mutation(
         "a tenth of what hidden messages pass on left out",
         "privacy/accounting/neighbour_price.py",
         "arrives = factors @ before + coupled.rounding[t]",

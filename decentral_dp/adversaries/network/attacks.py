@@ -205,7 +205,8 @@ class Seen(NamedTuple):
         noise[:, self.observer] = np.inf
         coupled = Coupled([factors * self.mixed] * rounds, noise, seen, np.zeros((rounds, m)))
         everything = float(np.linalg.norm(self.moved))
-        certified = min(neighbour_mu(coupled, self.victim, self.moved), everything)
+        moved = np.repeat(self.moved[:, None], m, axis=1)
+        certified = min(float(neighbour_mu(coupled, [self.victim], moved)[0]), everything)
         return Attack(case, method, shown, self.linear(), certified, everything)
 
 
@@ -312,7 +313,9 @@ def _picked(bend: float, children: list[int]) -> float:
     noise[:, 1:4] = 1.0
     seen = np.zeros((4, 6), dtype=np.bool_)
     seen[2, 3] = seen[3, children] = True
-    return neighbour_mu(Coupled([passes, passes, passes, kept], noise, seen, np.zeros((4, 6))), 0, _once(4, 1.0))
+    moved = np.zeros((4, 6))
+    moved[0, 0] = 1.0
+    return float(neighbour_mu(Coupled([passes, passes, passes, kept], noise, seen, 0.0 * moved), [0], moved)[0])
 
 
 def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:

@@ -9,6 +9,9 @@ curvature of a record's loss and m the ridge, and h = `step_factor`,
     D_t = η_t · 2C/N_t
 
 A secret minibatch is priced as if the record were read in every round: no amplification.
+
+Pairs that a symmetry of the network takes to each other have one price: on a ring or a hypercube of equal agents, one
+for each distance.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
@@ -27,11 +31,14 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.job import GossipJob
+from decentral_dp.topology.symmetries import coloured, stable_colours, symmetry
 
 # Seconds of a pair and round: about ten banded systems of two times as many diagonals as agents.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
 # What one operation of float64 may be off by, times how much is left for what the bounds of a step leave out.
 _ROUNDING = 64.0 * 2.0**-53
+# Agents, and observers of one kind without a symmetry between them, up to which symmetries are searched.
+_MOST_SEARCHED, _MOST_COMPARED = 128, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,34 +125,82 @@ def _rounding(
         if not largest < 2.0**52 * cells[t].min():
             out[t:] = np.inf
             break
-    return out
+    # To 30 binary digits, upwards: equal agents have equal bounds, whatever the order of their sums.
+    mantissa, exponent = np.frexp(out)
+    return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**30), exponent - 30))
+
+
+def first_alike(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    """Find which pairs have one price, by symmetries of all that is public.
+
+    Args:
+        steps: of the job.
+        observers: sets of agents.
+
+    Returns:
+        (o, m) row · m + victim of the first pair that a symmetry takes it to; −1 where the victim is an observer.
+    """
+    m = len(steps.mixed)
+    own = np.arange(len(observers) * m).reshape(-1, m)
+    marks = np.zeros(own.shape, dtype=np.int64)
+    for row, members in enumerate(observers):
+        marks[row, list(members)] = 1
+    if m > _MOST_SEARCHED:
+        return np.where(marks, -1, own)
+    graph = coloured([*steps.moved, *steps.noise, *steps.rounding], [steps.mixed, *steps.factors])
+    everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
+    first, found = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
+    for row, mark in enumerate(marks):
+        like = found.setdefault(tuple(np.sort(everywhere[mark == 1])), [])
+        for other in like[:_MOST_COMPARED]:
+            image = symmetry(graph, mark, marks[other])
+            if image is not None:
+                first[row] = first[other, image]
+                break
+        else:
+            like.append(row)
+            colours = stable_colours(graph, mark)
+            for victim in np.flatnonzero(mark == 0):
+                first[row, victim] = own[row, victim]
+                for other in np.flatnonzero((first[row] == own[row]) & (colours == colours[victim]))[:_MOST_COMPARED]:
+                    marked = np.stack([mark, mark])
+                    marked[[0, 1], [victim, other]] = 2
+                    if other != victim and symmetry(graph, *marked) is not None:
+                        first[row, victim] = own[row, other]
+                        break
+    return first
 
 
 def price(
-    steps: Steps, observers: tuple[tuple[int, ...], ...], progress: Callable[[int, int], None] | None = None
+    steps: Steps,
+    observers: tuple[tuple[int, ...], ...],
+    first: NDArray[np.int64],
+    progress: Callable[[int, int], None] | None = None,
 ) -> Array:
     """Compute μ of every pair, (o, m), NaN where the victim is an observer; it holds for float64 messages.
 
     Args:
         steps: of the job.
         observers: sets of agents.
+        first: of `first_alike`.
         progress: called with how many observers are done, and of how many.
     """
     rounds, m = steps.noise.shape
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
+        victims = np.flatnonzero(first[row] == row * m + np.arange(m))
         seen = np.zeros((rounds, m), dtype=np.bool_)
         seen[:, (steps.mixed[list(members)] != 0.0).any(axis=0)] = True
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
         coupled = Coupled(steps.factors, noise, seen, steps.rounding)
-        for victim in np.setdiff1d(np.arange(m), members):
-            mu[row, victim] = neighbour_mu(coupled, int(victim), steps.moved[:, victim])
+        if victims.size:
+            mu[row, victims] = neighbour_mu(coupled, victims, steps.moved)
         if progress is not None:
             progress(row + 1, len(observers))
-    return mu
+    return np.where(first < 0, np.nan, mu.ravel()[first])
 
 
-def duration(observers: int, agents: int, rounds: int) -> float:
-    """Estimate the seconds that `price` takes on one core."""
-    return observers * agents * rounds * (agents * _PER_AGENT + agents**3 * _PER_CUBE)
+def duration(pairs: int, agents: int, rounds: int) -> float:
+    """Estimate the seconds that `price` takes on one core for so many pairs that are not alike."""
+    return pairs * rounds * (agents * _PER_AGENT + agents**3 * _PER_CUBE)

@@ -188,6 +188,7 @@ class Unpriced:
 
     system: the arguments of `pairwise`. observers: sets of agents. nu, draws: see `certified_epsilon`. floor: (o, m)
     what is certified at best, NaN where the victim is an observer. steps: of training, which `system` is no price of.
+    first: which of its pairs have one price.
     """
 
     job: Job
@@ -197,6 +198,7 @@ class Unpriced:
     draws: NDArray[np.int64]
     floor: Array
     steps: training.Steps | None = None
+    first: NDArray[np.int64] | None = None
 
     @property
     def finished(self) -> bool:
@@ -216,11 +218,11 @@ class Unpriced:
             certified, epsilon = self.floor, nothing
         else:
             reporter = Reporter(progress, "observers")
-            if self.steps is None:
+            if self.steps is None or self.first is None:
                 pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
             else:
                 gossip = network.pairwise(**system, observers=self.observers)
-                mu = np.minimum(training.price(self.steps, self.observers, reporter), gossip.total)
+                mu = np.minimum(training.price(self.steps, self.observers, self.first, reporter), gossip.total)
                 pairs, linear = replace(gossip, mu=mu), gossip.mu
             certified = network.certified_epsilon(
                 pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
@@ -333,10 +335,14 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     else:
         steps, nu = None, _rounding(job, problem, system, observers)
     floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
-    unpriced = Unpriced(job, observers, system, nu, draws, floor, steps)
+    first = None if steps is None else training.first_alike(steps, observers)
+    unpriced = Unpriced(job, observers, system, nu, draws, floor, steps, first)
     if not unpriced.finished:
         size = len(observers), job.n_agents, job.rounds
-        network.require_time(*size, (network if steps is None else training).duration(*size))
+        seconds = network.duration(*size)
+        if first is not None:
+            seconds += training.duration(int(np.unique(first[first >= 0]).size), *size[1:])
+        network.require_time(*size, seconds)
     return unpriced
 
 

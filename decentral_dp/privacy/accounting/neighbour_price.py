@@ -30,6 +30,8 @@ from scipy.linalg import LinAlgError, solveh_banded
 
 from decentral_dp.bounded import Array
 
+# Where d may be above 0, and the right side → d, and the slope of the sum.
+_Solver = Callable[[NDArray[np.bool_], Array], tuple[Array, Array]]
 # Exchanges of variables between zero and positive; then the best price so far is taken.
 _PIVOTS = 40
 # Of float64, the largest relative error of one operation.
@@ -90,37 +92,47 @@ def step_factor(kept: float | Array, curvature: float, step: float, ridge: float
     return float(upwards) if upwards.ndim == 0 and np.isscalar(kept) else upwards
 
 
-def neighbour_mu(coupled: Coupled, victim: int, moved: Array) -> float:
-    """Compute μ of one record of one agent.
+def neighbour_mu(coupled: Coupled, victims: Sequence[int] | NDArray[np.int64], moved: Array) -> Array:
+    """Compute μ of one record of one agent, for each of several.
 
     Args:
         coupled: the rounds.
-        victim: v, no member of the observer.
-        moved: D, (T,), how far the record moves the victim's noiseless message.
+        victims: agents v, no members of the observer.
+        moved: D, (T, m), how far a record moves its agent's noiseless message.
 
     Returns:
-        A price that holds in float64.
+        (len(victims),) prices that hold in float64.
 
     Example:
         >>> pull = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3.0
         >>> seen = np.array([[False, True, True]] * 2)
         >>> noise = np.array([[1.0, 1.0, np.inf]] * 2)
         >>> rounds = Coupled([pull, pull], noise, seen, np.zeros((2, 3)))
-        >>> round(neighbour_mu(rounds, 0, np.array([2.0, 0.0])), 6)
-        0.632456
+        >>> neighbour_mu(rounds, [0], np.array([[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])).round(6).tolist()
+        [0.632456]
     """
     hidden, inside = ~coupled.seen, np.isinf(coupled.noise)
-    if inside[:, victim].any() or any(
+    if inside[:, victims].any() or any(
         factors[np.ix_(inside[t + 1], hidden[t])].any() for t, factors in enumerate(coupled.factors[1:])
     ):
         raise ValueError("the victim is no observer, and an observer sees every message that it goes on from")
-    apart = np.zeros(hidden.shape)
-    best = _spent(coupled, victim, moved, apart)
-    system = _system(coupled, victim, moved)
+    system = _system(coupled)
+    return np.array([_least(coupled, system, int(victim), moved[:, victim]) for victim in victims])
+
+
+def _least(coupled: Coupled, system: _Solver, victim: int, moved: Array) -> float:
+    """The least price that was found; the price at every d that was tried is one."""
+    hidden = ~coupled.seen
+    best = _spent(coupled, victim, moved, np.zeros(hidden.shape))
+    paid = moved / np.square(coupled.noise[:, victim])
+    right = np.zeros(hidden.shape)
+    right[:, victim] = paid
+    for t, factors in enumerate(coupled.factors[1:]):
+        right[t] -= factors[victim] * paid[t + 1]
     free = hidden.copy()
     fewest, patience = np.inf, 3
     for _ in range(_PIVOTS):
-        apart, slope = system(free)
+        apart, slope = system(free, right)
         best = min(best, _spent(coupled, victim, moved, np.maximum(apart, 0.0)))
         largest = max(float(np.abs(apart).max(initial=0.0)), 1e-300)
         wrong = np.where(free, apart < -1e-12 * largest, hidden & (slope < -1e-12 * largest))
@@ -159,7 +171,7 @@ def _spent(coupled: Coupled, victim: int, moved: Array, apart: Array) -> float:
     return float(np.sqrt(total) * (1.0 + 4.0 * (terms + len(coupled.factors)) * _UNIT))
 
 
-def _system(coupled: Coupled, victim: int, moved: Array) -> Callable[[NDArray[np.bool_]], tuple[Array, Array]]:
+def _system(coupled: Coupled) -> _Solver:
     """Least squares in d_{i,t} of i outside the observer, one block for each round, as a banded normal matrix."""
     rounds, m = coupled.noise.shape
     weight = 1.0 / np.square(coupled.noise)
@@ -175,12 +187,8 @@ def _system(coupled: Coupled, victim: int, moved: Array) -> Callable[[NDArray[np
             # Rows of the next round below this one.
             bands[m + rows - columns, t * m + columns] = -ahead
         bands[low - left, t * m + left] = block[low, left]
-    right = np.zeros((rounds, m))
-    right[:, victim] += weight[:, victim] * moved
-    for t in range(rounds - 1):
-        right[t] -= coupled.factors[t + 1][victim] * weight[t + 1, victim] * moved[t + 1]
 
-    def solve(free: NDArray[np.bool_]) -> tuple[Array, Array]:
+    def solve(free: NDArray[np.bool_], right: Array) -> tuple[Array, Array]:
         chosen = free.ravel()
         masked = bands.copy()
         for below in range(width):

@@ -1,0 +1,123 @@
+"""Symmetries of a network: permutations of its agents that leave all numbers of agents and links as they are.
+
+They are searched by colour refinement (Weisfeiler & Leman 1968): agents get a colour by their numbers, and then by the
+colours at the other ends of their links, until no colour splits any more. Where agents of one colour are left, one of
+them is marked, and each in turn on the other side. A permutation that is found is compared number by number, and what
+is not found within a few tries counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decentral_dp.bounded import Array
+
+Colours = NDArray[np.int64]
+
+
+class Coloured(NamedTuple):
+    """What is alike has one number. agents: (m,). links: (m, m), of a link in both directions."""
+
+    agents: Colours
+    links: Colours
+
+
+def coloured(agents: Sequence[Array], links: Sequence[Array]) -> Coloured:
+    """Number agents and links, equal where all their values are.
+
+    Args:
+        agents: arrays (m,).
+        links: arrays (m, m), from the second index to the first.
+    """
+    m = len(links[0])
+    # Rounds repeat each other.
+    distinct = list({matrix.tobytes(): matrix for matrix in links}.values())
+    both = np.stack([*distinct, *(matrix.T for matrix in distinct)], axis=2)
+    return Coloured(_numbered(np.stack(agents, axis=1)), _numbered(both.reshape(m * m, -1)).reshape(m, m))
+
+
+def stable_colours(graph: Coloured, marks: Colours) -> Colours:
+    """Refine colours of agents until none splits: only agents of one colour can take each other's place.
+
+    Args:
+        graph: numbers of agents and links.
+        marks: (m,) or (k, m), which split agents to begin with; of k rows, all are coloured alike.
+
+    Returns:
+        Colours from 0 on, with the shape of `marks`.
+
+    Example:
+        >>> path = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+        >>> stable_colours(Coloured(np.zeros(3, dtype=np.int64), path), np.array([0, 0, 0])).tolist()
+        [0, 1, 0]
+    """
+    shape, m = marks.shape, len(graph.agents)
+    sides = np.broadcast_to(graph.agents, shape).ravel()
+    colours = _numbered(np.stack([sides, marks.ravel()], axis=1))
+    while True:
+        count = int(colours.max()) + 1
+        heard = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
+        finer = _numbered(np.concatenate([colours[:, None], heard], axis=1))
+        if finer.max() + 1 == count:
+            return colours.reshape(shape)
+        colours = finer
+
+
+def symmetry(graph: Coloured, marks: Colours, others: Colours) -> Colours | None:
+    """Find a symmetry that takes marks to marks.
+
+    Args:
+        graph: numbers of agents and links.
+        marks: (m,) of each agent.
+        others: (m,) of the agent that takes its place.
+
+    Returns:
+        (m,) the agent in the place of each; None where none was found.
+
+    Example:
+        >>> ring = np.roll(np.eye(5, dtype=np.int64), 1, axis=1)
+        >>> graph = Coloured(np.zeros(5, dtype=np.int64), ring + ring.T)
+        >>> symmetry(graph, np.array([1, 0, 0, 0, 0]), np.array([0, 1, 0, 0, 0]))[0].item()
+        1
+    """
+    differ = np.flatnonzero(marks != others)
+    if differ.size == 2:
+        # Twins change places alone.
+        image = np.arange(marks.size)
+        image[differ] = differ[::-1]
+        if (others[image] == marks).all() and _keeps(graph, image):
+            return image
+    return _search(graph, np.stack([marks, others]), iter(range(2 * marks.size)))
+
+
+def _keeps(graph: Coloured, image: Colours) -> bool:
+    agents, links = graph.agents[image], graph.links[image][:, image]
+    return bool((agents == graph.agents).all() and (links == graph.links).all())
+
+
+def _search(graph: Coloured, marks: Colours, tries: Iterator[int]) -> Colours | None:
+    here, there = colours = stable_colours(graph, marks)
+    sizes = np.bincount(here)
+    if next(tries, None) is None or (np.sort(here) != np.sort(there)).any():
+        return None
+    if sizes.max() == 1:
+        image = np.argsort(there)[here]
+        return image if _keeps(graph, image) else None
+    several = int(np.flatnonzero(sizes > 1)[0])
+    for candidate in np.flatnonzero(there == several):
+        split = colours.copy()
+        split[0, np.flatnonzero(here == several)[0]] = split[1, candidate] = sizes.size
+        found = _search(graph, split, tries)
+        if found is not None:
+            return found
+    return None
+
+
+def _numbered(rows: Array | Colours) -> Colours:
+    """(n,) numbers of rows, equal where the rows are."""
+    number: dict[bytes, int] = {}
+    return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows])
