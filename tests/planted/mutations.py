@@ -781,6 +781,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_CORRELATED}::test_agrees_with_the_information_of_all_that_is_known",),
     ),
     Mutation(
+        "edges of the first colluder alone left out",
+        "privacy/accounting/correlated_noise.py",
+        "[self.incident[w] for w in known]",
+        "[self.incident[w] for w in known[:1]]",
+        (f"{_CORRELATED}::test_many_equal_sets_of_colluders_are_no_obstacle",),
+    ),
+    Mutation(
+        "more flow kept by those that are left than the others carry away",
+        "privacy/accounting/correlated_noise.py",
+        "most = float(np.partition(enters, first)[first:].sum())",
+        "most = float(0.5 * np.partition(enters, first)[first:].sum())",
+        (f"{_CORRELATED}::test_a_search_that_is_cut_short_still_bounds",),
+    ),
+    Mutation(
         "a bound by own edges that one edge too many protects",
         "privacy/accounting/correlated_noise.py",
         "series[: max(series.size - colluders, 0)].sum()",

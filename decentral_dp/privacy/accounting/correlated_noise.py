@@ -16,14 +16,24 @@ Proof in docs/proofs/40.
 
 from __future__ import annotations
 
+import heapq
+import math
+from itertools import count
+from typing import NamedTuple
+
 import numpy as np
-from scipy.sparse import csr_matrix, diags
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, diags, triu
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 
 # Of float64, the largest relative error of one operation.
 _UNIT = 2.0**-53
+# How much more than the price of the worst set that was found is accepted.
+_GAP = 1e-3
+# So many branches of one agent are looked into, fewer if there are many agents, and none whose sets have more edges.
+_BRANCHES, _MOST_EDGES = 200, 256
 
 
 def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
@@ -58,9 +68,9 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
         )
     # A smaller draw protects less. Beyond this it protects no better, and float64 would lose σ beside it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())
-    conductance = _star(square, edges, colluders)
-    if not colluders:
-        conductance = np.maximum(conductance, 1.0 / _resistance(square, edges))
+    network = _Network(square, edges)
+    resistance = np.array([_largest_resistance(network, v, colluders) for v in range(own.size)])
+    conductance = np.maximum(_star(square, edges, colluders), 1.0 / resistance)
     return np.asarray(np.sqrt(conductance) * (1.0 - 8.0 * _UNIT))
 
 
@@ -75,14 +85,107 @@ def _star(square: Array, edges: csr_matrix, colluders: int) -> Array:
     return np.asarray(out * (1.0 - (np.diff(edges.indptr) + 8.0) * _UNIT))
 
 
-def _resistance(square: Array, edges: csr_matrix) -> Array:
-    """[Σ⁻¹]_vv of all v, rounded upwards.
+class _Branch(NamedTuple):
+    """Every set of colluders that holds those that are known, and others from among the free.
 
-    Σ⁻¹ ≥ 0 and Σ⁻¹σ² = 1, so that a residual r of e_v − Σx is an error of at most max_i |r_i|/σ_i².
+    known: agents. free: (m,). resistance: [Σ⁻¹]_vv without the edges of `known`, or more. Of a unit current into v,
+    enters: (m,) what flows into each agent, or more; heat: (m,) on its edges and its own way to the ground, or less.
     """
-    matrix = diags(square + np.asarray(edges.sum(axis=1)).ravel()) - edges
-    near = np.linalg.inv(matrix.toarray())
-    # Entries of Σ, products and sums: each of at most degree + 2 roundings of terms of one size.
-    rounding = (4.0 * np.diff(edges.indptr).max(initial=0) + 16.0) * _UNIT
-    off = np.abs(np.eye(square.size) - matrix @ near) + rounding * (abs(matrix) @ np.abs(near))
-    return np.asarray((near.diagonal() + (off / square[:, None]).max(axis=0)) * (1.0 + 8.0 * _UNIT))
+
+    known: tuple[int, ...]
+    free: NDArray[np.bool_]
+    resistance: float
+    enters: Array
+    heat: Array
+
+    def bound(self, more: int) -> float:
+        """Bound (resistance − Σ heat)/(1 − Σ enters)² over `more` of the free: Newton's steps on a tangent of (·)²."""
+        enters, heat = self.enters[self.free], self.heat[self.free]
+        first = enters.size - more
+        most = float(np.partition(enters, first)[first:].sum())
+        if not most < 1.0:
+            return np.inf
+        value, left = self.resistance, 1.0 - most
+        while True:
+            chosen = np.argpartition(2.0 * value * left * enters - heat, first)[first:]
+            step = (self.resistance - heat[chosen].sum()) / (left * (1.0 + most - 2.0 * enters[chosen].sum()))
+            if step <= value * (1.0 + 1e-9):
+                return float((value + max(step - value, 0.0) * (1.0 + most) / left) * (1.0 + 1e-12))
+            value = step
+
+
+class _Network:
+    """Conductances, and Σ⁻¹ as float64 finds it."""
+
+    def __init__(self, square: Array, edges: csr_matrix) -> None:
+        self.square = square
+        self.matrix = csr_matrix(diags(square + np.asarray(edges.sum(axis=1)).ravel()) - edges)
+        self.sizes = abs(self.matrix)
+        self.inverse = np.linalg.inv(self.matrix.toarray())
+        upper = triu(edges).tocoo()
+        self.starts, self.ends, self.weights = upper.row, upper.col, upper.data
+        self.incident = [np.flatnonzero((upper.row == v) | (upper.col == v)) for v in range(square.size)]
+        # Entries of Σ, products and sums: each of at most degree + 2 roundings of terms of one size.
+        self.rounding = (4.0 * np.diff(edges.indptr).max(initial=0) + 16.0) * _UNIT
+        self.upwards = 1.0 + (4.0 * square.size + 32.0) * _UNIT
+
+    def branch(self, v: int, known: tuple[int, ...], free: NDArray[np.bool_]) -> _Branch:
+        cut = np.unique(np.concatenate([self.incident[w] for w in known])) if known else np.zeros(0, np.int64)
+        i, j, weights, x = self.starts[cut], self.ends[cut], self.weights[cut], self.inverse[v]
+        if cut.size:
+            rows = self.inverse[i] - self.inverse[j]
+            x = x + np.linalg.solve(np.diag(1.0 / weights) - (rows[:, i] - rows[:, j]), x[i] - x[j]) @ rows
+        residual = self.matrix @ x
+        residual[v] -= 1.0
+        np.subtract.at(residual, i, weights * (x[i] - x[j]))
+        np.add.at(residual, j, weights * (x[i] - x[j]))
+        error = (np.abs(residual) + self.rounding * (self.sizes @ np.abs(x))) / self.square
+        off = float(error.max()) * self.upwards
+        resistance = float(x[v] + off) * self.upwards
+        m, drop, through = x.size, x[self.starts] - x[self.ends], self.weights.copy()
+        through[cut] = 0.0
+        enters = np.bincount(self.ends, through * np.maximum(drop + 2.0 * off, 0.0), m)
+        enters += np.bincount(self.starts, through * np.maximum(2.0 * off - drop, 0.0), m)
+        # Both ends of an edge may be left out, but not v.
+        through[(self.starts != v) & (self.ends != v)] *= 0.5
+        warm = through * np.square(np.maximum(np.abs(drop) - 2.0 * off, 0.0))
+        heat = np.bincount(self.starts, warm, m) + np.bincount(self.ends, warm, m)
+        heat += self.square * np.square(np.maximum(x - off, 0.0))
+        return _Branch(known, free, resistance, np.asarray(enters * self.upwards), np.asarray(heat / self.upwards))
+
+
+def _largest_resistance(network: _Network, v: int, colluders: int) -> float:
+    """The largest [Σ_Q⁻¹]_vv by branch and bound, or, after many branches, what those that are left might hold."""
+    alone = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
+    if len(network.incident[v]) <= colluders:
+        return alone
+    branch = network.branch(v, (), np.arange(network.square.size) != v)
+    if not colluders:
+        return min(branch.resistance, alone)
+    best, order, heap = 0.0, count(), list[tuple[int, int, int, float, _Branch]]()
+
+    def add(branch: _Branch) -> None:
+        bound = min(branch.bound(colluders - len(branch.known)), alone)
+        # Of equal ones the deepest first: many sets are equal in a symmetric graph.
+        heapq.heappush(heap, (-math.ceil(math.log(bound) / _GAP), -len(branch.known), next(order), bound, branch))
+
+    add(branch)
+    for _ in range(min(_BRANCHES, 100 * _BRANCHES // network.square.size)):
+        if not heap:
+            break
+        *_, bound, branch = heap[0]
+        worst = (branch.resistance - branch.heat) / np.square(np.maximum(1.0 - branch.enters, 1e-9))
+        known = (*branch.known, int(np.argmax(np.where(branch.free, worst, -np.inf))))
+        if bound <= best * (1.0 + _GAP) or sum(len(network.incident[w]) for w in known) > _MOST_EDGES:
+            break
+        heapq.heappop(heap)
+        free = branch.free.copy()
+        free[known[-1]] = False
+        if len(branch.known) + free.sum() >= colluders:
+            add(branch._replace(free=free))
+        branch = network.branch(v, known, free)
+        if len(known) < colluders:
+            add(branch)
+        else:
+            best = max(best, min(branch.resistance, alone))
+    return max([best, *(entry[3] for entry in heap)])
