@@ -515,12 +515,25 @@ def _perform(
             kept.passed(s, rows)
         return False
 
+    def note(left: int, seconds: float, word: str = "") -> str:
+        if not seconds * left > _LONG:
+            return ""
+        return (
+            f"About {duration_text(seconds * left)} for {left}{word} evaluations: {seconds:.1f} s each. "
+            "run.evaluate_every makes them fewer, and run.measures shorter."
+        )
+
     def evaluate(s: Snapshot) -> None:
-        begun = time.perf_counter()
+        begun, told, averaged = time.perf_counter(), "", job.scenario.run.average > 1
+        is_first = progress is not None and s.round == to_come[0]
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
-                taken = evaluator.rows(s, averaged=job.scenario.run.average > 1)
+                if is_first and isinstance(evaluator, measuring.Evaluator):
+                    told = note(len(to_come), evaluator.seconds(s, averaged))
+                    if told:
+                        report(s.round, job.rounds, note=told)
+                taken = evaluator.rows(s, averaged)
                 rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
             except USER_ERRORS as error:
                 # Scores read records, and no certified run may end because of one: it goes on without these scores.
@@ -531,15 +544,11 @@ def _perform(
         if progress is not None:
             names = ("upper_loss", "primal") if job.tunes_x else ("lower_loss",)
             loss = next((v for r, a, n, v in reversed(rows) if n in names and a == "mean"), math.nan)
-            left, seconds = len(to_come) - 1, time.perf_counter() - begun
-            long = s.round == to_come[0] and seconds * left > _LONG
+            seconds = time.perf_counter() - begun
             # Between two priced rounds the later one: never less than what is spent.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
-            note = (
-                f"About {duration_text(seconds * left)} for {left} more evaluations: {seconds:.1f} s each. "
-                "run.evaluate_every makes them fewer, and run.measures shorter."
-            )
-            report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=note if long else "")
+            rest = note(len(to_come) - 1, seconds, " more") if is_first and not told else ""
+            report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
 
     table = job.scenario.run
     engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()))

@@ -91,6 +91,16 @@ def test_the_note_says_what_the_noise_of_the_job_does() -> None:
 # Of networks.
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "model", "said"), [(1.0, "mlp", True), (100.0, "mlp", False), (1.0, "linear", False)]
+)
+def test_a_plan_says_where_noise_leaves_a_network_little(epsilon: float, model: str, said: bool) -> None:
+    chosen: Any = {"kind": "mlp", "widths": [40]} if model == "mlp" else model
+    tables = _scenario(problem={"data": "digits", "model": chosen}, privacy={"epsilon": epsilon})
+    (note,) = [n for n in decentral_dp.build(tables).simulation().shards.notes if n.startswith("Settings: ")]
+    assert ("a linear model may learn more at this ε where it fits" in note) == said
+
+
 @pytest.mark.parametrize("model", [{"kind": "mlp", "widths": [40]}, {"kind": "cnn", "channels": [4]}])
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_noise_of_a_network_is_bounded_by_its_start_and_steps_by_its_curvature(

@@ -59,6 +59,19 @@ def test_long_evaluations_are_told_after_the_first(monkeypatch: pytest.MonkeyPat
     assert bool(seen[0].note) == bool(note)
 
 
+def test_long_evaluations_are_told_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the scores of one agent: of 5 of them, 5 evaluations at 0.5 s each."""
+    seconds = itertools.count(0.0, 0.5)
+    monkeypatch.setattr("decentral_dp.simulation.metrics.time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    seen: list[Progress] = []
+    changed = {"algorithm.rounds": 4, "run.evaluate_every": 1, "run.average": 1}
+    decentral_dp.run("classification", set=changed, progress=seen.append)
+    notes = [at.note for at in seen]
+    assert notes[0].startswith("About 12 s for 5 evaluations: 2.5 s each.")
+    assert (seen[0].done, math.isnan(seen[0].loss)) == (0, True)
+    assert notes[1:] == [""] * 5
+
+
 @pytest.mark.parametrize(
     ("unit", "expected"), [("rounds", (1, 4, 0.5, 2.0)), ("cells", (1, 4, 3)), ("runs", (1, 4)), ("pairs", (1, 4))]
 )

@@ -49,6 +49,8 @@ from decentral_dp.problems.training.problem import Training
 
 # Of the largest stable step 2/L; a heavy ball allows more.
 _OF_CURVATURE = 1.5
+# Share of a network's steps without noise below which a plan says that a linear model may learn more.
+_SHORT = 0.35
 
 
 class Rule(NamedTuple):
@@ -213,4 +215,11 @@ def settings_note(
     each = float(schedule.scale.max()) / (1.0 - algorithm.heavy_ball)
     moved = each * math.sqrt(rounds * algorithm.releases_per_round / averaged)
     what = "their differences" if algorithm.block else "records"
-    return f"{said}, {what} clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."
+    said += f", {what} clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."
+    share = algorithm.y.scale * problem.curvature / _OF_CURVATURE
+    if problem.length is not None or not share < _SHORT:
+        return said
+    return (
+        f"{said} Noise grows with the steps, and these are {share:.0%} of those without noise: a linear model may "
+        "learn more at this ε where it fits. Leave out problem.model to train one."
+    )
