@@ -10,8 +10,8 @@ A few draws, noises and sums of the past are enough:
     AntiPGD               C⁻¹ = 1 − θx                                                    Orvieto et al. 2022
 
 Toeplitz matrices are written as power series of the shift x. C² ≈ the running sums of the gradients balances what the
-noise adds to these sums and what a record shows of itself. Of records that are read in every round no factor
-shows much less than fresh noise.
+noise adds to these sums and what a record shows of itself. Of records that may be read in every round no factor
+shows less than fresh noise.
 
 Proof in docs/proofs/40.
 """

@@ -14,7 +14,14 @@ from scipy.stats import norm
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import correlated_noise
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
-from decentral_dp.privacy.accounting.loss_distributions import smallest_epsilon
+from decentral_dp.privacy.accounting.loss_distributions import (
+    discretised,
+    epsilon_at,
+    poisson_profile,
+    poisson_reach,
+    power,
+    smallest_epsilon,
+)
 from decentral_dp.privacy.mechanisms.time_factors import factor_of, time_factor
 
 
@@ -189,6 +196,19 @@ def test_draws_used_again_protect_nothing() -> None:
     assert np.sqrt(np.abs(inverse).sum()) == pytest.approx(2.0**0.5, abs=1e-12)
     # Priced as if they were fresh.
     assert np.sqrt(2.0) / effective_scale(np.ones(2), scales(nx.path_graph(2), 4.0), 0)[0] < 1.02
+
+
+def test_samples_are_priced_by_the_exchange_of_records() -> None:
+    """Two rounds of Poisson samples of rate 0.9, an exchange of 2 effective scales: δ(0), by quadrature."""
+    x, weight = np.polynomial.legendre.leggauss(800)
+    x, weight = 9.0 * x, 9.0 * weight
+    there, here = (0.1 * norm.pdf(x) + 0.9 * norm.pdf(x - shift) for shift in (1.0, -1.0))
+    apart = np.maximum(np.outer(there, there) - np.outer(here, here), 0.0)
+    # Two readers' number; that of a record and its absence is 0.77088.
+    assert float(weight @ apart @ weight) == pytest.approx(0.77628, abs=3e-5)
+    one = discretised([(poisson_profile(2.0, 0.9), poisson_reach(2.0, 0.9, 1e-12))], 1e-3)[0]
+    two = power(one, 2, 1e-12)
+    assert epsilon_at(two, 0.77629) == 0.0 < epsilon_at(two, 0.77620)
 
 
 def test_rounded_draws_protect_as_real_ones() -> None:

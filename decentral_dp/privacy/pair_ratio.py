@@ -1,0 +1,72 @@
+"""How much of their noise neighbours share: what errs least in gossip, at one price.
+
+Noise of covariance Σ over agents in every message, x_{t+1} = A(x_t − n_t) with mixing weights A, leaves in the models
+of round t the covariance Σ_{k=1}^t A^k Σ (A^k)ᵀ. Their mean square error over rounds and agents is tr(MΣ),
+
+    M = (1/mT) Σ_{k=1}^T (T − k + 1) (A^k)ᵀ A^k.
+
+With Σ = σ²(I + r² L), L the Laplacian of the links, that is σ²(tr M + r² tr(ML)), to be divided by the square of the
+effective scale. No covariance of effective scales of at least 1, without colluders, errs less than (tr M^(1/2))²/m.
+
+Proof in docs/proofs/40.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_matrix
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale
+
+# Ratios beyond these gain nothing that float64 could show.
+LEAST, MOST = 1e-3, 1e3
+
+
+def error_weights(mixed: Array, rounds: int) -> Array:
+    """Compute M.
+
+    Args:
+        mixed: A, (m, m).
+        rounds: T.
+
+    Example:
+        >>> error_weights(np.eye(2), 3).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    power, total = np.eye(len(mixed)), np.zeros(mixed.shape)
+    for k in range(rounds):
+        power = mixed @ power
+        total += (rounds - k) * (power.T @ power)
+    return np.asarray(total / (len(mixed) * rounds))
+
+
+def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> float:
+    """Find the r = c/σ that errs least at one price, for every agent, against q colluders.
+
+    Args:
+        mixed: A, (m, m).
+        links: (m, m), 1 where two agents share noise.
+        rounds: T.
+        colluders: q.
+
+    Returns:
+        r in [1e-3, 1e3].
+
+    Example:
+        >>> pair, mixed = csr_matrix([[0.0, 1.0], [1.0, 0.0]]), np.array([[0.75, 0.25], [0.25, 0.75]])
+        >>> round(best_ratio(mixed, pair, 10, 0), 2), round(best_ratio(mixed, pair, 10, 1), 3)
+        (1.25, 0.001)
+    """
+    weights, adjacent = error_weights(mixed, rounds), links.toarray()
+    own = float(np.trace(weights))
+    shared = float(np.diagonal(weights) @ adjacent.sum(axis=1) - (weights * adjacent).sum())
+
+    def error(log_ratio: float) -> float:
+        square = np.exp(2.0 * log_ratio)
+        scales = effective_scale(np.ones(len(mixed)), links * np.sqrt(square), colluders)
+        return float(np.log((own + square * shared) / scales.min() ** 2))
+
+    found = minimize_scalar(error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3})
+    return float(np.exp(found.x))

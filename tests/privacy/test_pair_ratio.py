@@ -1,0 +1,75 @@
+"""How much of their noise neighbours share: against a closed form, and against the best covariance of all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale
+from decentral_dp.privacy.pair_ratio import LEAST, MOST, best_ratio, error_weights
+
+
+def linked(graph: nx.Graph) -> tuple[Any, csr_matrix]:
+    """Metropolis weights of all models, the own one included, and the links."""
+    m, degree = len(graph), max(dict(graph.degree).values())
+    links = nx.to_numpy_array(graph, nodelist=range(m))
+    mixed = links / (1.0 + degree)
+    return mixed + np.diag(1.0 - mixed.sum(axis=1)), csr_matrix(links)
+
+
+def error(mixed: Any, links: csr_matrix, rounds: int, ratio: float, colluders: int = 0) -> float:
+    """tr(MΣ) at an effective scale of 1, by what each unit draw leaves in the models."""
+    scale = effective_scale(np.ones(len(mixed)), ratio * links, colluders).min()
+    starts, ends = np.nonzero(np.triu(links.toarray()))
+    pairs = np.eye(len(mixed))[starts] - np.eye(len(mixed))[ends]
+    draws = np.concatenate([np.eye(len(mixed)), ratio * pairs]).T / scale
+    total, left = 0.0, draws
+    for k in range(rounds):
+        left = mixed @ left
+        # The noise of round 0 is k + 1 rounds old in round k; those of later rounds as old later.
+        total += (rounds - k) * float(np.square(left).sum())
+    return total / (rounds * len(mixed))
+
+
+def test_weights_are_the_error_of_what_is_left_in_the_models() -> None:
+    mixed, links = linked(nx.path_graph(5))
+    weights = error_weights(mixed, 7)
+    assert np.trace(weights) == pytest.approx(error(mixed, links, 7, 0.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("colluders", [0, 1])
+@pytest.mark.parametrize("graph", [nx.cycle_graph(16), nx.star_graph(5), nx.path_graph(6)])
+def test_no_ratio_errs_less(graph: nx.Graph, colluders: int) -> None:
+    mixed, links = linked(graph)
+    found = error(mixed, links, 40, best_ratio(mixed, links, 40, colluders), colluders)
+    tried = [error(mixed, links, 40, ratio, colluders) for ratio in np.geomspace(LEAST, MOST, 61)]
+    assert found <= min(tried) * (1.0 + 1e-3)
+
+
+def test_a_ring_comes_near_the_least_error_of_all() -> None:
+    mixed, links = linked(nx.cycle_graph(16))
+    weights = error_weights(mixed, 100)
+    least = np.sqrt(np.linalg.eigvalsh(weights)).sum() ** 2 / 16
+    found = error(mixed, links, 100, best_ratio(mixed, links, 100, 0))
+    assert error(mixed, links, 100, 0.0) == pytest.approx(4.519992, abs=1e-6)
+    assert least == pytest.approx(1.422617, abs=1e-6)
+    assert least < found < 1.04 * least
+
+
+def test_all_pairs_reach_the_least_error_of_all() -> None:
+    """Metropolis weights of a complete graph average at once: as good as one who averages for all, with noise 1/m."""
+    mixed, links = linked(nx.complete_graph(8))
+    assert best_ratio(mixed, links, 10, 0) == pytest.approx(MOST, rel=0.01)
+    weights = error_weights(mixed, 10)
+    least = np.sqrt(np.maximum(np.linalg.eigvalsh(weights), 0.0)).sum() ** 2 / 8
+    assert error(mixed, links, 10, MOST) == pytest.approx(least, rel=1e-4)
+    assert error(mixed, links, 10, MOST) == pytest.approx(error(mixed, links, 10, 0.0) / 8, rel=1e-4)
+
+
+def test_neighbours_that_all_collude_are_no_reason_to_share() -> None:
+    mixed, links = linked(nx.cycle_graph(8))
+    assert best_ratio(mixed, links, 10, 2) == pytest.approx(LEAST, rel=0.01)
