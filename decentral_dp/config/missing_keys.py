@@ -261,7 +261,8 @@ def algorithm_tables(entry: Entry) -> str:
     lines = ["[algorithm]", f'kind = "{entry.kind}"', "rounds = 100", *(o.line for o in needed)]
     read = {CLIP_OF_TERM[term] for term in channel_terms(entry)}
     # Whether a problem has records in the gradient of the upper loss by x, and in the Jacobian, is its own affair.
-    notes = {"x": "  # read only by problems whose losses have records and x in one term"}
+    minimax = entry.solves == "minimax"
+    notes = {} if minimax else {"x": "  # read only by problems whose losses have records and x in one term"}
     clips = [f"clip.{family} = 1.0{notes.get(family, '')}" for family in sorted(read)]
     privacy = ["[privacy]", 'mechanism = "gaussian"', "epsilon = 4.0", "delta = 1e-5", *clips]
     return "\n".join([*lines, "", *privacy])

@@ -195,17 +195,20 @@ class Host:
 
     def _enter(self, t: int) -> None:
         """Take the weights of a round, where they change; everybody knows them."""
-        if self._node.over_time is None:
+        over_time, agents, columns = self._node.over_time, self._node.agents, self._node.columns
+        if over_time is None:
             return
-        heard = self._node.over_time.heard(t)
+        self._dataset.kept_weight = over_time.kept(t)[agents][:, None]
+        # What shares out a mass hears the shares of the round in which they were sent.
+        late = over_time.delay if self._node.program.conserves_mass else 0
+        heard = over_time.heard(max(t - late, 0))
         if heard is self._of_all:
             return
-        agents, columns, self._of_all = self._node.agents, self._node.columns, heard
+        self._of_all = heard
         rows = heard if agents.size == heard.shape[0] else heard[agents]
         self._weights = rows if columns is None or columns.size == rows.shape[1] else sp.csr_array(rows[:, columns])
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
-        self._dataset.kept_weight = self._node.over_time.kept(t)[agents][:, None]
 
     def _arrived(self, stacked: Array) -> Array:
         """What arrives in this exchange: its messages, or those of as many rounds before as they are late."""

@@ -158,7 +158,7 @@ def test_a_local_step_before_gossip_is_priced_as_such() -> None:
 
 
 REFUSED = {
-    "algorithm.kind=ldp_dsbo": "algorithm.kind: ldp_dsbo sends messages that are not linear in each other",
+    "algorithm.kind=ldp_dsbo": "messages is not derived for ldp_dsbo, only for",
     "problem.kind=quadratic": "problem.kind: gradients of quadratic depend on the state, and so does what is clipped",
     "privacy.mechanism=laplace": "privacy.mechanism: sums of laplace noise have no closed form",
     "privacy.guarantee=none": 'privacy.guarantee: "none" leaves records unclipped or without noise',

@@ -37,6 +37,10 @@ from tests.support.transcript_settings import (
         ("ldp_single_level", "train", 0.25),
         ("dp_dsgd", "train", 0.25),
         ("push_sum", "train", 0.25),
+        ("choco", "train", 0.25),
+        ("exact_diffusion", "train", 0.25),
+        # Of two rounds one releases a gradient.
+        ("gradient_tracking", "train", 0.25),
     ],
 )
 def test_a_transcript_shows_no_more_than_is_certified(name: str, kind: str, share: float, mechanism: str) -> None:

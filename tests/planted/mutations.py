@@ -34,6 +34,8 @@ _ATTACKS = "tests/adversaries/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
 _UNITS = "tests/privacy/test_units.py"
+_WALK = "tests/algorithms/gossip/test_random_walk.py"
+_WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
 _CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
@@ -1221,6 +1223,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "ahead = combined - s.before",
         "ahead = s.y - s.before",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
+    ),
+    Mutation(
+        "mixtures of a value before noise",
+        "algorithms/gossip/choco.py",
+        "(1.0 - dataset.neighbour_weight) * released.y",
+        "(1.0 - dataset.neighbour_weight) * s.y",
+        (f"{_WHOLE}::test_no_neighbour_in_a_network_exceeds_the_plan_and_the_worst_reaches_it",),
+    ),
+    Mutation(
+        "a token that goes to every neighbour as often",
+        "algorithms/gossip/random_walk.py",
+        "at = asked if coins.random() * near[asked].size < near[at].size else at",
+        "at = asked",
+        (f"{_WALK}::test_the_walk_is_on_links_and_holds_every_agent_equally_often",),
+    ),
+    Mutation(
+        "a holder that goes on from its own last token",
+        "algorithms/gossip/random_walk.py",
+        "        token[heard.rows] = heard.values.y\n",
+        "",
+        (f"{_WALK}::test_without_noise_it_is_the_loop_over_holders",),
     ),
     Mutation(
         "a clip that falls in the plan alone",

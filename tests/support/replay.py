@@ -31,10 +31,12 @@ class Script:
     def __init__(self, transcript: Sequence[Mapping[str, Array]]) -> None:
         self.recorder = Recorder(1)
         self.wanted: list[dict[str, Value]] = []
+        self.sends: list[Any] = []
         self._transcript = transcript
 
     def release(self, index: int, values: Mapping[str, Value], sends: Any = None) -> Bundle:
         self.wanted.append(dict(values))
+        self.sends.append(sends)
         said = self._transcript[index]
         # A value without data in it is what it is: the adversary knows it.
         return Bundle({c: said[c] if isinstance(v, Bounded) else v for c, v in values.items()})
@@ -163,6 +165,14 @@ def conversation(job: Any, noise: Noise = quiet) -> list[dict[str, Array]]:
         {c: np.concatenate([said[c] for said in parts]) for c in parts[0]}
         for parts in zip(*(s.said for s in scripts), strict=True)
     ]
+
+
+def network_replay(job: Any, transcript: Sequence[Mapping[str, Array]]) -> Script:
+    """All agents of a job on one transcript, per index: channel → (m, d)."""
+    script = Script(transcript)
+    (node,) = job.nodes()
+    LocalEngine().run([node._replace(make_releaser=lambda: script)], job.rounds)
+    return script
 
 
 # A problem whose five terms all read records, and all change sign with the label:

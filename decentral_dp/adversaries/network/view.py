@@ -370,8 +370,8 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
     if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear) or job.central:
         raise InputError(
-            f"algorithm.kind: {kind} sends messages that are not linear in each other, so what one agent learns from "
-            'its neighbours cannot be priced exactly; use "ldp_single_level" or "dp_dsgd".'
+            f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}, only for "
+            '"ldp_single_level" and "dp_dsgd". Take one of these.'
         )
     if getattr(job.algorithm, "heavy_ball", 0.0):
         raise InputError(

@@ -473,6 +473,11 @@ def calibrated_schedules(
     """
     # Some channels are never sent in so few rounds.
     charged = {c.channel: charged[c.channel] for c in ledger.charged}
+    if charged and not any(c.rounds.size for c in ledger.charged):
+        raise InputError(
+            f"algorithm.rounds: got {s.algorithm.rounds}, and what {s.algorithm.kind} sends by then reads no record: "
+            "there is no noise to calibrate. Take more rounds."
+        )
     privacy, families = s.privacy, list(charged.values())
     missing = [c for c in families if privacy.share and c not in privacy.share]
     if missing:
@@ -553,12 +558,10 @@ def check_directed(s: Scenario, algorithm: Algorithm, topology: Topology) -> Non
             f"topology: {topology.name} is directed, and {s.algorithm.kind} averages with weights that are the same "
             'both ways. Take algorithm.kind = "push_sum", or a graph whose links go both ways.'
         )
-    if changes is None or not algorithm.conserves_mass:
-        return
-    if changes.delay and (changes.drop or changes.offline or changes.kind != "fixed"):
+    if changes is not None and algorithm.conserves_mass and changes.delay and changes.offline:
         raise InputError(
-            f"topology.delay: messages of {s.algorithm.kind} carry the share that they were sent with, which a graph "
-            "that changes or loses messages has forgotten when they arrive. Leave delay, or what changes, out."
+            f"topology.delay: what arrives late of {s.algorithm.kind} while an agent is away would be lost, and its "
+            "weight with it. Leave delay or offline out."
         )
 
 

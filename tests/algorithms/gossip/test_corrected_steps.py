@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import decentral_dp
 from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.protocol import Planned, Public, StepSize
+from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.job import Job
 from tests.conformance.gossip import GossipConformance, Shares, Told, halved, largest
 from tests.support.naive import STREAM_NAMES, STREAMS, Loop, finished, made
@@ -327,3 +329,8 @@ def test_one_agent_runs_gradient_descent(name: str) -> None:
     for said in conversation(job)[late:]:
         np.testing.assert_allclose(said["y"][0], y, atol=1e-12)
         y = y - 0.4 * (h @ y - c)
+
+
+def test_one_round_of_tracking_has_no_noise_to_calibrate() -> None:
+    with pytest.raises(InputError, match="got 1, and what gradient_tracking sends by then reads no record"):
+        decentral_dp.plan("gradient_tracking", set={"algorithm.rounds": 1})

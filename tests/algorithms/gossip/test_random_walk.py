@@ -88,6 +88,13 @@ def test_records_of_a_run_are_the_plan_however_agents_are_hosted() -> None:
     np.testing.assert_allclose(*ends, rtol=0, atol=1e-9)
 
 
+def test_a_walk_shows_no_more_than_its_visits_cost() -> None:
+    content = _content(topology={"kind": "ring", "agents": 3}, algorithm={"rounds": 8})
+    content["privacy"] = {"clip": {"y": 1.0}, "epsilon": 4.0, "mechanism": "gaussian", "delta": 1e-3}
+    found = decentral_dp.audit(content, runs=40)
+    assert 1.0 < found.shown <= found.certified <= 4.0
+
+
 class Half(RandomWalk):
     """Forgets that a replaced record leaves and enters."""
 
