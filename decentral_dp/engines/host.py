@@ -200,7 +200,7 @@ class Host:
             return
         self._dataset.kept_weight = over_time.kept(t)[agents][:, None]
         # What shares out a mass hears the shares of the round in which they were sent.
-        late = over_time.delay if self._node.program.conserves_mass else 0
+        late = over_time.delay if getattr(self._node.program, "conserves_mass", False) else 0
         heard = over_time.heard(max(t - late, 0))
         if heard is self._of_all:
             return
