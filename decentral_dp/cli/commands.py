@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from decentral_dp.errors import InputError, option_error, printable, readable
 
 if TYPE_CHECKING:
     from decentral_dp.simulation.run import Run
 
-Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")
-]
+# What may be left out.
+Repeated = list[str] | None
+Text = str | None
+File = Path | None
+Number = int | None
+
+Name = Annotated[str, Argument(metavar="NAME_OR_FILE", help="A shipped scenario's name, or a scenario file.")]
+Set = Annotated[Repeated, Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. algorithm.rounds=500.")]
 Unset = Annotated[
-    list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Take a key or a table out before others are set, e.g. algorithm.z."),
+    Repeated,
+    Option("--unset", metavar="KEY", help="Take a key or a table out before others are set, e.g. algorithm.z."),
 ]
 
 
@@ -34,14 +39,11 @@ class PictureFormat(StrEnum):
 
 
 Log = Annotated[
-    str | None,
-    typer.Option(metavar="jsonl|FILE.jsonl", help="A JSON object a line of progress, on stderr or added to a file."),
+    Text, Option(metavar="jsonl|FILE.jsonl", help="A JSON object a line of progress, on stderr or added to a file.")
 ]
-Formats = Annotated[
-    list[PictureFormat] | None, typer.Option("--format", help="Also as svg or pdf, beside png; repeatable.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar, no summary.")]
-Address = Annotated[str | None, typer.Option(help='A Ray cluster to use: "auto" or "host:port".')]
+Formats = Annotated[list[PictureFormat] | None, Option("--format", help="Also as svg or pdf, beside png; repeatable.")]
+Quiet = Annotated[bool, Option("--quiet", help="No progress bar, no summary.")]
+Address = Annotated[Text, Option(help='A Ray cluster to use: "auto" or "host:port".')]
 
 
 # What `list` can list.
@@ -64,24 +66,23 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 def run(
     scenario: Name,
     out: Annotated[
-        str | None,
-        typer.Option(
+        Text,
+        Option(
             metavar="DIR|URL", help="Folder for the results, or s3://…; runs/NAME by default, with what --set changes."
         ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="local or ray; overrides run.engine.")] = None,
+    engine: Annotated[Text, Option(help="local or ray; overrides run.engine.")] = None,
     override: Set = None,
     unset: Unset = None,
     quiet: Quiet = False,
     forget_secret: Annotated[
-        bool, typer.Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
+        bool, Option("--forget-secret", help="Never write secret noise's root down: no resume after a crash.")
     ] = False,
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="Also run agents alone, a trusted server, and without noise.")
+        bool, Option("--baselines", help="Also run agents alone, a trusted server, and without noise.")
     ] = False,
     or_resume: Annotated[
-        bool,
-        typer.Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry."),
+        bool, Option("--or-resume", help="Go on with the run in --out if one was cut off there; for jobs that retry.")
     ] = False,
     log: Log = None,
 ) -> None:
@@ -151,17 +152,14 @@ def _end(finished: Run, quiet: bool) -> None:
 @app.command()
 def resume(
     folder: Annotated[
-        str,
-        typer.Argument(
-            metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack."
-        ),
+        str, Argument(metavar="FOLDER", help="Of a run or a study that was cut off; or the file of an audit or attack.")
     ],
     quiet: Quiet = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
+        Number, Option(min=1, help="Rounds in all, more than planned: priced first, with the same noise.")
     ] = None,
     charge_again: Annotated[
-        bool, typer.Option("--charge-again", help="Pay once more for what was in flight, after --forget-secret.")
+        bool, Option("--charge-again", help="Pay once more for what was in flight, after --forget-secret.")
     ] = False,
     log: Log = None,
 ) -> None:
@@ -205,9 +203,7 @@ def plan(
     scenario: Name,
     override: Set = None,
     unset: Unset = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="List every condition of the convergence theorem that fails.")
-    ] = False,
+    every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
 ) -> None:
     """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
     from decentral_dp.simulation import plan as plans
@@ -217,7 +213,7 @@ def plan(
 
 @app.command()
 def report(
-    run: Annotated[str, typer.Argument(metavar="DIR", help="A run folder, or its URL.")], formats: Formats = None
+    run: Annotated[str, Argument(metavar="DIR", help="A run folder, or its URL.")], formats: Formats = None
 ) -> None:
     """Draw the plots and the HTML page of a run folder again."""
     from decentral_dp.reporting.page import write_report
@@ -239,11 +235,11 @@ def report(
 
 @app.command()
 def predict(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
-    out: Annotated[Path, typer.Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
+    run: Annotated[str, Argument(metavar="RUN", help="A run folder, or its URL.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="New records, raw: a CSV or Parquet file.")],
+    out: Annotated[Path, Option(metavar="PREDICTIONS.csv", help="The file to write; nothing is written over.")],
     agent: Annotated[
-        str | None, typer.Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
+        Text, Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
     ] = None,
 ) -> None:
     """Predict the labels of new records from what a run published, and write them, with probabilities of classes.
@@ -259,8 +255,8 @@ def predict(
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or URLs; at least two.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the page; runs/compare by default.")] = None,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run folders, or URLs; at least two.")],
+    out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
     """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
@@ -276,13 +272,13 @@ def compare(
 @app.command()
 def network(
     scenario: Name,
-    out: Annotated[Path | None, typer.Option(help="Folder for network.parquet and the figures.")] = None,
+    out: Annotated[File, Option(help="Folder for network.parquet and the figures.")] = None,
     coalition: Annotated[
-        list[str] | None, typer.Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
+        Repeated, Option(metavar="AGENTS", help="Agents that pool what they see, e.g. 0,3; repeatable.")
     ] = None,
     beside: Annotated[
-        list[str] | None,
-        typer.Option(
+        Repeated,
+        Option(
             metavar="GRAPH",
             help="Another graph to draw beside it: torus, random_regular,degree=4, karate_club, or a file; repeatable.",
         ),
@@ -290,9 +286,7 @@ def network(
     formats: Formats = None,
     width: Annotated[
         float | None,
-        typer.Option(
-            min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."
-        ),
+        Option(min=2.0, max=20.0, metavar="INCHES", help="Of each figure, in a paper's letters; 3.3 is a column."),
     ] = None,
     override: Set = None,
 ) -> None:
@@ -306,11 +300,9 @@ def network(
 
 @app.command()
 def attack(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
-    runs: Annotated[
-        int, typer.Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")
-    ] = 10,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers.")] = None,
+    folders: Annotated[list[Path], Argument(metavar="RUN", help="A run folder; or several of one scenario.")],
+    runs: Annotated[int, Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")] = 10,
+    out: Annotated[File, Option(metavar="FILE", help="JSON file for all numbers.")] = None,
 ) -> None:
     """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
 
@@ -335,36 +327,30 @@ def attack(
 @app.command()
 def audit(
     scenario: Annotated[
-        str | None,
-        typer.Argument(
+        Text,
+        Argument(
             metavar="SCENARIO_OR_RUN", help="A shipped scenario's name, a scenario file, a run folder, or network."
         ),
     ] = None,
     runs: Annotated[
-        int | None,
-        typer.Option(help="Runs of each of the two worlds, at least 20; by default 200, and of network 50000."),
+        Number, Option(help="Runs of each of the two worlds, at least 20; by default 200, and of network 50000.")
     ] = None,
-    vantage: Annotated[str, typer.Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
-    confidence: Annotated[float, typer.Option(help="Of what is shown.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Of the noise of these runs.")] = 0,
+    vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
+    confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
+    seed: Annotated[int, Option(min=0, help="Of the noise of these runs.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
+        File, Option(metavar="FILE", help="JSON file for all numbers; of a run audit.json in its folder.")
     ] = None,
     override: Set = None,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then."),
+        bool, Option("--all", help="Every algorithm without noise, as printed and certified; --out is a folder then.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default this one, and with --all one per core.")
-    ] = None,
+    jobs: Annotated[Number, Option(min=1, help="Processes; by default this one, and with --all one per core.")] = None,
     address: Address = None,
     canaries: Annotated[
-        int | None, typer.Option(help="One run, in which so many records are canaries with a coin for a label.")
+        Number, Option(help="One run, in which so many records are canaries with a coin for a label.")
     ] = None,
-    curve: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")
-    ] = None,
+    curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
 ) -> None:
     """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
 
@@ -407,19 +393,17 @@ def audit(
 def check(
     what: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="FILE_OR_KIND",
             help="An algorithm or a problem, file.py:Name, an entry point, or a scenario: then all that it names.",
         ),
     ],
-    pairs: Annotated[int, typer.Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
-    again: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Try only the pair of such a file, once more.")
-    ] = None,
+    pairs: Annotated[int, Option(min=1, help="Pairs of neighbouring data sets that the search tries.")] = 64,
+    seed: Annotated[int, Option(min=0, help="Of the search.")] = 0,
+    out: Annotated[File, Option(metavar="FILE", help=".npz file for a pair that shows a failure.")] = None,
+    again: Annotated[File, Option(metavar="FILE", help="Try only the pair of such a file, once more.")] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
+        Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
     ] = None,
 ) -> None:
     """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
@@ -435,17 +419,13 @@ def check(
 @app.command()
 def study(
     study: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_FILE", help="A shipped study's name, a study file, audits, or printed_epsilon."
-        ),
+        str, Argument(metavar="NAME_OR_FILE", help="A shipped study's name, a study file, audits, or printed_epsilon.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; runs/study-NAME by default.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one per core by default.")] = None,
+    out: Annotated[File, Option(help="Folder for the results; runs/study-NAME by default.")] = None,
+    jobs: Annotated[Number, Option(min=1, help="Processes; one per core by default.")] = None,
     address: Address = None,
     override: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario."),
+        Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
     ] = None,
 ) -> None:
     """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
@@ -500,13 +480,11 @@ def _study_printed(out: Path | None, override: list[str] | None) -> None:
 @app.command()
 def experiment(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
+        Repeated, Argument(metavar="NAME", help='"decentral-dp list experiments"; all by default.')
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of made-up data and of noise.")] = 0,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for a table and a plot of each.")] = None,
+    seed: Annotated[int, Option(min=0, help="Of made-up data and of noise.")] = 0,
+    quick: Annotated[bool, Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")] = False,
+    out: Annotated[File, Option(help="Folder for a table and a plot of each.")] = None,
 ) -> None:
     """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
     from importlib import import_module
@@ -523,7 +501,7 @@ def experiment(
 
 
 @app.command("list")
-def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list everything.")] = None) -> None:
+def list_(what: Annotated[Listing | None, Argument(help="Leave out to list everything.")] = None) -> None:
     """List what a scenario can name."""
     from decentral_dp.cli.describe import print_list
 
@@ -534,7 +512,7 @@ def list_(what: Annotated[Listing | None, typer.Argument(help="Leave out to list
 def show(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME_OR_FILE", help='A name of "list", a file, file.py:Name, a key: privacy.share, or measures.'
         ),
     ],
@@ -551,59 +529,53 @@ def show(
 @app.command()
 def new(
     out: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
+        File, Argument(metavar="FILE", help="The scenario to write; named for the CSV file by default.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Your records, with one header line.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
-    classes: Annotated[str, typer.Option(help="All labels that there may be, e.g. no,yes.")] = "",
+    csv: Annotated[File, Option(help="Your records, with one header line.")] = None,
+    label: Annotated[Text, Option(metavar="COLUMN", help="The label column of the CSV file.")] = None,
+    classes: Annotated[str, Option(help="All labels that there may be, e.g. no,yes.")] = "",
     ranges: Annotated[
-        list[str] | None,
-        typer.Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable."),
+        Repeated, Option("--range", metavar="COLUMN=LOW:HIGH", help="Public range of a column; repeatable.")
     ] = None,
     ranges_file: Annotated[
-        Path | None, typer.Option("--ranges", metavar="CSV", help="Public ranges: a table of feature, low, high.")
+        File, Option("--ranges", metavar="CSV", help="Public ranges: a table of feature, low, high.")
     ] = None,
     drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column that is no feature. All of these are repeatable."),
+        Repeated, Option(metavar="COLUMN", help="A column that is no feature. All of these are repeatable.")
     ] = None,
     category: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=WORD,WORD", help="A column of words, and the words that count.")
+        Repeated, Option(metavar="COLUMN=WORD,WORD", help="A column of words, and the words that count.")
     ] = None,
-    fill: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="The public constant that stands for a gap.")
-    ] = None,
-    log: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column taken as log(1 + v).")] = None,
+    fill: Annotated[Repeated, Option(metavar="COLUMN=VALUE", help="The public constant that stands for a gap.")] = None,
+    log: Annotated[Repeated, Option(metavar="COLUMN", help="A column taken as log(1 + v).")] = None,
     date: Annotated[
-        list[str] | None,
-        typer.Option(
+        Repeated,
+        Option(
             metavar="COLUMN=FIRST:LAST",
             help='A column of dates, and their public range; "FIRST:LAST %d/%m/%Y" where cells are not as 2020-06-30.',
         ),
     ] = None,
-    binary: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column of 0 and 1.")] = None,
+    binary: Annotated[Repeated, Option(metavar="COLUMN", help="A column of 0 and 1.")] = None,
     label_range: Annotated[
-        str | None, typer.Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
+        Text, Option(metavar="LOW:HIGH", help="Public range of a label that is a number to predict.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Bundled records instead of a CSV file.")] = None,
-    problem: Annotated[str | None, typer.Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
+    data: Annotated[Text, Option(help="Bundled records instead of a CSV file.")] = None,
+    problem: Annotated[Text, Option(metavar="KIND", help="By default one that fits the algorithm.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="linear by default; mlp, cnn, or net.py:Net for a torch module of your own."),
+        Text, Option(metavar="KIND", help="linear by default; mlp, cnn, or net.py:Net for a torch module of your own.")
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(metavar="KIND", help="dp_dsgd by default, which trains; ldp_dsbo for two levels.")
+        Text, Option(metavar="KIND", help="dp_dsgd by default, which trains; ldp_dsbo for two levels.")
     ] = None,
-    topology: Annotated[str | None, typer.Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
+    topology: Annotated[Text, Option(metavar="KIND", help="A generator of graphs, such as ring.")] = None,
     agents: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER|COLUMN=NAME,NAME", help="Number of agents, or the column with their names."),
+        Text, Option(metavar="NUMBER|COLUMN=NAME,NAME", help="Number of agents, or the column with their names.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Target ε of every agent, for the whole run.")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ of that.")] = None,
+    rounds: Annotated[Number, Option(help="Number of rounds.")] = None,
+    epsilon: Annotated[float | None, Option(help="Target ε of every agent, for the whole run.")] = None,
+    delta: Annotated[float | None, Option(help="δ of that.")] = None,
     out_option: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
+        File, Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
     ] = None,
 ) -> None:
     """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
@@ -647,7 +619,7 @@ def new(
 @app.command()
 def shards(
     scenario: Name,
-    out: Annotated[Path, typer.Option(help="A new folder, for a file of each agent and a public manifest.")],
+    out: Annotated[Path, Option(help="A new folder, for a file of each agent and a public manifest.")],
     override: Set = None,
 ) -> None:
     """Write a gossip scenario's records as its agents would have them: a file each, and a public manifest.

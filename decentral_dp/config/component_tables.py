@@ -125,11 +125,8 @@ class ImageFiles(Table):
         "true: the files that the publisher of mnist, fashion_mnist or cifar10 offers, fetched once and verified by "
         "SHA-256."
     )
-    sha256: dict[str, str] = Field(
-        default={},
-        description=(
-            "Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL."
-        ),
+    sha256: dict[str, str] = optional(
+        "Key of this table, or file name of a folder → SHA-256 that the file must have; required for a URL.", {}
     )
 
 
@@ -161,16 +158,14 @@ def _closed(schema: dict[str, Any]) -> None:
 class StreamTable(Table):
     """Which records a round reads."""
 
-    kind: Literal["accumulate", "all", "minibatch", "poisson"] = Field(
-        default="accumulate",
-        description=(
-            '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
-            'fresh sample each round; "poisson": every record by its own secret coin in each round.'
-        ),
+    kind: Literal["accumulate", "all", "minibatch", "poisson"] = optional(
+        '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
+        'fresh sample each round; "poisson": every record by its own secret coin in each round.',
+        "accumulate",
     )
     batch: Count | None = optional("Records per agent and round: new ones of accumulate, drawn ones of minibatch.")
-    warm_start: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Of accumulate: records that each agent has before the first round."
+    warm_start: Annotated[int, Field(ge=0)] = optional(
+        "Of accumulate: records that each agent has before the first round.", 0
     )
     rate: Share | None = optional("Of poisson: the probability with which a record is drawn.")
 
@@ -241,22 +236,18 @@ class CommonProblemTable(Table):
     test: Annotated[float, Field(ge=0, lt=1)] | None = optional(
         "Share of all records that is held out; 0.2 if left out. Refused where the data have a test set of their own."
     )
-    scale: str | dict[str, list[float] | dict[str, float | bool]] = Field(
-        default="none",
-        description=(
-            'How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; '
-            'feature → [low, high]; "standard", fitted on the records, which no certified run takes.'
-        ),
+    scale: str | dict[str, list[float] | dict[str, float | bool]] = optional(
+        'How features are scaled: "none"; "public_ranges" to [−1, 1] by shipped ranges; a ranges CSV; '
+        'feature → [low, high]; "standard", fitted on the records, which no certified run takes.',
+        "none",
     )
-    normalise: Literal["none", "l1", "l2", "box"] = Field(
-        default="none",
-        description=(
-            'Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature;'
-            ' "none" leaves it.'
-        ),
+    normalise: Literal["none", "l1", "l2", "box"] = optional(
+        'Every record is brought to length at most 1 in this norm: "l1", "l2", or "box" for each feature;'
+        ' "none" leaves it.',
+        "none",
     )
-    stream: Literal["all"] | StreamTable = Field(
-        default="all", description='Which records a round reads: "all", or a table. Read by gossip algorithms.'
+    stream: Literal["all"] | StreamTable = optional(
+        'Which records a round reads: "all", or a table. Read by gossip algorithms.', "all"
     )
     label_bound: Positive | None = optional(
         "Labels that are numbers are cut at ± this public bound. Read by coordinator algorithms that need"
@@ -269,9 +260,8 @@ class CommonProblemTable(Table):
     construction: ConstructionTable | None = optional(
         "Other records made of the data's own, by their labels, after test records are held out."
     )
-    synthetic: Synthetic = Field(
-        default=Synthetic(),
-        description="Sizes of records that are made up. Read by the synthetic families and environments.",
+    synthetic: Synthetic = optional(
+        "Sizes of records that are made up. Read by the synthetic families and environments.", Synthetic()
     )
     seed: Seed | None = optional(
         "Public seed of partition, split, made-up records and first weights; the scenario's if left out."
@@ -360,7 +350,7 @@ class Step(Table):
     """Step size λ_t = scale/(t+1)^decay."""
 
     scale: NonNegative = Field(description="λ_0, the first step.")
-    decay: Decay = Field(default=0.0, description="Exponent of the decay in rounds; 0 keeps the step constant.")
+    decay: Decay = optional("Exponent of the decay in rounds; 0 keeps the step constant.", 0.0)
 
 
 class DomainTable(Table):
@@ -392,7 +382,7 @@ class AlgorithmTable(Table):
         str, Field(description="a registered algorithm, one of an installed package by entry point, or file.py:Name")
     ]
     rounds: Annotated[Count, Field(description="how many rounds are run [rounds]")]
-    init: dict[Channel, Finite] = Field(default={}, description="variable → the constant where it starts; 0 by default")
+    init: dict[Channel, Finite] = optional("variable → the constant where it starts; 0 by default", {})
     protocol: Annotated[
         Literal["released", "private"],
         Field(

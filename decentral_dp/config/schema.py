@@ -45,39 +45,33 @@ Files: TypeAlias = Mapping[tuple[str, ...], Path]
 class RecoveryTable(Table):
     """How lost actors are noticed and started again. What they release again are the same draws."""
 
-    heartbeat: Seconds = Field(
-        default=1.0, description="Seconds after which actors are asked whether they are there. Read by ray."
+    heartbeat: Seconds = optional("Seconds after which actors are asked whether they are there. Read by ray.", 1.0)
+    save_every: Seconds = optional(
+        "Seconds after which the driver keeps the states that actors would go on from. Read by ray.", 5.0
     )
-    save_every: Seconds = Field(
-        default=5.0,
-        description="Seconds after which the driver keeps the states that actors would go on from. Read by ray.",
+    restarts: Annotated[int, Field(ge=0, le=10**6)] = optional(
+        "Starts after a loss, without a round more done, before a run gives up. Read by ray.", 3
     )
-    restarts: Annotated[int, Field(ge=0, le=10**6)] = Field(
-        default=3, description="Starts after a loss, without a round more done, before a run gives up. Read by ray."
-    )
-    pause: Seconds = Field(
-        default=0.25, description="Seconds before the first of these starts, doubled each time. Read by ray."
-    )
-    longest_pause: Seconds = Field(default=5.0, description="The most that it is doubled to, in seconds. Read by ray.")
+    pause: Seconds = optional("Seconds before the first of these starts, doubled each time. Read by ray.", 0.25)
+    longest_pause: Seconds = optional("The most that it is doubled to, in seconds. Read by ray.", 5.0)
 
 
 class NetworkTable(Table):
     """Links of a simulated network: how long what is sent would take."""
 
-    latency: Annotated[float, Field(ge=0.0)] = Field(default=0.0, description="Seconds before a message arrives.")
+    latency: Annotated[float, Field(ge=0.0)] = optional("Seconds before a message arrives.", 0.0)
     bandwidth: Positive = Field(description="Bits that an agent can send in a second.")
-    stragglers: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        default=0.0, description="Probability that an agent lags in a round, by a public coin."
+    stragglers: Annotated[float, Field(ge=0.0, lt=1.0)] = optional(
+        "Probability that an agent lags in a round, by a public coin.", 0.0
     )
-    slowdown: Annotated[float, Field(ge=1.0)] = Field(default=10.0, description="How many times longer it then takes.")
+    slowdown: Annotated[float, Field(ge=1.0)] = optional("How many times longer it then takes.", 10.0)
 
 
 class RunTable(Table):
     """Where it runs and what is evaluated."""
 
-    engine: Literal["local", "ray"] = Field(
-        default="local",
-        description='"local": one process; "ray": agents in actors of a Ray cluster. Both release the same values.',
+    engine: Literal["local", "ray"] = optional(
+        '"local": one process; "ray": agents in actors of a Ray cluster. Both release the same values.', "local"
     )
     address: str | None = optional(
         'A Ray cluster, "auto" or "host:port"; one is started here if left out. Read by ray.'
@@ -88,54 +82,44 @@ class RunTable(Table):
     recovery: RecoveryTable | None = optional(
         "What happens where an actor is lost; its defaults if left out. Read by ray."
     )
-    agents_per_actor: Count | Literal["auto"] = Field(
-        default=1,
-        description=(
-            'Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is '
-            "given. Read by ray."
-        ),
+    agents_per_actor: Count | Literal["auto"] = optional(
+        'Agents of one actor; "auto": so many that every core of the cluster has one actor, or 1 where `place` is '
+        "given. Read by ray.",
+        1,
     )
     blocks: Count | None = optional(
         "Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's "
         "cache. What is released does not depend on it. Read by local."
     )
-    evaluate_every: Count = Field(
-        default=10, description="Rounds from one evaluation to the next; the first and the last are always evaluated."
+    evaluate_every: Count = optional(
+        "Rounds from one evaluation to the next; the first and the last are always evaluated.", 10
     )
     measures: Annotated[list[str], Field(min_length=1)] | None = optional(
         'Measures that are taken, such as ["test_auc", "train_loss"]; all that there are if left out. `show measures` '
         "lists them."
     )
-    average: Count = Field(
-        default=1,
-        description=(
-            "The mean of the last so many released values is evaluated and published. Read by gossip algorithms."
-        ),
+    average: Count = optional(
+        "The mean of the last so many released values is evaluated and published. Read by gossip algorithms.", 1
     )
-    keep_releases: bool = Field(
-        default=False,
-        description="Whether released values are written, as releases.parquet. Read where a run has a folder.",
+    keep_releases: bool = optional(
+        "Whether released values are written, as releases.parquet. Read where a run has a folder.", False
     )
     network: NetworkTable | None = optional(
         "A network whose seconds are simulated; none if left out. Read by gossip algorithms."
     )
-    agent_scores: bool = Field(
-        default=False,
-        description=(
-            "Whether agents send scores of their own records, which nothing protects; else such scores are left out. "
-            "Read beside problem.manifest."
-        ),
+    agent_scores: bool = optional(
+        "Whether agents send scores of their own records, which nothing protects; else such scores are left out. "
+        "Read beside problem.manifest.",
+        False,
     )
     log: Annotated[list[Literal["tensorboard", "mlflow", "prometheus"]], Field(max_length=3)] | None = optional(
         'Where progress is written besides: "tensorboard" or "mlflow", each an extra, or "prometheus", as metrics of a'
         " Ray cluster. Read where a run has a folder."
     )
-    device: Literal["cpu", "cuda"] = Field(
-        default="cpu",
-        description=(
-            'Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of '
-            "bilevel problems and all noise stay on the processor."
-        ),
+    device: Literal["cpu", "cuda"] = optional(
+        'Where torch computes: "cpu" or "cuda". Read by from_losses and by models of minimax problems; clips of '
+        "bilevel problems and all noise stay on the processor.",
+        "cpu",
     )
 
     @field_validator("measures")
@@ -171,8 +155,8 @@ class OverTimeTable(Table):
             "`files` in turn."
         )
     )
-    every: Count = Field(default=1, description="Rounds that a resampled graph stays.")
-    files: list[str] = Field(default=[], description="Graph files, or named networks, of a sequence.")
+    every: Count = optional("Rounds that a resampled graph stays.", 1)
+    files: list[str] = optional("Graph files, or named networks, of a sequence.", [])
 
 
 class CompressionTable(Table):
@@ -262,11 +246,9 @@ class Noise(Table):
         "Scale at round 0: a standard deviation (Gaussian) or the scale of a Laplace law; one number or "
         "one per agent. Left out: the target epsilon sets it."
     )
-    decay: Decay | list[Decay] = Field(
-        default=0.0, description="Exponent of the decay in rounds; one number or one per agent."
-    )
-    decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = Field(
-        default=0.0, description="Added to the decay of agent i = 1..m, times i."
+    decay: Decay | list[Decay] = optional("Exponent of the decay in rounds; one number or one per agent.", 0.0)
+    decay_per_agent: Annotated[float, Field(ge=-100, le=100)] = optional(
+        "Added to the decay of agent i = 1..m, times i.", 0.0
     )
 
 
@@ -287,34 +269,26 @@ class GroupTable(Table):
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
-    guarantee: Literal["certified", "as_printed", "none"] = Field(
-        default="certified",
-        description=(
-            '"certified": priced as run; "as_printed": the paper\'s own protocol and noise, priced as well'
-            ' as can be proven; "none": no noise and no clipping.'
-        ),
+    guarantee: Literal["certified", "as_printed", "none"] = optional(
+        '"certified": priced as run; "as_printed": the paper\'s own protocol and noise, priced as well'
+        ' as can be proven; "none": no noise and no clipping.',
+        "certified",
     )
-    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = Field(
-        default="laplace",
-        description=(
-            'Noise of gossip algorithms: "laplace", "gaussian", or one of your own, by "file.py:Name", by the name of '
-            "an installed one, or as a table with its kind and options. Coordinator algorithms have their own."
-        ),
+    mechanism: Literal["laplace", "gaussian"] | str | MechanismTable = optional(
+        'Noise of gossip algorithms: "laplace", "gaussian", or one of your own, by "file.py:Name", by the name of '
+        "an installed one, or as a table with its kind and options. Coordinator algorithms have their own.",
+        "laplace",
     )
-    unit: Literal["record", "agent"] | GroupTable = Field(
-        default="record",
-        description=(
-            'What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", '
-            "everything that it holds. Read by gossip algorithms that keep nothing un-noised."
-        ),
+    unit: Literal["record", "agent"] | GroupTable = optional(
+        'What is protected: "record", one record of an agent; { records = k }, any k of them together; "agent", '
+        "everything that it holds. Read by gossip algorithms that keep nothing un-noised.",
+        "record",
     )
-    neighbours: Literal["replace", "zero_out"] = Field(
-        default="replace",
-        description=(
-            'What becomes of it in the data set that ε compares with: "replace", other records stand there; '
-            '"zero_out", it contributes nothing, which takes half the noise and protects half as much. Read by gossip '
-            "algorithms that keep nothing un-noised."
-        ),
+    neighbours: Literal["replace", "zero_out"] = optional(
+        'What becomes of it in the data set that ε compares with: "replace", other records stand there; '
+        '"zero_out", it contributes nothing, which takes half the noise and protects half as much. Read by gossip '
+        "algorithms that keep nothing un-noised.",
+        "replace",
     )
     epsilon: Target | None = optional(
         "Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the"
@@ -324,33 +298,27 @@ class PrivacyTable(Table):
         "Rounds over which epsilon is spent; all of them if left out. After them the noise keeps its schedule, and "
         "the budget grows. Read by gossip algorithms."
     )
-    delta: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=1e-5, description="δ at which the budget is stated and ε is met; 0 for a pure guarantee."
+    delta: Annotated[float, Field(ge=0, lt=1)] = optional(
+        "δ at which the budget is stated and ε is met; 0 for a pure guarantee.", 1e-5
     )
     constants: dict[str, float] | None = optional(
         "Name → constant of a problem without analytic ones, on your word. Read by coordinator algorithms"
         " that need problem constants."
     )
-    clip: dict[Channel, Positive] = Field(
-        default={},
-        description=(
-            "Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 "
-            "under Gaussian noise."
-        ),
+    clip: dict[Channel, Positive] = optional(
+        "Variable → bound on the norm of one record's contribution to its releases: l1 under Laplace, l2 "
+        "under Gaussian noise.",
+        {},
     )
-    box: dict[Channel, Finite] = Field(
-        default={},
-        description=(
-            "Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto "
-            'it, at no cost; under "as_printed" the points of directions are. Read by gossip algorithms.'
-        ),
+    box: dict[Channel, Finite] = optional(
+        "Variable → bound on the size of every coordinate (x: an upper bound). What is released is projected onto "
+        'it, at no cost; under "as_printed" the points of directions are. Read by gossip algorithms.',
+        {},
     )
-    share: dict[Channel, Positive] = Field(
-        default={},
-        description=(
-            "Channel → its share of the budget, relative to the others; equal ones if left out. Read by "
-            "gossip algorithms with a target epsilon."
-        ),
+    share: dict[Channel, Positive] = optional(
+        "Channel → its share of the budget, relative to the others; equal ones if left out. Read by "
+        "gossip algorithms with a target epsilon.",
+        {},
     )
     cap: Positive | None = optional(
         "ε at which a run is stopped, before the round that would exceed it. Read by gossip algorithms."
@@ -419,8 +387,8 @@ class Scenario(Table):
         json_schema_extra={"description": "One experiment, complete. Without `seed` the noise is secret."}
     )
 
-    title: Line = Field(default="", description="One line, for tables and reports.")
-    description: str = Field(default="", description="What it shows, and how its public parameters were chosen.")
+    title: Line = optional("One line, for tables and reports.", "")
+    description: str = optional("What it shows, and how its public parameters were chosen.", "")
     seed: Seed | None = optional(
         "Seed of all noise and of public draws; without one the noise is secret, as it must be on real records."
     )
@@ -432,14 +400,11 @@ class Scenario(Table):
         Discriminator(which_table),
         AlgorithmSchema(),
     ] = Field(description="How it is optimised.")
-    privacy: PrivacyTable = Field(default=PrivacyTable(), description="What is guaranteed, and what it costs.")
-    run: RunTable = Field(default=RunTable(), description="The engine, and which rounds are evaluated.")
-    versions: dict[str, str] = Field(
-        default={}, description="Versions of the software that wrote a run folder; not read."
-    )
-    objects: dict[str, str] = Field(
-        default={},
-        description="Written into a run folder: components that were Python objects, which another run needs again.",
+    privacy: PrivacyTable = optional("What is guaranteed, and what it costs.", PrivacyTable())
+    run: RunTable = optional("The engine, and which rounds are evaluated.", RunTable())
+    versions: dict[str, str] = optional("Versions of the software that wrote a run folder; not read.", {})
+    objects: dict[str, str] = optional(
+        "Written into a run folder: components that were Python objects, which another run needs again.", {}
     )
     run_graph: RunGraph | None = optional(
         "Written into a run folder whose graph was a Python object and is in topology.graphml: what seeded noise is "

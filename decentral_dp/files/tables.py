@@ -77,9 +77,9 @@ def require_keys(table: Table, noun: str, needed: Sequence[str], taken: Sequence
             raise ValueError(f'a "{table.kind}"{noun} needs {key}')  # type: ignore[attr-defined]
 
 
-def optional(description: str) -> Any:
-    """Declare a key that may be left out, and is None then."""
-    return Field(default=None, description=description)
+def optional(description: str, default: Any = None) -> Any:
+    """Declare a key that may be left out, and what it is then."""
+    return Field(default=default, description=description)
 
 
 class Key(NamedTuple):

@@ -83,12 +83,10 @@ class ModelTable(Table):
     # The one line stands beside the table that it is short for.
     model_config = ConfigDict(json_schema_extra={"type": ["object", "string"]})
 
-    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = Field(
-        default="linear",
-        description=(
-            '"linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or '
-            '"torch" (file, name).'
-        ),
+    kind: Literal["linear", "mlp", "cnn", "resnet", "torch"] = optional(
+        '"linear", "mlp" (hidden), "cnn" (channels, shape), "resnet" (width, depth) with group normalisation, or '
+        '"torch" (file, name).',
+        "linear",
     )
     hidden: list[Count] | None = optional("Of mlp: units of each hidden layer, in order.")
     widths: list[Count] | None = optional("Of mlp: another name of hidden.")
