@@ -18,9 +18,8 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms import ALGORITHMS, Entry
 from decentral_dp.algorithms.entry import Setting
-from decentral_dp.cli import reference
 from decentral_dp.config.loading import load, scenario_names
-from tests.golden import record
+from tests.golden import record, reference
 from tests.slow_tests import LIST
 
 ROOT = Path(__file__).parents[1]

@@ -29,6 +29,57 @@ from decentral_dp.user_code import untyped_options
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
 
 
+class Rules(NamedTuple):
+    """What differs by setting before there is a job.
+
+    Args:
+        coordinated: whether it is a trusted coordinator's. solves: the one kind of problem that it is for, or usually.
+        words: who is trusted. graph: the kind that shows it best. example: as that of an entry from outside.
+        complete: makes the runnable program of a dataclass whose plan is derived, and of its start.
+        domain: whether every algorithm may be given a domain of x.
+        strict: guarantees under which nothing may leak around the ledger.
+        counted: whether a plan takes the numbers of records alone.
+        neighbours: whether agents talk to those they are linked to.
+        own_mechanism: whether the algorithm brings its law of noise.
+        priced_on_cpu: whether a plan may compute on the processor whatever computes the run.
+        unscored: what is said where agents keep their records, and nobody may ask them for scores.
+    """
+
+    coordinated: bool = True
+    solves: Literal["bilevel", "minimax"] = "bilevel"
+    words: str = "a trusted coordinator"
+    graph: str = "star"
+    example: Mapping[str, str] = MappingProxyType({})
+    complete: Callable[..., Algorithm | Coordinated] = declared.DeclaredCoordinator
+    domain: bool = False
+    # What a paper's noise is worth is stated for a trusted coordinator, too.
+    strict: tuple[str, ...] = ("certified", "as_printed")
+    counted: bool = False
+    neighbours: bool = False
+    own_mechanism: bool = True
+    priced_on_cpu: bool = False
+    unscored: str = "The records are with their agents (problem.manifest), and scores of them are left out."
+
+
+RULES: Mapping[Setting, Rules] = {
+    "gossip": Rules(
+        coordinated=False,
+        words="gossip or a server, agents trust nobody",
+        graph="ring",
+        complete=declared.DeclaredGossip,
+        strict=("certified",),
+        counted=True,
+        neighbours=True,
+        own_mechanism=False,
+        unscored="",
+    ),
+    "coordinator_bilevel": Rules(domain=True),
+    "coordinator_minimax": Rules(
+        solves="minimax", example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"}, priced_on_cpu=True
+    ),
+}
+
+
 class Options(NamedTuple):
     """What a scenario says of its algorithm: values by key, constant start, protocol."""
 
@@ -64,7 +115,7 @@ class Entry(NamedTuple):
     loss_range: tuple[str, ...] = ()
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
-    # What "as_printed" runs, of `algorithms.printed`, or the sentence that says why there is none.
+    # What "as_printed" runs, of `algorithms.printed`, or why there is none, as it goes on with "so it has".
     printed: type | None = None
     unprinted: str = ""
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
@@ -78,22 +129,24 @@ class Entry(NamedTuple):
     instance: Any = None
 
     @property
-    def complete(self) -> Callable[..., Algorithm | Coordinated] | None:
-        """Makes the runnable program of a dataclass whose plan is derived, and of its start; None of others."""
-        if hasattr(self.algorithm, "planned_releases"):
-            return None
-        return declared.DeclaredCoordinator if self.trusted else declared.DeclaredGossip
+    def rules(self) -> Rules:
+        """Those of its setting."""
+        return RULES[self.setting]
 
     @property
     def trusted(self) -> bool:
         """Whether it is a trusted coordinator's program."""
-        return self.setting != "gossip"
+        return self.rules.coordinated
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether its plan follows from what the class states, which then is completed to a program."""
+        return not hasattr(self.algorithm, "planned_releases")
 
     @property
     def solves(self) -> Literal["bilevel", "minimax"]:
         """The kind of problem it is for."""
-        stated = getattr(self.algorithm, "solves", "")
-        return "minimax" if self.setting == "coordinator_minimax" or stated == "minimax" else "bilevel"
+        return "minimax" if "minimax" in (self.rules.solves, getattr(self.algorithm, "solves", "")) else "bilevel"
 
     @property
     def summary(self) -> str:
@@ -105,7 +158,7 @@ class Entry(NamedTuple):
     def keys(self) -> tuple[Option, ...]:
         """Every key that it takes, required ones first where the dataclass has them first."""
         domain = DOMAIN._replace(required=self.needs_domain)
-        return (*options_of(self.algorithm), *((domain,) if self.trusted and self.solves == "bilevel" else ()))
+        return (*options_of(self.algorithm), *((domain,) if self.rules.domain else ()))
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -138,7 +191,9 @@ class Entry(NamedTuple):
         protocol = options.protocol
         if guarantee == "as_printed":
             if self.unprinted:
-                raise InputError(self.unprinted)
+                raise InputError(
+                    f'privacy.guarantee: {self.unprinted}, so it has no "as_printed". Use "certified", or "none".'
+                )
             if self.printed is not None:
                 printed: Algorithm | Coordinated = self.printed(**options.values, start=options.init)
                 return printed
@@ -149,7 +204,7 @@ class Entry(NamedTuple):
         built: Any = self.instance
         if built is None:
             built = self.algorithm(**options.values, **{k: v for k, v in common.items() if k in names})
-        program: Algorithm | Coordinated = built if self.complete is None else self.complete(built, start=options.init)
+        program: Algorithm | Coordinated = self.rules.complete(built, start=options.init) if self.is_derived else built
         return program
 
 
@@ -199,15 +254,8 @@ def entry_of_class(algorithm: Any, kind: str, origin: str, source: str = "") -> 
     if trusted and not plans:
         _check_shares(algorithm, kind)
     setting = _setting(algorithm, trusted)
-    return Entry(
-        kind,
-        algorithm,
-        (),
-        setting=setting,
-        origin=origin,
-        source=source,
-        example=AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"} if setting == "coordinator_minimax" else {},
-    )
+    example = RULES[setting].example
+    return Entry(kind, algorithm, (), setting=setting, origin=origin, source=source, example=example)
 
 
 def _check_typed(algorithm: type, kind: str) -> None:

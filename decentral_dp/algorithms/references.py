@@ -99,10 +99,7 @@ DP_DRO = Work(
 )
 
 NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
-AS_CERTIFIED = (
-    'privacy.guarantee: papers on this algorithm clip and noise as it does here, so it has no "as_printed". Use '
-    '"certified", or "none".'
-)
+AS_CERTIFIED = "papers on this algorithm clip and noise as it does here"
 # Where gradients are taken.
 AT_OWN = "the agent's own released point"
 AT_MIXTURE = "the agent's mixture of released points"

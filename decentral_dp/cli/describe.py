@@ -173,8 +173,7 @@ def _algorithm(entry: Entry) -> Component:
     keys = tuple(of_option(option) for option in entry.keys)
     if entry.private:
         keys += (of_schema(AlgorithmTable, "protocol"),)
-    setting = "a trusted coordinator" if entry.trusted else "gossip or a server, agents trust nobody"
-    facts = [f"Setting: {setting}; {entry.solves} problems."]
+    facts = [f"Setting: {entry.rules.words}; {entry.solves} problems."]
     facts += ["Adds no Gaussian noise: δ = 0 will do."] if entry.pure else []
     facts += ['Knows `protocol = "private"`.'] if entry.private else []
     facts += [f'`guarantee = "as_printed"` runs {entry.claim}.'] if entry.claim else []

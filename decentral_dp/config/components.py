@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from pydantic import ValidationError, create_model
 
 from decentral_dp import topology as topologies
 from decentral_dp.algorithms import ALGORITHMS, Entry
-from decentral_dp.algorithms.entry import Setting, entry_of_class
+from decentral_dp.algorithms.entry import entry_of_class
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.config.component_tables import (
     AlgorithmTable,
@@ -71,34 +71,6 @@ class Objects(TypedDict, total=False):
     partition: Any
 
 
-class Rules(NamedTuple):
-    """What differs by setting before there is a job.
-
-    Args:
-        strict: guarantees under which nothing may leak around the ledger.
-        counted: whether a plan takes the numbers of records alone.
-        neighbours: whether agents talk to those they are linked to.
-        own_mechanism: whether the algorithm brings its law of noise.
-        priced_on_cpu: whether a plan may compute on the processor whatever computes the run.
-        unscored: what is said where agents keep their records, and nobody may ask them for scores.
-    """
-
-    # What a paper's noise is worth is stated for a trusted coordinator, too.
-    strict: tuple[str, ...] = ("certified", "as_printed")
-    counted: bool = False
-    neighbours: bool = False
-    own_mechanism: bool = True
-    priced_on_cpu: bool = False
-    unscored: str = "The records are with their agents (problem.manifest), and scores of them are left out."
-
-
-RULES: Mapping[Setting, Rules] = {
-    "gossip": Rules(strict=("certified",), counted=True, neighbours=True, own_mechanism=False, unscored=""),
-    "coordinator_bilevel": Rules(),
-    "coordinator_minimax": Rules(priced_on_cpu=True),
-}
-
-
 @dataclass(frozen=True)
 class Components:
     """All that a scenario names.
@@ -107,7 +79,6 @@ class Components:
         scenario: its text.
         files: (table, …, key) → absolute path, of every value that names a file that is there.
         algorithm: its entry, with the object itself where one was handed over.
-        rules: of its setting.
         keys: what the scenario says of the algorithm's own keys.
         mechanism: the law of noise.
         registered: the entry of a problem of the package; None of one from outside.
@@ -117,7 +88,6 @@ class Components:
     scenario: Scenario
     files: Files
     algorithm: Entry
-    rules: Rules
     keys: Mapping[str, Any] = field(repr=False)
     mechanism: Mechanism
     problem: Component
@@ -140,7 +110,7 @@ class Components:
     @property
     def strict(self) -> bool:
         """Whether nothing may leak around the ledger."""
-        return self.scenario.privacy.guarantee in self.rules.strict
+        return self.scenario.privacy.guarantee in self.algorithm.rules.strict
 
     @cached_property
     def outside(self) -> tuple[Component, ...]:
@@ -188,7 +158,7 @@ class Components:
         """
         table = self.scenario.problem
         counted = (
-            self.rules.counted
+            self.algorithm.rules.counted
             and not self.reads_user_code
             and not self.algorithm.origin
             and table.data in SYNTHETIC
@@ -245,7 +215,6 @@ def resolve(s: Scenario) -> Components:
             f"decentral_dp.run(scenario, {missing}=…), or name another {missing} in the scenario and take the line out."
         )
     files, entry = s.files(), algorithm_entry(s)
-    rules = RULES[entry.setting]
     problem, topology, data, partition = (_component(s, what, files) for what in KEYS)
     registered = PROBLEMS.get(s.problem.kind) if problem.origin == "package" else None
     _check_solved(s, problem, registered, entry)
@@ -253,9 +222,8 @@ def resolve(s: Scenario) -> Components:
         scenario=s,
         files=files,
         algorithm=entry,
-        rules=rules,
         keys=_own_keys(s, entry),
-        mechanism=_mechanism(s, rules),
+        mechanism=_mechanism(s, entry.rules.own_mechanism),
         problem=problem,
         registered=registered,
         topology=topology,
@@ -362,7 +330,7 @@ def _own_keys(s: Scenario, entry: Entry) -> Mapping[str, Any]:
     return keys
 
 
-def _mechanism(s: Scenario, rules: Rules) -> Mechanism:
+def _mechanism(s: Scenario, own: bool) -> Mechanism:
     """The law of noise. Raises InputError where it is not installed here."""
     table, kind = s.privacy.mechanism, s.privacy.mechanism_kind
     given: Mechanism | None = _object(s, "mechanism")
@@ -370,7 +338,7 @@ def _mechanism(s: Scenario, rules: Rules) -> Mechanism:
         return given
     if kind in MECHANISMS:
         return mechanism_of(kind)
-    if rules.own_mechanism:
+    if own:
         # It is refused by name, with what the algorithm uses, and not looked for.
         return GAUSSIAN
     found = find_outside("mechanism", kind, s.folder, "privacy.mechanism")

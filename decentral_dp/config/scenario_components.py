@@ -15,9 +15,10 @@ import numpy as np
 
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
+from decentral_dp.algorithms.entry import RULES
 from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
-from decentral_dp.config.components import Components, Rules
+from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
 from decentral_dp.config.outside import Component
 from decentral_dp.config.schema import Scenario, by_channel
@@ -84,8 +85,8 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         known = elsewhere.public()
-        minimax = Rules().unscored if c.algorithm.solves == "minimax" else ""
-        note = c.rules.unscored or minimax or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
+        minimax = RULES["coordinator_minimax"].unscored if c.algorithm.solves == "minimax" else ""
+        note = c.algorithm.rules.unscored or minimax or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
@@ -223,7 +224,7 @@ def algorithm_of(c: Components) -> Algorithm | Coordinated:
     options = Options(values, by_channel(table.init), table.protocol)
     if not entry.origin:
         return entry.build(options, privacy.guarantee)
-    if privacy.guarantee == "as_printed" and entry.complete is not None:
+    if privacy.guarantee == "as_printed" and entry.is_derived:
         raise InputError(f'privacy.guarantee: {table.kind} states no noise of a paper. Use "certified", or "none".')
     made: Algorithm | Coordinated = call(
         entry.build,

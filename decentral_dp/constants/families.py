@@ -15,7 +15,8 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypedDict
+from functools import partial
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -40,38 +41,10 @@ from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
 
-
-class _UpperInX(TypedDict):
-    """Constants of the derivatives of f in x."""
-
-    l_fx: float
-    d_fx: float
-    b_fxx: float
-    b_fxy: float
-
-
-class _CurvatureChanges(TypedDict):
-    """Constants of what changes the second derivatives of g: the record, y and x."""
-
-    d_hxy: float
-    d_hyy: float
-    c_gxy: float
-    c_gyy: float
-    m_gxy: float
-    m_gyy: float
-
-
-# Of an f of y alone.
-UPPER_OF_Y_ALONE: _UpperInX = {"l_fx": 0.0, "d_fx": 0.0, "b_fxx": 0.0, "b_fxy": 0.0}
-# Of a g whose second derivatives are the same at every point and for every record.
-CONSTANT_CURVATURE: _CurvatureChanges = {
-    "d_hxy": 0.0,
-    "d_hyy": 0.0,
-    "c_gxy": 0.0,
-    "c_gyy": 0.0,
-    "m_gxy": 0.0,
-    "m_gyy": 0.0,
-}
+# Where f is of y alone.
+_of_y_alone = partial(ProblemConstants, l_fx=0.0, d_fx=0.0, b_fxx=0.0, b_fxy=0.0)
+# Where besides neither a record, nor y, nor x changes the second derivatives of g.
+_of_constant_curvature = partial(_of_y_alone, d_hxy=0.0, d_hyy=0.0, c_gxy=0.0, c_gyy=0.0, m_gxy=0.0, m_gyy=0.0)
 
 
 class Family(Protocol):
@@ -173,8 +146,7 @@ class Weighed(LossFamily):
         r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
         g, smooth = self.loss.gradient(r), self.loss.smoothness
         return rounded(
-            ProblemConstants(
-                **UPPER_OF_Y_ALONE,
+            _of_y_alone(
                 radius=r,
                 mu=ridge,
                 l_fy=g,
@@ -210,9 +182,7 @@ class Mean(QuadraticFamily):
         out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
         r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
         return rounded(
-            ProblemConstants(
-                **UPPER_OF_Y_ALONE,
-                **CONSTANT_CURVATURE,
+            _of_constant_curvature(
                 radius=r,
                 mu=1.0 + k,
                 l_fy=out + r + a,
@@ -246,9 +216,7 @@ class Linear(QuadraticFamily):
         k, slope = self.problem.ridge, self.problem.slope * self.record_radius
         r = (record_mass - 1.0) * slope / k
         return rounded(
-            ProblemConstants(
-                **UPPER_OF_Y_ALONE,
-                **CONSTANT_CURVATURE,
+            _of_constant_curvature(
                 radius=r,
                 mu=k,
                 l_fy=slope,
@@ -493,8 +461,7 @@ def _regularised(
     """
     g = loss.gradient(norm)
     return rounded(
-        ProblemConstants(
-            **UPPER_OF_Y_ALONE,
+        _of_y_alone(
             radius=radius,
             mu=mu,
             l_fy=g,

@@ -98,8 +98,8 @@ class Clips(NamedTuple):
     h: float
 
 
-# Room for the float64 arithmetic of the formulas themselves.
-_UP = 1.0 + 1e-12
+# Room for the float64 arithmetic of the formulas and constants themselves.
+UP = 1.0 + 1e-12
 
 
 def up(value: float) -> float:
@@ -112,11 +112,9 @@ def up(value: float) -> float:
         >>> 1.0 < up(1.0) < 1.0 + 1e-11, up(math.nan)
         (True, inf)
     """
-    return value * _UP if value == value else math.inf
+    return value * UP if value == value else math.inf
 
 
-# Room for the float64 arithmetic of the constants themselves.
-UP = 1.0 + 1e-12
 # exp of more is no float64.
 _LARGEST_LOG = 700.0
 

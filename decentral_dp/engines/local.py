@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.host import Host, View, coordinate
+from decentral_dp.engines.host import Everywhere, Host, View, coordinate
 from decentral_dp.engines.protocol import (
     UNATTENDED,
     AgentNode,
@@ -46,24 +46,17 @@ class LocalEngine:
             Host(node, rounds, part, control.keeps_releases, control.states)
             for node, part in zip(nodes, parts, strict=True)
         ]
+
+        def everywhere(method: str, *arguments: Any) -> list[Any]:
+            return [getattr(host, method)(*arguments) for host in hosts]
+
         if any(node.read is not None for node in nodes):
-            first = last_common(h.held() for h in hosts)
-            for h in hosts:
-                h.go_on(first)
+            first = last_common(everywhere("held"))
+            everywhere("go_on", first)
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observed(rounds)
-        messages = [h.advance() for h in hosts]
-
-        def drain(ending: bool) -> list[list[ReleasedValues]]:
-            return [h.drain(ending) for h in hosts]
-
-        def look(t: int) -> Snapshot:
-            return snapshot(t, [h.view() for h in hosts], lambda: [h.save() for h in hosts], drain, score)
-
-        def score(values: Mapping[str, Array]) -> list[Any]:
-            return [h.score(values) for h in hosts]
-
-        last = look(first)
+        messages = everywhere("advance")
+        last = snapshot(first, everywhere)
         done = observed(first) and control.observe(last)
         for t in range(first + 1, rounds + 1):
             if done:
@@ -75,11 +68,10 @@ class LocalEngine:
                     for k, node in enumerate(nodes)
                 ]
             if observed(t):
-                last = look(t)
+                last = snapshot(t, everywhere)
                 done = control.observe(last)
-        recorded = [(node.agents, h.recorder()) for node, h in zip(nodes, hosts, strict=True)]
-        for h in hosts:
-            h.forget()
+        recorded = list(zip((node.agents for node in nodes), everywhere("recorder"), strict=True))
+        everywhere("forget")
         return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
@@ -91,38 +83,34 @@ class LocalEngine:
         return coordinate(coordinator_node, rounds, everywhere, control)
 
 
-def snapshot(
-    index: int,
-    views: Sequence[View],
-    save: Callable[[], list[dict[str, Any]]],
-    drain: Callable[[bool], list[list[ReleasedValues]]],
-    score: Callable[[Mapping[str, Array]], list[Any]],
-) -> Snapshot:
+def snapshot(index: int, everywhere: Everywhere) -> Snapshot:
     """Join the blocks' views in the order of the agents.
 
     Args:
         index: the round.
-        views: one per block.
-        save: returns what each block needs to go on from here.
-        drain: returns what each block keeps of what it has released.
-        score: returns what each block's own records make of values.
+        everywhere: calls a method of every `Host`, and returns what they answer, in their order.
 
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
     """
+    views: list[View] = everywhere("view")
     troubles = [v.divergence for v in views if v.divergence is not None]
-    joined = [
+    released, published, state = (
         {c: np.concatenate([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
-    ]
+    )
     divergence = min(troubles, default=None)
 
-    def released(ending: bool) -> list[ReleasedValues]:
-        return [_joined(blocks) for blocks in zip(*drain(ending), strict=True)]
+    def drain(ending: bool) -> list[ReleasedValues]:
+        return [_joined(blocks) for blocks in zip(*everywhere("drain", ending), strict=True)]
 
-    return Snapshot(
-        index, joined[0], joined[1], joined[2], divergence, lambda: Saved(index, tuple(save())), released, score
-    )
+    def save() -> Saved:
+        return Saved(index, tuple(everywhere("save")))
+
+    def score(values: Mapping[str, Array]) -> list[Any]:
+        return everywhere("score", dict(values))
+
+    return Snapshot(index, released, published, state, divergence, save, drain, score)
 
 
 def _joined(blocks: Sequence[ReleasedValues]) -> ReleasedValues:

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -19,7 +20,7 @@ from ray.util.metrics import Counter
 from threadpoolctl import threadpool_limits
 
 from decentral_dp.bounded import Array
-from decentral_dp.engines.host import Host, View, coordinate
+from decentral_dp.engines.host import Host, coordinate
 from decentral_dp.engines.local import snapshot
 from decentral_dp.engines.protocol import (
     UNATTENDED,
@@ -36,7 +37,7 @@ from decentral_dp.engines.protocol import (
 )
 from decentral_dp.engines.ray_cluster import cluster, shows_token, started, wanted
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.recorder import Recorder, assemble
+from decentral_dp.privacy.recorder import assemble
 
 # Rounds whose messages may be under way before the driver waits for the oldest.
 _AHEAD = 32
@@ -77,32 +78,8 @@ class Actor:
             self._failed = error
             raise
 
-    def view(self) -> View:
-        return self._sound().view()
-
-    def recorder(self) -> Recorder:
-        return self._sound().recorder()
-
-    def save(self) -> dict[str, Any]:
-        return self._sound().save()
-
-    def drain(self, ending: bool) -> list[Any]:
-        return self._sound().drain(ending)
-
-    def score(self, values: Mapping[str, Any]) -> Any:
-        return self._sound().score(values)
-
-    def held(self) -> list[int]:
-        return self._sound().held()
-
-    def go_on(self, t: int) -> None:
-        self._sound().go_on(t)
-
-    def forget(self) -> None:
-        self._sound().forget()
-
-    def alive(self) -> bool:
-        return bool(self._sound())
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._sound(), method)(*arguments)
 
     def _sound(self) -> Host:
         if self._failed is not None:
@@ -190,12 +167,8 @@ class RayEngine:
             def everywhere(method: str, *given: Any) -> list[Any]:
                 kept = _Kept(None, -1, self.recovery, joined=self.address is not None)
                 while True:
-                    # Once into the object store, not once for every actor.
-                    shared = [ray.put(a) for a in given]
                     try:
-                        return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
-                    except ray.exceptions.RayTaskError as error:
-                        raise _cause(error) from None
+                        return _everywhere(actors, method, *given)
                     except _LOST as error:
                         whose = _whose(error, actors, coordinator_node.client_blocks)
                         kept.lost(error, whose, f"at the question {method!r} of the coordinator")
@@ -204,6 +177,16 @@ class RayEngine:
                         actors[:] = started(ClientActor, arguments, places)
 
             return coordinate(coordinator_node, rounds, everywhere, control)
+
+
+def _everywhere(actors: Sequence[Any], method: str, *given: Any) -> list[Any]:
+    """What the actors answer to a call of this method, in their order."""
+    # Once into the object store, not once for every actor.
+    shared = [ray.put(a) for a in given]
+    try:
+        return list(ray.get([actor.call.remote(method, *shared) for actor in actors]))
+    except ray.exceptions.RayTaskError as error:
+        raise _cause(error) from None
 
 
 def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
@@ -273,24 +256,17 @@ def _actors(
 
 
 def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, kept: _Kept) -> Outcome:
+    everywhere = partial(_everywhere, actors)
+
     def look(t: int) -> Snapshot:
-        def everywhere(method: str, *given: Any) -> Any:
-            return ray.get([getattr(a, method).remote(*given) for a in actors])
-
-        def score(values: Mapping[str, Any]) -> Any:
-            return everywhere("score", ray.put(dict(values)))
-
-        def save() -> Any:
-            try:
-                parts = everywhere("save")
-            except ray.exceptions.RayTaskError as error:
-                raise _cause(error) from None
+        def save() -> Saved:
+            saved = Saved(t, tuple(everywhere("save")))
             if own_records:
                 # States lie with the agents, which have the last two: what others would keep in between is not asked.
-                kept.keep(Saved(t, tuple(parts)))
-            return parts
+                kept.keep(saved)
+            return saved
 
-        return snapshot(t, everywhere("view"), save, lambda end: everywhere("drain", end), score)
+        return snapshot(t, everywhere)._replace(save=save)
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round
@@ -301,8 +277,8 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
     first = 0 if kept.saved is None else kept.saved.round
     if own_records:
         # Nothing is released before every agent has its records.
-        first = last_common(ray.get([a.held.remote() for a in actors]))
-        ray.get([a.go_on.remote(first) for a in actors])
+        first = last_common(everywhere("held"))
+        everywhere("go_on", first)
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     last, alive = look(first), time.monotonic()
@@ -322,16 +298,16 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
         elif t % _AHEAD == 0:
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
             if time.monotonic() - alive > kept.recovery.heartbeat:
-                # What is sent to a lost actor waits in the head's memory, until somebody asks.
-                ray.get([a.alive.remote() for a in actors])
+                # What is sent to a lost actor waits in the head's memory, until somebody asks, whatever it is.
+                everywhere("held")
                 alive = time.monotonic()
         if time.monotonic() - kept.at > kept.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
-            ray.get([a.alive.remote() for a in actors])
-            kept.keep(Saved(t, tuple(ray.get([a.save.remote() for a in actors]))))
-    recorders = ray.get([a.recorder.remote() for a in actors])
+            everywhere("held")
+            kept.keep(Saved(t, tuple(everywhere("save"))))
+    recorders = everywhere("recorder")
     with contextlib.suppress(*_LOST):
         # All is released, and a loss now is none.
-        ray.get([a.forget.remote() for a in actors])
+        everywhere("forget")
     recorded = [(n.agents, r) for n, r in zip(nodes, recorders, strict=True)]
     return Outcome(last, assemble(recorded, sum(n.agents.size for n in nodes), nodes[0].program.releases_per_round))

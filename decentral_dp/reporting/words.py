@@ -418,7 +418,8 @@ class SettingWords:
         network: who talks to whom; "" where the graph says it.
         whose: of which agent the stated ε is.
         mean, final: how the score that ends the first sentence is called; over: what the score of a tile is over.
-        unstated: rows of "What was run" that say nothing here; lower: names of the variables beside x.
+        unstated: rows of "What was run" that say nothing here; lower: names of the variables beside x; variables: what
+        they are.
         many: whether every agent publishes a value of its own; else one is published for all.
     trust: whom agents trust. letters: what formulas of queries mean.
     sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
@@ -438,6 +439,10 @@ class SettingWords:
     over: str = "mean over agents"
     unstated: tuple[str, ...] = ()
     lower: str = "y and z"
+    variables: str = (
+        "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient, from which "
+        "the gradient of x is made; some algorithms make it in other ways."
+    )
     many: bool = True
     trust: str = "nobody is trusted"
     letters: str = ""
@@ -487,6 +492,7 @@ _COORDINATOR = SettingWords(
     over="",
     unstated=("Records in use", "Messages"),
     lower="y",
+    variables="",
     many=False,
     trust="a coordinator is trusted",
     letters="h is the upper loss of a record, l its lower loss",
@@ -523,9 +529,12 @@ WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
 )
 
 
-def words_of(privacy: PrivacyStatement, graph: Json) -> SettingWords:
-    """Choose the words for a run or a plan. graph: as `result.json` has it under "topology"."""
+def words_of(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") -> SettingWords:
+    """Choose the words for a run or a plan. graph, solves: as `result.json` has them."""
+    words = WORDS[privacy.setting]
     if privacy.pools_records:
         pools = "every agent hands its records to a trusted coordinator; the scenario's graph plays no part"
-        return replace(WORDS[privacy.setting], network=pools)
-    return _SERVER if graph.get("central") and WORDS[privacy.setting] is _AGENTS else WORDS[privacy.setting]
+        words = replace(words, network=pools)
+    elif graph.get("central") and words is _AGENTS:
+        words = _SERVER
+    return replace(words, lower="y", variables="") if solves == "minimax" else words

@@ -133,8 +133,8 @@ def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
     """Messages that one agent sends to one other in a round, and the numbers and bits in all of them."""
     made, widths = job.compression, _widths_of_a_round(job)
     sizes = [(w, BITS * w) if made is None else made.size(w) for _, w, _ in widths]
-    each = len({exchange for *_, exchange in widths}) if job.central else job.ledger.releases_per_round
-    return each, sum(numbers for numbers, _ in sizes), sum(bits for _, bits in sizes)
+    numbers, bits = map(sum, zip(*sizes, strict=True))
+    return len({exchange for *_, exchange in widths}), numbers, bits
 
 
 def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:

@@ -171,7 +171,7 @@ def plan(
         (2, [1, 2])
     """
     c = components_of(scenario, overrides, unset, **objects)
-    if c.scenario.run.device != "cpu" and c.rules.priced_on_cpu:
+    if c.scenario.run.device != "cpu" and c.algorithm.rules.priced_on_cpu:
         # Prices are the same wherever it will run. Losses of one's own are tried where they will be computed.
         c = components_of(scenario, [*overrides, 'run.device="cpu"'], unset, **objects)
     return Plan.of(build(c.without_records()))

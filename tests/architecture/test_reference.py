@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from decentral_dp.cli.reference import pages
 from decentral_dp.config.schema import Scenario
 from decentral_dp.studies.schema import Study
+from tests.golden.reference import pages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 # Tables whose keys are described elsewhere, in phrases: those of [algorithm] are the fields of the algorithms.
@@ -37,4 +37,4 @@ def test_the_pages_are_those_of_the_fields() -> None:
     made = pages()
     assert sorted(made) == sorted(path.name for path in FOLDER.glob("*.md"))
     for name, text in made.items():
-        assert (FOLDER / name).read_text(encoding="utf-8") == text, "python -m decentral_dp.cli.reference"
+        assert (FOLDER / name).read_text(encoding="utf-8") == text, "python -m tests.golden.reference"

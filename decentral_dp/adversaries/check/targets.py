@@ -223,7 +223,7 @@ def _problem_type(code: Any, name: str) -> outside.ProblemType:
 def _around_algorithm(entry: Entry) -> Iterator[dict[str, Any]]:
     """Small scenarios of an algorithm, one after another."""
     table = _with_rounds(tomllib.loads(algorithm_tables(entry))["algorithm"])
-    return _scenarios(_PROBLEMS[entry.solves], "star" if entry.trusted else "ring", table)
+    return _scenarios(_PROBLEMS[entry.solves], entry.rules.graph, table)
 
 
 def _around_problem(table: Content, solves: str) -> Iterator[dict[str, Any]]:

@@ -90,8 +90,5 @@ ENTRY = dp.Entry(
     Dptd,
     (dp.Citation("An algorithm of the kind of", DPTD),),
     example=TEMPORAL_DIFFERENCES,
-    unprinted=(
-        'privacy.guarantee: the noise that dptd was printed with is not known here, so it has no "as_printed". Use '
-        '"certified", or "none".'
-    ),
+    unprinted="the noise that dptd was printed with is not known here",
 )

@@ -97,8 +97,5 @@ ENTRY = dp.Entry(
     PrivateDiffXY,
     (dp.Citation("After Algorithm 3", dp.PRIVATEDIFF),),
     example=dp.AUC | {"smoothness": "1.0"},
-    unprinted=(
-        'privacy.guarantee: privatediff_xy was never printed, so it has no "as_printed". Use "certified", or '
-        '"none"; as printed there is privatediff.'
-    ),
+    unprinted="privatediff_xy was never printed, unlike privatediff",
 )

@@ -53,7 +53,5 @@ ENTRY = dp.Entry(
     Choco,
     (dp.Citation("CHOCO-SGD, here with noise", CHOCO),),
     message=dp.ONE_STEP,
-    unprinted=(
-        'privacy.guarantee: choco was printed without noise, so it has no "as_printed". Use "certified", or "none".'
-    ),
+    unprinted="choco was printed without noise",
 )

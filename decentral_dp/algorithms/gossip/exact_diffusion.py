@@ -67,8 +67,5 @@ ENTRY = dp.Entry(
     ExactDiffusion,
     (dp.Citation("Exact diffusion, here with noise", EXACT),),
     message=dp.ONE_STEP,
-    unprinted=(
-        'privacy.guarantee: exact_diffusion was printed without noise, so it has no "as_printed". Use "certified", or '
-        '"none".'
-    ),
+    unprinted="exact_diffusion was printed without noise",
 )

@@ -85,6 +85,6 @@ ENTRY = dp.Entry(
         ),
     ),
     message=dp.ONE_STEP,
-    unprinted='privacy.guarantee: no paper prints a noise for gossip_sgda. Use "certified", or "none".',
+    unprinted="no paper prints a noise for gossip_sgda",
     example=dp.AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

@@ -86,8 +86,5 @@ ENTRY = dp.Entry(
     "gradient_tracking",
     GradientTracking,
     (dp.Citation("Gradient tracking, here with noise", DIGING),),
-    unprinted=(
-        'privacy.guarantee: gradient_tracking has no "as_printed"; the noise of its private forms follows schedules of '
-        'their own. Use "certified", or "none".'
-    ),
+    unprinted="private forms of gradient_tracking have noise schedules of their own",
 )

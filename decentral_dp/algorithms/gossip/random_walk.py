@@ -77,8 +77,5 @@ ENTRY = dp.Entry(
     "random_walk",
     RandomWalk,
     (dp.Citation("Walk of a token", CYFFERS),),
-    unprinted=(
-        'privacy.guarantee: random_walk has no "as_printed"; what the paper prints is for an observer inside the '
-        'network, and is not derived here. Use "certified", or "none".'
-    ),
+    unprinted="what the paper prints of random_walk is for an observer inside the network",
 )

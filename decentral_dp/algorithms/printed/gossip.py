@@ -398,12 +398,7 @@ class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
         sensitivity = {"x": accumulated(x * np.minimum(dp.before(estimates), 1.0), own), "y": accumulated(y, own)}
         if public.rounds > 1:
             sensitivity |= dict.fromkeys(self.terms, estimates[:-1])
-        return {
-            c: dp.Planned(
-                dict.fromkeys(dp.SPLITS, d), dict.fromkeys(dp.SPLITS, np.ones_like(d)), d + np.inf, index[: len(d)]
-            )
-            for c, d in sensitivity.items()
-        }
+        return {c: _private(d, index[: len(d)]) for c, d in sensitivity.items()}
 
 
 def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.State:
@@ -446,6 +441,13 @@ class PrintedDpDsgd(single_level.OneLevel):
     init, planned_releases = _begin, _planned
 
 
+def _series(
+    program: vrdsbo.Vrdsbo | spdb.Spdb, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value
+) -> dp.GossipSteps[dp.Value]:
+    yield from ()  # Nothing of it is sent.
+    return solve_unreleased(batches, x, y, program.smoothness)
+
+
 _VRDSBO_MET = (*vrdsbo.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 
 
@@ -453,11 +455,7 @@ _VRDSBO_MET = (*vrdsbo.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 class PrintedVrdsbo(PrintedGossip, vrdsbo.Vrdsbo):
     """The fields of `Vrdsbo`, with own values and series that are never noised."""
 
-    releases_per_round = 2
-
-    def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        yield from ()  # Nothing of it is sent.
-        return solve_unreleased(batches, x, y, self.smoothness)
+    releases_per_round, _series = 2, _series
 
     def _no_series(self, dataset: dp.LocalDataset) -> dp.GossipSteps[None]:
         yield from ()
@@ -481,11 +479,7 @@ _SPDB_MET = (*spdb.U_TERMS, "lower_grad_y", *neumann.V_TERMS)
 class PrintedSpdb(PrintedGossip, spdb.Spdb):
     """The fields of `Spdb`, with own values and series that are never noised."""
 
-    releases_per_round = 1
-
-    def _series(self, batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
-        yield from ()  # Nothing of it is sent.
-        return solve_unreleased(batches, x, y, self.smoothness)
+    releases_per_round, _series = 1, _series
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         return {"x": dp.Channel("x", p, _SPDB_MET), "y": dp.Channel("y", q, _SPDB_MET)}

@@ -178,7 +178,7 @@ def _status(result: RunResult) -> list[Html]:
 def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     """The facts of the run, then the scenario's own words about itself."""
     problem, graph, privacy = result.problem, result.topology, result.privacy
-    words, stated = words_of(privacy, graph), scenario.get("privacy") or {}
+    words, stated = words_of(privacy, graph, str(problem.get("solves"))), scenario.get("privacy") or {}
     # What a coordinator's program has settled by itself stands in the result, all else in the scenario.
     ran: Json = result.algorithm or scenario.get("algorithm") or {}
     settled: Json = ran.get("settled", ran)
@@ -188,8 +188,8 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     clip = privacy.clip if "clip" in (result.get("privacy") or {}) else stated.get("clip")
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
-        ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), "y" if result.is_minimax else words.lower)),
-        ("Variables", _VARIABLES if privacy.setting == "gossip" and problem.get("p") and not result.is_minimax else ""),
+        ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), words.lower)),
+        ("Variables", words.variables if problem.get("p") else ""),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
         ("Topology", capitalised(words.network) or network),
@@ -234,12 +234,6 @@ def _own_words(scenario: Json) -> list[Html]:
         return []
     aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
     return [tag("h3", "What the scenario says of itself"), aside, *stated]
-
-
-_VARIABLES = (
-    "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient, from which the "
-    "gradient of x is made; some algorithms make it in other ways."
-)
 
 
 def _dimensions(p: int | None, q: int | None, lower: str) -> str:

@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
 # Inches: so narrow that letters can be read on a telephone, where a picture is as wide as the screen.
 SIZE = (4.7, 3.3)
-FIGURES: Mapping[str, Callable[[Figure, Drawing], bool]] = {
-    "losses": lambda figure, d: curves.held_out(figure, d) if d.result.is_minimax else curves.losses(figure, d),
-    "accuracy": lambda figure, d: curves.shares(figure, d) if d.result.is_minimax else curves.accuracy(figure, d),
+Draw = Callable[["Figure", Drawing], bool]
+
+
+def _by_problem(minimax: Draw, others: Draw) -> Draw:
+    return lambda figure, d: (minimax if d.result.is_minimax else others)(figure, d)
+
+
+FIGURES: Mapping[str, Draw] = {
+    "losses": _by_problem(curves.held_out, curves.losses),
+    "accuracy": _by_problem(curves.shares, curves.accuracy),
     "explained": curves.explained,
     "upper_variable": upper_variable,
     "hypergradient": curves.hypergradient,

@@ -1,4 +1,4 @@
-"""The reference pages of docs/reference, from the fields: `python -m decentral_dp.cli.reference` writes them."""
+"""The reference pages of docs/reference, from the fields: `python -m tests.golden.reference` writes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from decentral_dp.studies.schema import Study
 from decentral_dp.topology import GENERATORS, WEIGHTS, names
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
-_HEAD = "<!-- Written by python -m decentral_dp.cli.reference; do not edit. -->\n"
+_HEAD = "<!-- Written by python -m tests.golden.reference; do not edit. -->\n"
 _TABLES: Mapping[str, type[BaseModel]] = {
     "problem": ProblemTable,
     "topology": TopologyTable,
