@@ -164,11 +164,11 @@ class Job:
             with remote.run_folder(str(out)) as folder:
                 return self.run(folder, progress=progress, keep_secret=keep_secret, baselines=baselines)
         # What cannot be compared is refused before anything is released.
-        beside = baseline_jobs(self._named(), self.simulation()) if baselines else {}
+        planned = baseline_jobs(self._named(), self.simulation()) if baselines else {}
         with _shown(progress, "rounds") as callback:
             done = runner.run_job(self.simulation(), out, callback, keep_secret)
-            places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in beside}
-            ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in beside.items()}
+            places = {name: done.folder and done.folder / BASELINES_FOLDER / name for name in planned}
+            ran = {name: runner.run_job(job, places[name], callback, keep_secret) for name, job in planned.items()}
         done = replace(done, baselines=ran)
         if done.folder is not None:
             # matplotlib is slow to import and only a folder has pictures.

@@ -120,8 +120,8 @@ class Derived(protocol.Algorithm, Protocol):
         return self
 
     def _terms(self, channel: str) -> Mapping[str, str | float]:
-        stated: Mapping[str, str | float] = self._author.RELEASES.get(channel, {})
-        return stated
+        terms: Mapping[str, str | float] = self._author.RELEASES.get(channel, {})
+        return terms
 
     def _sent(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.channels, *self._author.RELEASES)))
@@ -214,18 +214,18 @@ class DeclaredGossip(_Declared, Derived):
         return bool(getattr(self.program, "conserves_mass", False))
 
     def solution(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        stated = getattr(self.program, "solution", None)
-        return {} if stated is None else dict(stated(values))
+        solve = getattr(self.program, "solution", None)
+        return {} if solve is None else dict(solve(values))
 
     @property
     def plans_by_agent(self) -> bool:
         """Whether a factor is a method of the round and of the agents' numbers."""
-        stated = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]
-        return any(_by_agent(getattr(self.program, f, None)) for f in stated if isinstance(f, str))
+        factors = [factor for terms in self.program.RELEASES.values() for factor in terms.values()]
+        return any(_by_agent(getattr(self.program, f, None)) for f in factors if isinstance(f, str))
 
     def senders(self, network: Network) -> Iterator[Any] | None:
-        stated = getattr(self.program, "senders", None)
-        return None if stated is None else stated(network)
+        choose = getattr(self.program, "senders", None)
+        return None if choose is None else choose(network)
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ class DeclaredCoordinator(_Declared, protocol.Coordinated):
         return int(getattr(self.program, "releases_per_round", 1))
 
     def published(self, s: Any) -> Mapping[str, Array]:
-        stated = getattr(self.program, "published", super().published)
-        return dict(stated(s))
+        publish = getattr(self.program, "published", super().published)
+        return dict(publish(s))
 
     def planned_releases(self, context: Any, rounds: int) -> dict[str, protocol.Charge]:
         """One price for all rounds, each round's μ² shared among the terms that read records."""

@@ -104,9 +104,8 @@ class Entry(NamedTuple):
     message: str = ""
     # Who runs it, and on which kind of problem: the name of the folder that it is in.
     setting: Setting = "gossip"
-    # Who holds what was dealt: "apart" the agents of the scenario's graph, "alone" the same without links, "pooled" one
-    # agent that has all records.
-    held: Literal["apart", "alone", "pooled"] = "apart"
+    # Who has the records: the agents of the scenario's graph, the same without links, or one agent that has them all.
+    network: Literal["graph", "isolated", "pooled"] = "graph"
     # Whether δ = 0 will do: it adds no Gaussian noise.
     pure: bool = False
     # Whether it needs a domain of x, which every coordinator's bilevel algorithm may be given, and no other.

@@ -160,7 +160,7 @@ def columns_of(path: Path) -> list[str]:
     return columns
 
 
-def features_of(columns: Sequence[str], options: Options) -> list[str]:
+def feature_columns(columns: Sequence[str], options: Options) -> list[str]:
     """The columns that are neither label, nor owner, nor part."""
     return [
         column
@@ -178,7 +178,7 @@ def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, s
     Raises:
         InputError: rules that do not fit together.
     """
-    features = features_of(columns_of(options.csv or Path()), options)
+    features = feature_columns(columns_of(options.csv or Path()), options)
     table: dict[str, Any] = {key: value.copy() for key, value in options.columns.items() if value}
     named, notes = {c for rule in table.values() for c in rule}, {}
     for key, pattern in _BY_NAME.items():
@@ -360,17 +360,17 @@ def _csv_problem(
     if written:
         table["columns"] = written
         notes |= {f"problem.columns.{key}": note for key, note in proposed.items()} | {"problem.columns": _RULES}
-    held = _without(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
-    if held.get("loss") == "logistic" and len(classes) != 2:
+    kept = _without(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
+    if kept.get("loss") == "logistic" and len(classes) != 2:
         # Left out, it is the usual one for these labels.
-        del held["loss"]
+        del kept["loss"]
     trains = kind in PROBLEMS and PROBLEMS[kind].one_level
     if roles.split is not None:
-        held.pop("test", None)
+        kept.pop("test", None)
         # Where there is one level, the column is found by its name.
-        held |= {} if trains or kind in MINIMAX else {"validation": {"column": template.SPLIT}}
+        kept |= {} if trains or kind in MINIMAX else {"validation": {"column": template.SPLIT}}
     ranges = {name: list(options.ranges[name]) if name in options.ranges else dict(_UNKNOWN) for name in needed}
-    return {**table, **({} if trains else {"normalise": "l2"}), **held, "scale": ranges}
+    return {**table, **({} if trains else {"normalise": "l2"}), **kept, "scale": ranges}
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -420,7 +420,7 @@ def _complete_columns(options: Options, ask: Any) -> Options:
     if not options.classes and options.label_range is None:
         options = _complete_labels(options, ask)
     rules = rules_of(options)[0]
-    features = [name for name in features_of(columns, options) if name not in {*options.ranges, *rules.named}]
+    features = [name for name in feature_columns(columns, options) if name not in {*options.ranges, *rules.named}]
     ranges, categories = dict(options.ranges), dict(options.columns.get("categories", {}))
     for name in features if len(features) <= _MOST_ASKED else []:
         given = ask(

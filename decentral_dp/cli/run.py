@@ -84,8 +84,8 @@ def _value_in_name(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         named = value.get("kind") or value.get("file")
-        held = [f"{key}={_value_in_name(inner)}" for key, inner in value.items() if key not in ("kind", "file")]
-        return ",".join([str(named), *held] if named else held)
+        keys = [f"{key}={_value_in_name(inner)}" for key, inner in value.items() if key not in ("kind", "file")]
+        return ",".join([str(named), *keys] if named else keys)
     return ",".join(map(_value_in_name, value)) if isinstance(value, list) else str(value)
 
 
@@ -272,17 +272,17 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     model = load_model(folder)
     if agent is not None:
         model = model.of(agent)
-    count, beside = 0, out.with_name(f".{out.name}.part")
+    count, partial_file = 0, out.with_name(f".{out.name}.part")
     try:
-        with open(beside, "x", encoding="utf-8", newline="") as written:
+        with open(partial_file, "x", encoding="utf-8", newline="") as written:
             for frame in model.predictions(file):
                 frame.to_csv(written, index=False, header=not count)
                 count += len(frame)
-        beside.replace(out)
+        partial_file.replace(out)
     except OSError as error:
         raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another file.") from None
     finally:
-        beside.unlink(missing_ok=True)
+        partial_file.unlink(missing_ok=True)
     privacy, m = read_result(folder).privacy, len(model.published)
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     spent = f"the ε = {epsilon_text(privacy.epsilon_max)} of the run covers them"

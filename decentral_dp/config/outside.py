@@ -40,7 +40,7 @@ from decentral_dp.config.component_tables import SHARED_KEYS, ProblemTable, decl
 from decentral_dp.config.loading import explain
 from decentral_dp.config.schema import Files, TopologyTable
 from decentral_dp.data import Dataset
-from decentral_dp.data.columns import ColumnRules, cells_of, features_of, with_rules
+from decentral_dp.data.columns import ColumnRules, cells_of, encode_features, with_rules
 from decentral_dp.data.dataset import as_agents, as_split, encode_labels, require_two_classes
 from decentral_dp.data.partition import NamedPartition
 from decentral_dp.data.tables import select_columns
@@ -421,7 +421,7 @@ def _columns_of(frame: Any, table: ProblemTable, name: str) -> dict[str, Any]:
     raw, roles = select_columns(name, known, declared)
     renamed, rules = frame.set_axis(known, axis=1), declared.rules or ColumnRules()
     names = rules.names(raw)
-    features = features_of(cells_of(renamed, rules.raw(names)), names, rules, where)
+    features = encode_features(cells_of(renamed, rules.raw(names)), names, rules, where)
     columns = {"features": features, "feature_names": names, "labels": renamed[roles.label]}
     if roles.agent is not None:
         cells = cells_of(renamed, [roles.agent])[roles.agent]
@@ -484,8 +484,8 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
             f"{where} has features of shape {features.shape} and labels of shape {labels.shape}; wanted records × "
             "features, and one label for each record."
         )
-    stated = classes if classes is not None else columns.get("classes")
-    codes, known = encode_labels(labels, stated, certified=certified, source=name)
+    declared_classes = classes if classes is not None else columns.get("classes")
+    codes, known = encode_labels(labels, declared_classes, certified=certified, source=name)
     names = columns.get("feature_names") or own_names or [f"feature_{k}" for k in range(features.shape[1])]
     agent, split, image = (columns.get(key) for key in ("agent", "split", "image"))
     return Dataset(

@@ -427,9 +427,9 @@ def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
     return Composite(facts.model(outputs, table.model), objective)
 
 
-def _positive_share(stated: str, shards: Shards) -> float:
+def _positive_share(policy: str, shards: Shards) -> float:
     """A stand-in for what is released before it is used; or the counted share, which nothing certifies."""
-    if stated == "released":
+    if policy == "released":
         return 0.5
     return float(np.mean(shards.labels[np.concatenate(shards.train)] == 1))
 

@@ -54,7 +54,7 @@ _KEYS = ("source", "features", "classes", "range", "image", "notes", "agents")
 _AGENT_KEYS = ("train", "validation", "test", "sha256")
 
 
-class Held(NamedTuple):
+class ShardEntry(NamedTuple):
     """What everyone may know of one agent's records: how many of each kind, and the SHA-256 of their file."""
 
     train: int
@@ -80,7 +80,7 @@ class Manifest:
     source: str
     names: tuple[str, ...]
     classes: tuple[Label, ...]
-    agents: tuple[Held, ...]
+    agents: tuple[ShardEntry, ...]
     bounds: tuple[float, float] | None = None
     image: tuple[int, int, int] | None = None
     notes: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Manifest:
             content["image"] = list(self.image)
         if self.notes:
             content["notes"] = list(self.notes)
-        return content | {"agents": [held._asdict() for held in self.agents]}
+        return content | {"agents": [entry._asdict() for entry in self.agents]}
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -135,8 +135,8 @@ def read_manifest(path: Path) -> Manifest:
     agents = content.get("agents")
     if not isinstance(agents, list) or not agents:
         raise InputError(f"{where} lists no agents; add a table [[agents]] for each, with train, validation, sha256.")
-    held = tuple(_held(entry, f"{where}, agent {i}") for i, entry in enumerate(agents))
-    if sum(one.train + one.validation + one.test for one in held) > _MOST_RECORDS:
+    entries = tuple(_shard_entry(entry, f"{where}, agent {i}") for i, entry in enumerate(agents))
+    if sum(one.train + one.validation + one.test for one in entries) > _MOST_RECORDS:
         raise InputError(f"{where} counts more than {_MOST_RECORDS} records; give fewer.")
     source, notes = content.get("source", "records with their agents"), content.get("notes", [])
     if not _is_line(source, 200):
@@ -147,7 +147,7 @@ def read_manifest(path: Path) -> Manifest:
     if image is not None and image[0] * image[1] * image[2] != len(names):
         raise InputError(f"{where}: pictures of {list(image)} do not have {len(names)} numbers; mend one.")
     classes = _classes(content.get("classes"), where)
-    return Manifest(source, names, classes, held, _bounds(content, where), image, tuple(notes))
+    return Manifest(source, names, classes, entries, _bounds(content, where), image, tuple(notes))
 
 
 def _is_line(text: Any, most: int) -> bool:
@@ -160,7 +160,7 @@ def _known(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> Non
             raise InputError(f"{where} has the unknown key {quoted(key)}; {nearest(key, keys)}.")
 
 
-def _held(entry: Any, where: str) -> Held:
+def _shard_entry(entry: Any, where: str) -> ShardEntry:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is no table; give train, validation and sha256.")
     _known(entry, _AGENT_KEYS, where)
@@ -171,7 +171,7 @@ def _held(entry: Any, where: str) -> Held:
     sha256 = entry.get("sha256")
     if not isinstance(sha256, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise InputError(f"{where}: sha256 is 64 hexadecimal digits; sha256sum FILE prints them.")
-    return Held(counts[0], counts[1], counts[2], sha256.lower())
+    return ShardEntry(counts[0], counts[1], counts[2], sha256.lower())
 
 
 def _names(features: Any, where: str) -> tuple[str, ...]:
@@ -258,8 +258,8 @@ class AgentShards:
         """
         manifest, taken = self.manifest, 0
         parts: list[list[IntArray]] = [[], []]
-        for i, held in enumerate(manifest.agents):
-            for part, count in zip(parts, (held.train, held.validation), strict=True):
+        for i, entry in enumerate(manifest.agents):
+            for part, count in zip(parts, (entry.train, entry.validation), strict=True):
                 part.append(np.arange(taken, taken + count))
                 taken += count
             check_parts(i, parts[0][i], parts[1][i], self.levels)
@@ -401,11 +401,11 @@ def public_ranges(manifest: Manifest, spec: ScaleSpec, root: Path, rules: Column
     return declared_ranges(with_rules(none, rules), spec, root=root)
 
 
-def _kinds(found: Dataset, held: Held) -> TextArray:
+def _kinds(found: Dataset, entry: ShardEntry) -> TextArray:
     """What each record is for: as the file says, else by its place, train records first."""
     if found.split is not None:
         return found.split
-    counts = [held.train, held.validation, held.test]
+    counts = [entry.train, entry.validation, entry.test]
     # Of a file of another length the last kind has the difference, and its count is refused.
     words = np.repeat(np.array(_ROLES), counts)[: found.n]
     return np.concatenate([words, np.full(found.n - words.size, _ROLES[0])])

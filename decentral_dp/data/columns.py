@@ -12,7 +12,7 @@ same whoever is in the table.
     log = ["income"]                                log(1 + max(v, 0)); its range is that of v
     binary = ["smoker"]                             0 or 1, which needs no range
 
-`features_of` carries them out, for training and for prediction alike.
+`encode_features` carries them out, for training and for prediction alike.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) 
         raise ValueError(f"fill.{column} is {quoted(value)}, wanted {wanted}")
 
 
-def features_of(
+def encode_features(
     columns: Columns,
     names: Sequence[str],
     rules: ColumnRules | None,
@@ -225,7 +225,7 @@ def features_of(
     Example:
         >>> rules = ColumnRules(categories={"ward": ["icu", "surgery"]}, fill={"bmi": 27})
         >>> table = {"ward": np.array(["icu", "garden"]), "bmi": np.array(["", "31.5"])}
-        >>> features_of(table, ["ward=icu", "ward=surgery", "bmi"], rules, "a table").tolist()
+        >>> encode_features(table, ["ward=icu", "ward=surgery", "bmi"], rules, "a table").tolist()
         [[1.0, 0.0, 27.0], [0.0, 0.0, 31.5]]
     """
     rules = rules or ColumnRules()
@@ -296,7 +296,7 @@ def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
 
 
 def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """The columns of a pandas DataFrame as `features_of` takes them."""
+    """The columns of a pandas DataFrame as `encode_features` takes them."""
     return {column: _cells(frame[column]) for column in columns}
 
 

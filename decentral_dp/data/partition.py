@@ -154,7 +154,7 @@ def split(
         InputError: a share or a column that does not fit the data, and an empty part.
     """
     share, by_column = _share(dataset, validation, test)
-    train, held = [], []
+    train, validation_parts = [], []
     for i, shard in enumerate(shards):
         shard = np.sort(shard)
         if levels == 1:
@@ -169,8 +169,8 @@ def split(
             upper, lower = shard[chosen], shard[~chosen]
         check_parts(i, lower, upper, levels)
         train.append(lower)
-        held.append(upper)
-    return Split(tuple(train), tuple(held))
+        validation_parts.append(upper)
+    return Split(tuple(train), tuple(validation_parts))
 
 
 def _share(dataset: Dataset, validation: float | Mapping[str, str] | None, test: float | None) -> tuple[float, bool]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.data import scaling
-from decentral_dp.data.columns import ColumnRules, Columns, features_of, with_rules
+from decentral_dp.data.columns import ColumnRules, Columns, encode_features, with_rules
 from decentral_dp.data.dataset import Dataset, FloatArray, IntArray, Label
 from decentral_dp.data.partition import (
     DEAL_NOTE,
@@ -243,7 +243,7 @@ def features_for_model(
         bounds: as of the `Dataset` that the model was trained on; what lies outside is cut.
         source: the name of the bundled data where scale_spec is "public_ranges".
         where: what messages call the records; `source` if left out.
-        before: as of `features_of`.
+        before: as of `encode_features`.
 
     Returns:
         (n, d), each record by itself.
@@ -251,7 +251,7 @@ def features_for_model(
     Raises:
         InputError: a column is missing, or holds what no rule makes a number of.
     """
-    features = features_of(columns, names, rules, where or source, before=before)
+    features = encode_features(columns, names, rules, where or source, before=before)
     features = features if bounds is None else np.clip(features, *bounds)
     raw = Dataset(features, np.zeros(len(features)), (), tuple(names), source, bounds=bounds)
     return bound_norms(scaling.scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.data.columns import EMPTY, ColumnRules, Place, cells_of, features_of
+from decentral_dp.data.columns import EMPTY, ColumnRules, Place, cells_of, encode_features
 from decentral_dp.data.dataset import (
     SPLITS,
     Dataset,
@@ -124,7 +124,7 @@ def read_csv(path: Path, declared: Declared) -> Table:
     if any((columns[c] == "").any() for c in roles.words) or _are_cut_off(path, header, columns):
         _explain(path, header, raw, roles, rules)
     names = rules.names(raw)
-    features = features_of(columns, names, rules, where)
+    features = encode_features(columns, names, rules, where)
     return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
@@ -237,7 +237,7 @@ def _explain(
     columns = {c: np.array(column, dtype=np.str_) for c, column in zip(header, zip(*cells, strict=True), strict=True)}
     gaps = {c: np.char.strip(columns[c]) == "" for c in roles.words}
     found = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
-    features_of(columns, rules.names(raw), rules, where, found)
+    encode_features(columns, rules.names(raw), rules, where, found)
     raise InputError(
         f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
     ) from cause
@@ -256,8 +256,8 @@ def read_columns(
         where: begins the messages.
 
     Yields:
-        Column → its cells, as `features_of` takes them. Where a cell holds no number and one is wanted, the last part
-        has the cells of all the rest as text, so that `features_of` names their places.
+        Column → its cells, as `encode_features` takes them. Where a cell holds no number and one is wanted, the last
+        part has the cells of all the rest as text, so that `encode_features` names their places.
 
     Raises:
         InputError: a column is missing, or the file is no table of records.
@@ -515,7 +515,7 @@ def read_parquet(path: Path, declared: Declared) -> Table:
         for c in roles.words
         if frame.column(c).null_count
     ]
-    features = features_of(columns, names, rules, where, gaps)
+    features = encode_features(columns, names, rules, where, gaps)
     return _table(features, names, columns, roles, f"{where}, column", declared.agents)
 
 
@@ -525,7 +525,7 @@ def _unpacked(kept: Any) -> int:
 
 
 def _arrow_cells(column: Any, where: str) -> NDArray[Any]:
-    """The cells of a column of numbers, dates or words, as `features_of` and the readers of labels take them."""
+    """The cells of a column of numbers, dates or words, as `encode_features` and the readers of labels take them."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as kinds
@@ -659,7 +659,7 @@ def load_openml(data: str, label: str | None, rules: ColumnRules | None = None) 
     rules = rules or ColumnRules()
     rules.require_columns(columns, [label], data)
     names = rules.names(column for column in columns if column != label)
-    features = features_of(cells_of(found.frame, rules.raw(names)), names, rules, f"problem.data: {data}")
+    features = encode_features(cells_of(found.frame, rules.raw(names)), names, rules, f"problem.data: {data}")
     return Table(features, np.asarray(found.frame[label]), names)
 
 

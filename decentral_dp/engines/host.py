@@ -241,9 +241,9 @@ class Host:
             exchange = running.send(reply)
         except StopIteration as done:
             # Prices and noise go by the index.
-            stated = self._node.program.releases_per_round
-            made = self._index - self._round * stated
-            if made != stated:
+            planned = self._node.program.releases_per_round
+            made = self._index - self._round * planned
+            if made != planned:
                 miscounted(self._node.program, self._round + 1, "makes", _exchanges(made))
             self._state = _within(self._node.domain, done.value)
             self._round += 1
@@ -362,12 +362,12 @@ class Host:
             state["late"] = list(self._late)
         return state if self._states is None else {"states": self._states.keep(self._round, state)}
 
-    def held(self) -> list[int]:
+    def saved_rounds(self) -> list[int]:
         """Rounds from which this block can go on, because their states lie where its records are."""
-        return [] if self._states is None else self._states.held()
+        return [] if self._states is None else self._states.saved_rounds()
 
     def go_on(self, t: int) -> None:
-        """Go on after a round of `held`; from the start where it is 0. States of later rounds are void."""
+        """Go on after a round of `saved_rounds`; from the start where it is 0. States of later rounds are void."""
         if self._states is None:
             return
         if t:

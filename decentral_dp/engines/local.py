@@ -51,7 +51,7 @@ class LocalEngine:
             return [getattr(host, method)(*arguments) for host in hosts]
 
         if any(node.read is not None for node in nodes):
-            first = last_common(everywhere("held"))
+            first = last_common(everywhere("saved_rounds"))
             everywhere("go_on", first)
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observed(rounds)

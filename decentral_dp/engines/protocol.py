@@ -45,7 +45,7 @@ class KeptStates(Protocol):
 
     def keep(self, t: int, state: Mapping[str, Any]) -> Receipts: ...
 
-    def held(self) -> list[int]: ...
+    def saved_rounds(self) -> list[int]: ...
 
     def after(self, t: int) -> Mapping[str, Any]: ...
 
@@ -304,14 +304,14 @@ class Engine(Protocol):
         ...
 
 
-def last_common(held: Iterable[Sequence[int]]) -> int:
+def last_common(saved_rounds: Iterable[Sequence[int]]) -> int:
     """The last round whose state every block has; 0, the start, where there is none.
 
     Example:
         >>> last_common([[40, 60], [20, 40]]), last_common([[40, 60], []])
         (40, 0)
     """
-    return max(set.intersection(*map(set, held)), default=0)
+    return max(set.intersection(*map(set, saved_rounds)), default=0)
 
 
 Block = tuple[NDArray[np.int64], tuple[int, ...], sp.csr_array]

@@ -277,7 +277,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
     first = 0 if kept.saved is None else kept.saved.round
     if own_records:
         # Nothing is released before every agent has its records.
-        first = last_common(everywhere("held"))
+        first = last_common(everywhere("saved_rounds"))
         everywhere("go_on", first)
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
@@ -299,11 +299,11 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
             ray.wait(messages, num_returns=len(messages), fetch_local=False)
             if time.monotonic() - alive > kept.recovery.heartbeat:
                 # What is sent to a lost actor waits in the head's memory, until somebody asks, whatever it is.
-                everywhere("held")
+                everywhere("saved_rounds")
                 alive = time.monotonic()
         if time.monotonic() - kept.at > kept.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
-            everywhere("held")
+            everywhere("saved_rounds")
             kept.keep(Saved(t, tuple(everywhere("save"))))
     recorders = everywhere("recorder")
     with contextlib.suppress(*_LOST):

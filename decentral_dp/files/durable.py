@@ -29,15 +29,15 @@ def write_synced(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int, synced: bool) -> None:
-    beside = path.with_name(f".{path.name}.part")
+    partial_file = path.with_name(f".{path.name}.part")
     # What was left there keeps the mode that it has.
-    beside.unlink(missing_ok=True)
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+    partial_file.unlink(missing_ok=True)
+    with open(os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
         if synced:
             file.flush()
             os.fsync(file.fileno())
-    beside.replace(path)
+    partial_file.replace(path)
     if not synced:
         return
     folder = os.open(path.parent, os.O_RDONLY)

@@ -288,10 +288,10 @@ def _cells(module: nn.Module, record: Tensor) -> int:
     """Float64 numbers that the gradient of one record takes: what its forward pass keeps, and two rows."""
     kept = 0
 
-    def count(held: Tensor) -> Tensor:
+    def count(saved: Tensor) -> Tensor:
         nonlocal kept
-        kept += held.numel()
-        return held
+        kept += saved.numel()
+        return saved
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda held: held):
         module(record)

@@ -127,11 +127,11 @@ def _changed(before: Mapping[str, Array], after: Mapping[str, Array], place: int
             # None of the records could be evaluated.
             whole: Any = there if here is None else here
             here, there = (np.full_like(whole, np.nan) if rows is None else rows for rows in (here, there))
-        apart = _differs(here, there)
+        differs = _differs(here, there)
         if place is not None:
-            apart[place] = False
-        if apart.any():
-            return term, int(np.argmax(apart))
+            differs[place] = False
+        if differs.any():
+            return term, int(np.argmax(differs))
     return None
 
 

@@ -219,9 +219,9 @@ def _check_records_apart(module: nn.Module, where: str, inputs: Tensor, others: 
             "function of the record; draw nothing at random, and remember nothing."
         )
     single = torch.cat([module(record[None]) for record in inputs])
-    beside = torch.cat([module(torch.cat([inputs[:k], 3.0 * others[k:]]))[:k] for k in range(1, len(inputs))])
+    batched = torch.cat([module(torch.cat([inputs[:k], 3.0 * others[k:]]))[:k] for k in range(1, len(inputs))])
     again = torch.cat([out[:k] for k in range(1, len(inputs))])
-    if not _same(out, single) or not _same(again, beside):
+    if not _same(out, single) or not _same(again, batched):
         raise InputError(
             f"{where}: a record's output depends on the other records of its batch, so that no clip bounds what one "
             "record moves; let no operation run over the first axis."

@@ -673,8 +673,8 @@ class Batch:
         if self._alone is not None:
             drawing = np.array([rate for _, rate in self._records(split)])
             moved = self._unit.sampled_sensitivity(clip, self._used[split], base.shape[1], drawing)
-            held = Sensitivity(moved, self._unit.sampled_rate(rates), self._drawn, self._unit.sampled_as)
-            return Bounded(base, mean, {split: held}, self._clip.norm)
+            sampled = Sensitivity(moved, self._unit.sampled_rate(rates), self._drawn, self._unit.sampled_as)
+            return Bounded(base, mean, {split: sampled}, self._clip.norm)
         sensitivity = mean_sensitivity(clip, self._used[split], base.shape[1], rates, self._drawn, self._unit)
         return Bounded(base, mean, {split: sensitivity}, self._clip.norm)
 

@@ -135,8 +135,8 @@ class Entry(NamedTuple):
                 "construction = { positive = [0] }."
             )
         known = {name: getattr(facts, name) for name in _FACTS} | {"facts": facts}
-        stated = set(inspect.signature(self.make).parameters) - set(self.options)
-        taken = {name: known[name] for name in stated if name in known}
+        parameters = set(inspect.signature(self.make).parameters) - set(self.options)
+        taken = {name: known[name] for name in parameters if name in known}
         return self.make(**{**taken, **self.usual, **options})
 
 

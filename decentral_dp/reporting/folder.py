@@ -126,8 +126,8 @@ def drawing_of(
         ledger: at as many rounds as are to be drawn.
         x: (m, p), last published, or None.
     """
-    stated = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
-    limits = {name: value for name in ("target", "cap") if (value := number(stated.get(name))) is not None}
+    budgets = {"target": scenario.get("privacy", {}).get("epsilon"), **(result.get("privacy") or {})}
+    limits = {name: value for name in ("target", "cap") if (value := number(budgets.get(name))) is not None}
     start = number((scenario["algorithm"].get("init") or {}).get("x", 0.0)) if "algorithm" in scenario else None
     if "x" in (scenario.get("problem", {}).get("start") or {}):
         # Coordinates start apart.

@@ -59,9 +59,9 @@ def communication(job: Job) -> Communication | None:
     each, width, size = _size_of_a_round(job)
     table, counted = job.scenario.run.network, 0
     messages, seconds = np.zeros(job.n_agents), 0.0
-    for counted, hearers in enumerate(_hearers(job), 1):
-        messages += hearers
-        seconds += 0.0 if table is None else _seconds(table, hearers * size / each, counted - 1, job) * each
+    for counted, recipients in enumerate(_recipients(job), 1):
+        messages += recipients
+        seconds += 0.0 if table is None else _seconds(table, recipients * size / each, counted - 1, job) * each
     share = job.rounds / counted
     total = round(float(messages.sum()) * share) * each
     rounds = round(float(messages.sum()) * share)
@@ -86,14 +86,14 @@ def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     """
     if not isinstance(job, GossipJob) or not job.rounds:
         return {}
-    sums = np.cumsum([0.0, *(hearers.mean() for hearers in _hearers(job))])
+    sums = np.cumsum([0.0, *(recipients.mean() for recipients in _recipients(job))])
     counted = sums.size - 1
     messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
     each, _, size = _size_of_a_round(job)
     return {"messages": [count * each for count in messages], "bits": [count * size for count in messages]}
 
 
-def _hearers(job: GossipJob) -> Iterator[Array]:
+def _recipients(job: GossipJob) -> Iterator[Array]:
     """Yield (m,) to how many others each agent sends in an exchange of round 0, 1, …, while rounds may differ."""
     over_time, table = job.topology.over_time, job.scenario.run.network
     senders = senders_of(job.algorithm, job.public_network)
@@ -101,13 +101,13 @@ def _hearers(job: GossipJob) -> Iterator[Array]:
     fixed = off_diagonal(job.topology.mixing)
     for t in range(1 if alike else min(job.rounds, _MOST_COUNTED)):
         if job.central:
-            hearers = np.full(job.n_agents, 2.0)
+            recipients = np.full(job.n_agents, 2.0)
         else:
             weights = fixed if over_time is None else over_time.sent(t)
-            hearers = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
+            recipients = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
             # A token goes to its next holder alone.
-            hearers = np.minimum(hearers, getattr(job.algorithm, "hearers", np.inf))
-        yield hearers if senders is None else np.where(senders.at(t), hearers, 0.0)
+            recipients = np.minimum(recipients, getattr(job.algorithm, "recipients", np.inf))
+        yield recipients if senders is None else np.where(senders.at(t), recipients, 0.0)
 
 
 def compression_summary(job: Job) -> dict[str, Any] | None:

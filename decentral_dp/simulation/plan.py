@@ -198,9 +198,9 @@ class PlainConsole(Console):
         if self.is_terminal or self.is_jupyter:
             super().print(*objects, **options)
             return
-        with self.capture() as held:
+        with self.capture() as captured:
             super().print(*objects, **options)
-        self.file.write(_BLANK_ENDS.sub("", held.get()))
+        self.file.write(_BLANK_ENDS.sub("", captured.get()))
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
@@ -222,9 +222,9 @@ def print_plan(plan: Plan, out: Console | None = None, conditions: bool = False)
     if plan.reason:
         out.print(Text(plan.status.replace("_", " "), style="bold"), sentence(plan.reason), sep=": ")
     # Where there is a guarantee, its notes tell of the data, too.
-    stated = () if privacy.is_noisy else plan.data_notes
+    data_notes = () if privacy.is_noisy else plan.data_notes
     known = [(fact.name, fact.text) for fact in privacy_facts(privacy) if fact.name not in _NOTED]
-    print_items(out, _graph(plan) + [("Data", note) for note in stated] + known)
+    print_items(out, _graph(plan) + [("Data", note) for note in data_notes] + known)
     if privacy.is_noisy:
         out.print()
         out.print(f"ε of each agent at δ = {delta_text(privacy.delta)} after the last round:")
@@ -251,9 +251,9 @@ def _graph(plan: Plan) -> list[tuple[str, str]]:
     graph = plan.topology
     if words_of(plan.privacy, graph).network or plan.n_agents == 1:
         return []
-    told = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
+    summary = f"{graph['kind']} ({graph['weights']}): {graph_text(graph)}."
     changing = [("", f"{text}.") for text in (over_time_text(graph), compression_text(graph)) if text]
-    return [("Graph", told), *changing, *(("", f"{note}.") for note in graph["notes"]), *_sent(plan.communication)]
+    return [("Graph", summary), *changing, *(("", f"{note}.") for note in graph["notes"]), *_sent(plan.communication)]
 
 
 def _sent(sent: Communication | None) -> list[tuple[str, str]]:
@@ -467,9 +467,9 @@ def _prices(listed: Sequence[ReleasePrice]) -> list[tuple[str, ...]]:
 def _settled_values(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What was left out of the scenario, and follows from public numbers."""
     values = settings["settled"]
-    stated = [f"{name} = {_setting_text(values[name])}" for name in settings["left_out"]]
+    named = [f"{name} = {_setting_text(values[name])}" for name in settings["left_out"]]
     return (
-        [("Settled", f"{', '.join(stated)} (left out: defaults, or what follows from public facts).")] if stated else []
+        [("Settled", f"{', '.join(named)} (left out: defaults, or what follows from public facts).")] if named else []
     )
 
 

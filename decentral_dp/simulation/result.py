@@ -164,8 +164,8 @@ class RunResult(Mapping[str, Any]):
         if isinstance(graph, Mapping) and "self_weight" in graph:
             # So the weight of an agent's neighbours was called in older folders.
             content = {**content, "topology": {"neighbour_weight": graph["self_weight"], **graph}}
-        stated = privacy or PrivacyStatement.from_dict(content.get("privacy") or {}, solves)
-        known = {**(content.get("diagnostics") or {}), **content, "content": content, "privacy": stated}
+        statement = privacy or PrivacyStatement.from_dict(content.get("privacy") or {}, solves)
+        known = {**(content.get("diagnostics") or {}), **content, "content": content, "privacy": statement}
         read: RunResult = _adapter().validate_python(known)
         return read
 

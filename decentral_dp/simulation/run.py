@@ -218,8 +218,8 @@ class Run:
     def _repr_html_(self) -> str:
         from decentral_dp.reporting.page import run_view
 
-        beside = {name: run.result for name, run in self.baselines.items()}
-        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()], beside)
+        baselines = {name: run.result for name, run in self.baselines.items()}
+        return run_view(self.result, [picture._repr_png_() for picture in self.plot.opening()], baselines)
 
     def __repr__(self) -> str:
         result, spent = self.result, epsilon_text(self.result.privacy.epsilon_max)

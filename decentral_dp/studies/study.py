@@ -34,7 +34,7 @@ from decentral_dp.studies.page import Findings, interactive_figures, narrow_pict
 from decentral_dp.studies.plots import unnamed_axes_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
-from decentral_dp.studies.tables import cell_table, counted_rows, results, summary
+from decentral_dp.studies.tables import cell_table, results, rows_of_means, summary
 from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
 from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
@@ -393,7 +393,7 @@ def _write(
     measured = results(listed, keys, records, study.rounds, asked(study))
     table = cell_table(listed, keys, records)
     means = summary(measured, names, study.confidence, table)
-    counted, fixed = counted_rows(measured, table), find_seedless(listed, table["status"].tolist())
+    counted, fixed = rows_of_means(measured, table), find_seedless(listed, table["status"].tolist())
     verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
     drawn = write_study_plots(out / "plots", study, varied, means, table)
     gains = gain_table(study, measured, table)

@@ -96,7 +96,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
         Columns: the axes, round, last, name, n (cells that the mean is over), cells (of the combination), failed (of
         these), mean, low, high, interval. Where all cells failed, a name that others have measured has n = 0.
     """
-    counted = counted_rows(frame, cells)
+    counted = rows_of_means(frame, cells)
     counts = counts_of(cells, axes)
     rows: list[dict[str, Any]] = []
     for last in (True, False):
@@ -120,7 +120,7 @@ def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: 
     return pd.DataFrame(rows, columns=columns)
 
 
-def counted_rows(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+def rows_of_means(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Select the values that means are over: scores of the cells that ended ok, prices and facts of all.
 
     Args:
@@ -220,7 +220,7 @@ def study_table(
     for labels, part in parts.items():
         found = [known.get((*labels, column)) for column in columns]
         given = [*map(measures.words_of if worded else str, labels), *(stated[name][labels] for name in stated)]
-        given += [ended_text(part)] if lost else []
+        given += [success_text(part)] if lost else []
         rows.append([*given, *(_mean(row, c, part, c in ends) for row, c in zip(found, columns, strict=True))])
         by = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else None for v in labels]
         ok = float(part["status"].isin(GOOD).mean())
@@ -281,11 +281,11 @@ def failures_text(cells: pd.DataFrame) -> str:
     return f"{sum(lost.values())} of {len(cells)} cells failed ({_listed(lost)})."
 
 
-def ended_text(cells: pd.DataFrame) -> str:
+def success_text(cells: pd.DataFrame) -> str:
     """Say how many of the cells of a combination ended ok.
 
     Example:
-        >>> ended_text(pd.DataFrame({"status": ["ok", "ok", "diverged"]}))
+        >>> success_text(pd.DataFrame({"status": ["ok", "ok", "diverged"]}))
         '2 of 3 (1 diverged)'
     """
     lost = _lost(cells)

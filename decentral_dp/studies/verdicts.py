@@ -234,7 +234,7 @@ def verdict(
         claim: of the study.
         study: its kind, seeds and confidence.
         summary: means with intervals.
-        counted: the values that they are means of, of `study_tables.counted_rows`.
+        counted: the values that they are means of, of `study_tables.rows_of_means`.
         axes: what varied.
         fixed: combinations whose prices no seed enters, of `find_seedless`.
     """

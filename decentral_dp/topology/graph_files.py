@@ -114,10 +114,10 @@ def numbering_note(names: Sequence[str]) -> str:
     """
     if all(name in (str(k), f"{k}.0") for k, name in enumerate(names)):
         return ""
-    told = [f"{k} is {name}" for k, name in enumerate(names)]
-    if len(told) > _TOLD:
-        told = [*told[: _TOLD - 1], "…", told[-1]]
-    return f"agents are numbered in the order of the graph's nodes: {', '.join(told)}"
+    numbered = [f"{k} is {name}" for k, name in enumerate(names)]
+    if len(numbered) > _TOLD:
+        numbered = [*numbered[: _TOLD - 1], "…", numbered[-1]]
+    return f"agents are numbered in the order of the graph's nodes: {', '.join(numbered)}"
 
 
 def collect(agents: list[str], links: list[Link], directed: bool = False) -> Graph:

@@ -141,8 +141,8 @@ class OverTime:
             own = self.kept(t) if self.directed else 1.0 - weights.sum(axis=1)
             product = weights @ product + own[:, None] * product
         # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
-        apart = product - product.mean(axis=int(self.directed), keepdims=True)
-        return float(np.linalg.norm(apart, 2) ** (1.0 / self.period))
+        deviation = product - product.mean(axis=int(self.directed), keepdims=True)
+        return float(np.linalg.norm(deviation, 2) ** (1.0 / self.period))
 
 
 def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:

@@ -329,16 +329,16 @@ def from_matrix(
             'topology.weights, and topology.weights = "file" takes those of a symmetric matrix or a networkx.Graph; '
             "topology.directed = true takes arcs."
         )
-    beside = matrix - np.diag(matrix.diagonal())
+    links = matrix - np.diag(matrix.diagonal())
     rows = matrix.sum(axis=1)
     kept = not matrix.diagonal().any() or any(np.allclose(rows, total, rtol=0.0, atol=1e-9) for total in (0.0, 1.0))
-    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and beside.min(initial=0.0) >= 0 and kept):
+    if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and links.min(initial=0.0) >= 0 and kept):
         raise InputError(
             f"{what} weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
             "that makes every row add up to 0 (W) or to 1 (I + W). Mend it."
         )
-    edges = np.argwhere(np.triu(beside)).reshape(-1, 2)
-    graph = graphs.Graph(len(matrix), edges, given=beside[edges[:, 0], edges[:, 1]])
+    edges = np.argwhere(np.triu(links)).reshape(-1, 2)
+    graph = graphs.Graph(len(matrix), edges, given=links[edges[:, 0], edges[:, 1]])
     return _topology(name, graph, weights, connected)
 
 
@@ -357,9 +357,9 @@ def _arcs_of_matrix(matrix: graphs.Array, weighted: bool, what: str) -> graphs.G
                 f"column {worst} adds up to {sums[worst]:.6g}. Every column adds up to 1: what the agent keeps and "
                 "what each other one hears of it."
             )
-    beside = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
-    arcs = np.argwhere(beside).reshape(-1, 2)
-    return graphs.Graph(len(matrix), arcs, given=beside[arcs[:, 0], arcs[:, 1]], directed=True)
+    weights_of_arcs = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
+    arcs = np.argwhere(weights_of_arcs).reshape(-1, 2)
+    return graphs.Graph(len(matrix), arcs, given=weights_of_arcs[arcs[:, 0], arcs[:, 1]], directed=True)
 
 
 def time_varying(
@@ -449,8 +449,8 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     first = several[0]
     # A graph that comes back is one object: an engine sees at once that nothing has changed.
     weights = {id(one): _in_order(one, first) for one in several}
-    beside = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
-    made = changes.sequence([beside[id(one)] for one in several], seed)
+    off_diagonals = {key: changes.off_diagonal(mixing) for key, mixing in weights.items()}
+    made = changes.sequence([off_diagonals[id(one)] for one in several], seed)
     mixing = (sum((weights[id(one)] for one in several[1:]), weights[id(first)]) / len(several)).tocsr()
     rows, columns = mixing.nonzero()
     directed = any(one.directed for one in several)

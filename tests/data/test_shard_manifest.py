@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 
 from decentral_dp import InputError
-from decentral_dp.data.agent_shards import Held, Manifest, read_manifest
+from decentral_dp.data.agent_shards import Manifest, ShardEntry, read_manifest
 
 SHA = "0123456789abcdef" * 4
 TOLD = Manifest(
-    "mine", ("a", "b"), ("no", "yes"), (Held(3, 2, 1, SHA), Held(4, 4, 0, SHA)), (0.0, 2.0), (1, 2, 1), ("Said.",)
+    "mine",
+    ("a", "b"),
+    ("no", "yes"),
+    (ShardEntry(3, 2, 1, SHA), ShardEntry(4, 4, 0, SHA)),
+    (0.0, 2.0),
+    (1, 2, 1),
+    ("Said.",),
 )
 GOOD: dict[str, Any] = {"features": 2, "classes": [0, 1], "agents": [{"train": 3, "validation": 2, "sha256": SHA}]}
 
@@ -29,7 +35,7 @@ def read(folder: Path, content: Any, name: str = "manifest.json") -> Manifest:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     again = read(tmp_path, TOLD.to_toml(), "manifest.toml")
     assert (again, again.digest) == (TOLD, TOLD.digest)
-    assert read(tmp_path, GOOD).agents == (Held(3, 2, 0, SHA),)
+    assert read(tmp_path, GOOD).agents == (ShardEntry(3, 2, 0, SHA),)
     assert read(tmp_path, GOOD).names == ("x0", "x1")
     assert read(tmp_path, GOOD).digest != TOLD.digest
 

@@ -37,6 +37,6 @@ DP_SGD = dp.Work(
 )
 _CITED = (dp.Citation("DP-SGD", DP_SGD),)
 ENTRIES = (
-    dp.Entry("alone", Alone, _CITED, message=dp.ONE_STEP, held="alone", unprinted=dp.AS_CERTIFIED),
-    dp.Entry("central", Central, _CITED, message=dp.ONE_STEP, held="pooled", unprinted=dp.AS_CERTIFIED),
+    dp.Entry("alone", Alone, _CITED, message=dp.ONE_STEP, network="isolated", unprinted=dp.AS_CERTIFIED),
+    dp.Entry("central", Central, _CITED, message=dp.ONE_STEP, network="pooled", unprinted=dp.AS_CERTIFIED),
 )

@@ -40,7 +40,7 @@ class RandomWalk(OneLevel):
     gradients_at = "the token as it was released"
 
     # How many others hear who sends, whatever its neighbours are.
-    hearers: ClassVar[int] = 1
+    recipients: ClassVar[int] = 1
 
     def senders(self, network: Network) -> Iterator[list[int]]:
         if network.over_time is not None:

@@ -263,8 +263,8 @@ class Composite(Minimax):
 
         out = dict(self.objective.scores(outputs, extra, y, train.labels, gradient))
         if test is not None:
-            held = self.objective.test_scores(self._outputs(weights, test), test.labels)
-            out |= {f"test_{name}": value for name, value in held.items()}
+            scores = self.objective.test_scores(self._outputs(weights, test), test.labels)
+            out |= {f"test_{name}": value for name, value in scores.items()}
         return out
 
     def record_losses(self, x: Array, records: Labelled) -> Array:

@@ -186,8 +186,8 @@ class KlDro(Minimax):
             "robust_loss": self.robust(losses),
         }
         if test is not None:
-            held = self._h.scores(x, y, test, test)
-            out |= {**held, "test_robust_loss": self.robust(self._losses(x, test))}
+            scores = self._h.scores(x, y, test, test)
+            out |= {**scores, "test_robust_loss": self.robust(self._losses(x, test))}
         return out
 
     def value(self, losses: Array, strength: float) -> float:

@@ -316,8 +316,8 @@ class Mspbe(Minimax):
                 (total,) = self.sums(train, [ClippedQuery("grad_x", x, best, np.inf)])
                 out = {"primal": value, "gradient_norm": float(np.linalg.norm(total / len(train.lengths)))}
             if test is not None:
-                held = self.solved(x, test)
-                out |= {} if held is None else {"test_mspbe": held[1]}
+                solution = self.solved(x, test)
+                out |= {} if solution is None else {"test_mspbe": solution[1]}
                 error = self._return_error(x, test)
                 out |= {"test_return_error": error} if np.isfinite(error) else {}
         return out

@@ -198,8 +198,8 @@ def summed_over(
         (width,) for each query.
     """
     order = type(problem).__mro__
-    apart, over = (next((k for k, c in enumerate(order) if n in vars(c)), len(order)) for n in ("sums", "sums_over"))
-    if isinstance(problem, Pooling) and over <= apart:
+    single, over = (next((k for k, c in enumerate(order) if n in vars(c)), len(order)) for n in ("sums", "sums_over"))
+    if isinstance(problem, Pooling) and over <= single:
         return problem.sums_over(parts, queries)
     totals = [np.zeros(problem.width(q.term)) for q in queries]
     for records, drawn in parts:

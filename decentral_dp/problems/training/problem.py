@@ -290,11 +290,11 @@ def _judged(share: Array, label: NDArray[np.int64], chosen: list[int], threshold
     found = {k: int(((best == k) & (label == k)).sum()) for k in chosen}
     of, said = ({k: int((values == k).sum()) for k in {*chosen, *judged}} for values in (label, best))
     f1 = [2.0 * found.get(k, 0) / max(1, said[k] + of[k]) for k in judged]
-    apart = np.square(share - np.eye(share.shape[1])[label]).sum(axis=1).mean()
+    brier = np.square(share - np.eye(share.shape[1])[label]).sum(axis=1).mean()
     out = {
         "balanced_accuracy": float(np.mean([found[k] / of[k] for k in chosen])),
         "f1": float(np.mean(f1)),
-        "brier": float(0.5 * apart if two else apart),
+        "brier": float(0.5 * brier if two else brier),
         "calibration": _calibration(share.max(axis=1), share.argmax(axis=1) == label),
     }
     if two:

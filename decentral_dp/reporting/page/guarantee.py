@@ -360,19 +360,19 @@ def _price_table(privacy: PrivacyStatement) -> list[Html]:
         rows.append(tag("tr", tag("th", entry.channel, scope="row"), *tds, data_head=names[0]))
     heads = tag("tr", *(tag("th", name, scope="col") for name in names))
     sampled = any(entry.rate for entry in listed)
-    stated = "Fixed before the run; the scale of a release is its sensitivity over its price"
-    stated += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
+    caption = "Fixed before the run; the scale of a release is its sensitivity over its price"
+    caption += ", for the kind of record that needs more; the other kind is charged less." if len(kinds) > 1 else "."
     if any(entry.unit == "μ" for entry in listed):
-        stated += (
+        caption += (
             " μ: nobody tells two data sets that differ in the record apart more surely than two Gaussians of "
             "deviation 1 at the distance μ."
         )
     if sampled:
-        stated += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
+        caption += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
     return [
         tag("h3", "Price of each release"),
         tag("div", tag("table", tag("thead", heads), tag("tbody", *rows), class_="rows"), class_="wide", tabindex="0"),
-        tag("p", stated, class_="small"),
+        tag("p", caption, class_="small"),
     ]
 
 

@@ -178,14 +178,14 @@ def _status(result: RunResult) -> list[Html]:
 def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     """The facts of the run, then the scenario's own words about itself."""
     problem, graph, privacy = result.problem, result.topology, result.privacy
-    words, stated = words_of(privacy, graph, str(problem.get("solves"))), scenario.get("privacy") or {}
+    words, privacy_table = words_of(privacy, graph, str(problem.get("solves"))), scenario.get("privacy") or {}
     # What a coordinator's program has settled by itself stands in the result, all else in the scenario.
     ran: Json = result.algorithm or scenario.get("algorithm") or {}
     settled: Json = ran.get("settled", ran)
     steps = {k: v for k, v in settled.items() if isinstance(v, Mapping) and "scale" in v}
     plain = {k: v for k, v in settled.items() if k not in steps and _is_setting(k, v, "settled" in ran)}
     network = f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""
-    clip = privacy.clip if "clip" in (result.get("privacy") or {}) else stated.get("clip")
+    clip = privacy.clip if "clip" in (result.get("privacy") or {}) else privacy_table.get("clip")
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), words.lower)),
@@ -200,11 +200,11 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),
         ("Start", _start(ran, privacy)),
         ("Releases", _releases(privacy)),
-        ("Noise", _noise(privacy, stated) if privacy.is_noisy else "none"),
+        ("Noise", _noise(privacy, privacy_table) if privacy.is_noisy else "none"),
         ("Clip per record", settings_text(clip)),
         (
             "Boxes on the arguments" if privacy.guarantee == "as_printed" else "Domain of releases",
-            settings_text(stated.get("box")),
+            settings_text(privacy_table.get("box")),
         ),
         ("Constants", _CONSTANTS.get(str(privacy.constants), "")),
         ("Messages", _messages(ran, privacy)),
@@ -229,11 +229,11 @@ def fact_list(lines: Iterable[tuple[str, Part]]) -> Html:
 
 
 def _own_words(scenario: Json) -> list[Html]:
-    stated = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
-    if not stated:
+    paragraphs = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
+    if not paragraphs:
         return []
     aside = tag("p", "Its author's words. Where a setting was overridden, the list above is what ran.", class_="small")
-    return [tag("h3", "What the scenario says of itself"), aside, *stated]
+    return [tag("h3", "What the scenario says of itself"), aside, *paragraphs]
 
 
 def _dimensions(p: int | None, q: int | None, lower: str) -> str:
@@ -244,13 +244,13 @@ def _dimensions(p: int | None, q: int | None, lower: str) -> str:
 
 
 def _records(counts: Json) -> str:
-    stated = [
+    counted = [
         f"{_least_to_most(counts[k])} {k} records per agent"
         for k in ("train", "validation")
         if any(counts.get(k) or ())
     ]
-    stated += [f"{counts['test']} held-out test records, used by no agent"] if counts.get("test") else []
-    return "; ".join(stated)
+    counted += [f"{counts['test']} held-out test records, used by no agent"] if counts.get("test") else []
+    return "; ".join(counted)
 
 
 def _least_to_most(per_agent: Sequence[int]) -> str:
@@ -264,16 +264,16 @@ def _in_use(stream: object) -> str:
 
 def schedules(symbol: str, table: Json) -> Html | str:
     """ "λ_x = 0.5/(t+1)^0.3, …", of everything that the table gives a scale."""
-    stated = []
+    terms = []
     for variable, entry in table.items():
         if isinstance(entry, Mapping) and isinstance(entry.get("scale"), int | float):
             decay, faster = entry.get("decay"), entry.get("decay_per_agent")
             fall = f"/(t+1)^{decay:g}" if isinstance(decay, int | float) and decay else ""
             more = f" (exponent + {faster}·i for agent i = 1, 2, …)" if faster else ""
-            stated.append(
+            terms.append(
                 join([formula(f"{symbol}_{variable}"), " = ", power_text(entry["scale"]), formula(fall), more])
             )
-    return join(stated, ", ") if stated else ""
+    return join(terms, ", ") if terms else ""
 
 
 def settings_text(value: object) -> str:
@@ -318,8 +318,8 @@ def _start(ran: Json, privacy: PrivacyStatement) -> str:
     if draws_x(privacy) or not ran:
         return ""
     if isinstance(start, Mapping):
-        stated = [f"{k} = {v:g}" if v is not None else f"{k} as the problem says" for k, v in start.items()]
-        return ", ".join(stated).replace("-", "−")
+        values = [f"{k} = {v:g}" if v is not None else f"{k} as the problem says" for k, v in start.items()]
+        return ", ".join(values).replace("-", "−")
     if not isinstance(init, Mapping) or not init:
         return "every variable 0"
     return ", ".join(f"{k} = {v}".replace("-", "−") for k, v in init.items()) + "; every other variable 0"
@@ -327,19 +327,19 @@ def _start(ran: Json, privacy: PrivacyStatement) -> str:
 
 def _releases(privacy: PrivacyStatement) -> str:
     """ "y: 50 of 30 numbers; gx: 10 of 1 number", of those whose price is fixed one by one."""
-    stated = [
+    counts = [
         f"{p.channel}: {p.releases} of {p.width} {'number' if p.width == 1 else 'numbers'}" for p in privacy.prices
     ]
     free = list(privacy.free_channels)
-    return "; ".join([*stated, *([f"{', '.join(free)}: no record read"] if free else [])]) if stated else ""
+    return "; ".join([*counts, *([f"{', '.join(free)}: no record read"] if free else [])]) if counts else ""
 
 
-def _noise(privacy: PrivacyStatement, stated: Json) -> Html:
+def _noise(privacy: PrivacyStatement, table: Json) -> Html:
     """The mechanism, and either the stated scales or what they were fitted to."""
     name = capitalised(" and ".join(_MECHANISMS.get(m, m.replace("_", " ")) for m in privacy.mechanisms))
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
-    noises = schedules("σ", {k: v for k, v in stated.items() if privacy.clip is None or k in privacy.clip})
-    target, claimed = privacy.target, number(stated.get("epsilon"))
+    noises = schedules("σ", {k: v for k, v in table.items() if privacy.clip is None or k in privacy.clip})
+    target, claimed = privacy.target, number(table.get("epsilon"))
     if noises:
         return join([f"{name}, ", noises])
     if target is not None:
@@ -447,10 +447,10 @@ def _published(x: Array | None, result: RunResult) -> list[Html]:
         return []
     values = ", ".join(power_text(float(v)).replace("-", "−") for v in x.reshape(-1))
     start, where = number((ran.get("start") or {}).get("x")), domain_text(ran.get("domain"), x.size)
-    stated = f"x = {values}" if x.size == 1 else f"x = ({values})"
+    point = f"x = {values}" if x.size == 1 else f"x = ({values})"
     if start is not None and not draws_x(result.privacy):
-        stated += f", from a start at {start:g}".replace("-", "−")
-    return [tag("p", tag("strong", "Published: "), f"{stated}{f', in the {where}' if where else ''}.")]
+        point += f", from a start at {start:g}".replace("-", "−")
+    return [tag("p", tag("strong", "Published: "), f"{point}{f', in the {where}' if where else ''}.")]
 
 
 def figures(folder: Path, result: RunResult, *names: str) -> list[Html]:

@@ -54,8 +54,8 @@ def losses(figure: Figure, d: Drawing) -> bool:
     if not curves:
         return False
     label, (first, *_) = next(iter(curves.items()))
-    beside = "loss of the exact lower solution" if d.result.solves_lower else d.words.loss
-    ax = _draw_panel(figure, curves, beside, style.change(label.split(" (")[0].capitalize(), first))
+    axis = "loss of the exact lower solution" if d.result.solves_lower else d.words.loss
+    ax = _draw_panel(figure, curves, axis, style.change(label.split(" (")[0].capitalize(), first))
     style.value_axis(ax, _all_of(c for c, *_ in curves.values()))
     return True
 
@@ -65,8 +65,8 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     if main is None:
         return False
     # Of two lines that coincide one would hide the other.
-    apart = last is not None and bool(np.nanmax(np.abs(last.mean - main.mean), initial=0.0) >= _VISIBLE)
-    curves = {"last released values": (last, style.ORANGE, "--")} if last is not None and apart else {}
+    differ = last is not None and bool(np.nanmax(np.abs(last.mean - main.mean), initial=0.0) >= _VISIBLE)
+    curves = {"last released values": (last, style.ORANGE, "--")} if last is not None and differ else {}
     curves[d.result.evaluated_on or "test accuracy"] = (main, style.BLUE, "-")
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"

@@ -439,8 +439,8 @@ class RunInProgress:
             ending or self._releases.due(s.round) or time.monotonic() >= self._next_save
         ):
             # Before the state that goes on behind them.
-            for part, told in self._releases.collect(s.round, s.drain(ending)):
-                self._write(part=part, digest=told)
+            for part, digest in self._releases.collect(s.round, s.drain(ending)):
+                self._write(part=part, digest=digest)
         if s.divergence is not None:
             return
         if time.monotonic() >= self._next_save:
@@ -493,8 +493,8 @@ class RunInProgress:
         return name if isinstance(name, str) and _NAME.fullmatch(name) else None
 
     def _about(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self._place / ROOT).read_text())
-        return told
+        root: dict[str, Any] = json.loads((self._place / ROOT).read_text())
+        return root
 
     # --- how it ends ------------------------------------------------------------------------------------------------
 
@@ -626,7 +626,7 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
         budget = price(ledger, job.scenario.privacy.delta)
         spent = replace(spent, rounds=released, ledger=ledger, budget=budget)
     covered = "none were released" if not released else f"rounds 1 to {released}" if released > 1 else "round 1"
-    told = {
+    reasons = {
         "running": f"This run is not complete. The budget is that of all {job.rounds} rounds, which may be released.",
         "interrupted": f"This run was cut off and has no result. The budget is that of what may be out: {covered}.",
         "failed": f"This run failed and has no result. The budget is that of what may be out: {covered}.",
@@ -634,14 +634,14 @@ def _partial(job: Job, released: int, status: str, reason: str) -> bytes:
     content = {
         "title": title_of(job),
         "status": status,
-        "incomplete": told[status],
+        "incomplete": reasons[status],
         "reason": reason,
         "engine": job.scenario.run.engine,
         "rounds": 0 if status == "running" else released,
         "rounds_planned": job.scenario.algorithm.rounds,
         "metrics": {},
         # The budget holds for what was released, and says nothing of a run that is whole.
-        "privacy": {"incomplete": told[status], **statement_of(spent).to_dict()},
+        "privacy": {"incomplete": reasons[status], **statement_of(spent).to_dict()},
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -183,12 +183,12 @@ def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:
 
     It stays where one of them asks where it is, or where another file of the run folder has its name.
     """
-    beside = {other: f"{CODE}/{other.name}" for other in imported_beside(path)}
-    taken = {name for other, name in copies.items() if other not in beside}
-    moved = any(copies.get(other, name) != name for other, name in beside.items())
-    if moved or taken & {*beside.values()} or any(_reads_beside(p) for p in (path, *beside)):
+    imports = {other: f"{CODE}/{other.name}" for other in imported_beside(path)}
+    taken = {name for other, name in copies.items() if other not in imports}
+    moved = any(copies.get(other, name) != name for other, name in imports.items())
+    if moved or taken & {*imports.values()} or any(_reads_beside(p) for p in (path, *imports)):
         return {}
-    return {**beside, path: _free(f"{CODE}/{path.name}", {*taken, *beside.values()})}
+    return {**imports, path: _free(f"{CODE}/{path.name}", {*taken, *imports.values()})}
 
 
 def _is_graph(place: tuple[str, ...], path: Path) -> bool:
@@ -273,11 +273,11 @@ def name_graph(content: dict[str, Any], c: Components, topology: Topology, folde
 
 def _rule(c: Components, topology: Topology) -> str | Mapping[str, Any]:
     """The rule by which the graph's file gives the weights."""
-    stated = c.scenario.topology.weights or ("out_degree" if topology.directed else "metropolis")
+    rule = c.scenario.topology.weights or ("out_degree" if topology.directed else "metropolis")
     if _in_turn(c, topology):
         # Of graphs that were handed over with weights of their own no rule says those of every round.
         return "file"
-    return stated if _says_weights(stated, topology) else "file"
+    return rule if _says_weights(rule, topology) else "file"
 
 
 def _says_weights(rule: str | Mapping[str, Any], topology: Topology) -> bool:

@@ -190,19 +190,19 @@ def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
     """Tables of exactly so many rows, the last of the rest."""
     import pyarrow as pa
 
-    held: list[Any] = []
+    slices: list[Any] = []
     count = 0
     for whole in batches:
         batch = whole
         while count + batch.num_rows >= rows:
-            held.append(batch.slice(0, rows - count))
-            yield pa.Table.from_batches(held).combine_chunks()
-            batch, held, count = batch.slice(rows - count), [], 0
+            slices.append(batch.slice(0, rows - count))
+            yield pa.Table.from_batches(slices).combine_chunks()
+            batch, slices, count = batch.slice(rows - count), [], 0
         if batch.num_rows:
-            held.append(batch)
+            slices.append(batch)
             count += batch.num_rows
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks()
+    if slices:
+        yield pa.Table.from_batches(slices).combine_chunks()
 
 
 def _parts(place: Path) -> list[tuple[int, int, Path]]:

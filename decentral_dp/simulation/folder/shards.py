@@ -16,7 +16,7 @@ from decentral_dp.config.components import Components, components_of
 from decentral_dp.config.scenario_components import NOT_BESIDE, deal, scale_of
 from decentral_dp.config.schema import Scenario, put
 from decentral_dp.data import Dataset, Shards, declared_ranges
-from decentral_dp.data.agent_shards import AGENT, SECRET, Held, Manifest, digest_of_shard
+from decentral_dp.data.agent_shards import AGENT, SECRET, Manifest, ShardEntry, digest_of_shard
 from decentral_dp.errors import InputError
 from decentral_dp.files.durable import write_synced
 from decentral_dp.simulation.folder.layout import check_writable
@@ -65,7 +65,7 @@ def write_shards(
     loaded = c.data.make(n_agents, False)
     bounds = loaded.bounds
     out.mkdir(parents=True, exist_ok=True)
-    held, paths = [], []
+    entries, paths = [], []
     for agent in range(n_agents):
         path = out / FILES.replace(AGENT, str(agent))
         parts = {
@@ -74,10 +74,12 @@ def write_shards(
             "test": shards.test[agent::n_agents],
         }
         write_synced(path, _archive(shards, parts), mode=0o600)
-        held.append(Held(parts["train"].size, parts["validation"].size, parts["test"].size, digest_of_shard(path)))
+        entries.append(
+            ShardEntry(parts["train"].size, parts["validation"].size, parts["test"].size, digest_of_shard(path))
+        )
         paths.append(path)
     manifest = Manifest(
-        shards.source, shards.feature_names, shards.classes, tuple(held), bounds, shards.image, shards.all_notes
+        shards.source, shards.feature_names, shards.classes, tuple(entries), bounds, shards.image, shards.all_notes
     )
     write_synced(out / MANIFEST, manifest.to_toml().encode())
     write_synced(out / SCENARIO, _scenario(c, loaded).encode())

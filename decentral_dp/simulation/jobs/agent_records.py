@@ -249,5 +249,5 @@ def _read(
     states = partial(_states, agents, shards, program)
     if not scored:
         return Hosted(dataset, states=states)
-    held = list(zip(records["train"], records["validation"], tests, strict=True))
-    return Hosted(dataset, AgentScorer(problem, held, not shards.manifest.classes), states)
+    records_of_agents = list(zip(records["train"], records["validation"], tests, strict=True))
+    return Hosted(dataset, AgentScorer(problem, records_of_agents, not shards.manifest.classes), states)

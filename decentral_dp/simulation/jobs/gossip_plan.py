@@ -636,7 +636,7 @@ def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[
         InputError: the network changes, or records that one agent is to have are with their agents, or are all that one
             protected unit holds.
     """
-    kind, pooled = c.scenario.algorithm.kind, c.algorithm.held == "pooled"
+    kind, pooled = c.scenario.algorithm.kind, c.algorithm.network == "pooled"
     if topology.over_time is not None:
         raise InputError(
             f"topology: agents of {kind} send nothing, and no message is lost or late. Leave out over_time, drop, "
@@ -665,7 +665,7 @@ def gossip_job(c: Components) -> GossipJob:
     check_guarantee(s)
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
-    if c.algorithm.held != "apart":
+    if c.algorithm.network != "graph":
         topology, shards = without_network(c, topology, shards)
     problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.

@@ -196,13 +196,13 @@ class Job(Protocol):
         changed = tuple(put if k == agent else r for k, r in enumerate(self.records[split]))
         return replace(self, records={**self.records, split: changed})
 
-    def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
+    def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         """Run all rounds.
 
         Args:
             engine: where.
             control: when they are observed, by what, and where they go on from.
-            held: whether a release of an algorithm from outside that was not planned ends the run.
+            strict: whether a release of an algorithm from outside that was not planned ends the run.
         """
         ...
 
@@ -312,9 +312,9 @@ class GossipJob(Job):
             for node in nodes
         ]
 
-    def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
+    def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         nodes = self.nodes()
-        if held and (e := self.components.algorithm).origin:
+        if strict and (e := self.components.algorithm).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [
                 n._replace(make_releaser=partial(HeldToPlan, n.make_releaser, self.course.only(n.agents), e.algorithm))
@@ -393,7 +393,7 @@ class _Coordinated(Job, Protocol):
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock | MinimaxClientBlock: ...
 
-    def start(self, engine: Engine, control: RunControl = UNATTENDED, held: bool = True) -> Outcome:
+    def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         return engine.coordinate(self.coordinator_node(), self.rounds, control)
 
     def evaluated_on(self, average: int) -> str:

@@ -86,10 +86,10 @@ def first_pairs(shards: Shards) -> Iterator[Pair]:
     """All records made up again; then one train and one validation record replaced, of one agent."""
     here = made_up_shards(shards, 0)
     yield Pair(here, made_up_shards(shards, 1), 0, None)
-    for split, held in _kinds(shards):
-        agent = next((i for i, index in enumerate(held) if index.size), None)
+    for split, indices in _kinds(shards):
+        agent = next((i for i, index in enumerate(indices) if index.size), None)
         if agent is not None:
-            yield Pair(here, _with_far_record(here, int(held[agent][0])), 0, Replacement(agent, split))
+            yield Pair(here, _with_far_record(here, int(indices[agent][0])), 0, Replacement(agent, split))
 
 
 def _kinds(shards: Shards) -> tuple[tuple[Split, Any], ...]:
@@ -118,8 +118,8 @@ def searched_pairs(shards: Shards, many: int, seed: int) -> Generator[Pair, floa
     """
     rng = np.random.Generator(np.random.Philox(key=seed))
     pools: list[tuple[Split, int]] = []
-    for split, held in _kinds(shards):
-        pools += [(split, agent) for agent, index in enumerate(held) if index.size]
+    for split, indices in _kinds(shards):
+        pools += [(split, agent) for agent, index in enumerate(indices) if index.size]
     if not pools:
         return
     best: tuple[float, Pair] | None = None
@@ -254,9 +254,9 @@ def deal_trial(deal: Callable[..., Any], shards: Shards) -> Dealt:
             # Classes in turn; of numbers a far one of either sign.
             c = len(shards.classes)
             other[place] = (labels[place] + 1 + k % (c - 1)) % c if c > 1 else (1e6, -1e6, 0.5)[k % 3]
-            apart = base != _owners(deal, other, shards)
-            reads, tries = reads or bool(apart.any()), tries + 1
-            moved = max(moved, int(apart.sum() - apart[place]))
+            moves = base != _owners(deal, other, shards)
+            reads, tries = reads or bool(moves.any()), tries + 1
+            moved = max(moved, int(moves.sum() - moves[place]))
         for key in (1, 2):
             anew: Any = np.resize(made_up_shards(shards, key).labels, n)
             reads, tries = reads or not np.array_equal(base, _owners(deal, anew, shards)), tries + 1

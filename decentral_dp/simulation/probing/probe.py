@@ -218,13 +218,13 @@ def _other_sensitivity(made: ChannelLedger, plan: ChannelLedger, split: Split, r
     ]
     if each[0].shape != each[1].shape:
         return f"{made.channel} is planned for {each[1].shape[1]} agents and released by {each[0].shape[1]}"
-    apart = ~np.isclose(each[0], each[1], rtol=1e-9, atol=0.0)
-    if not apart.any():
+    differ = ~np.isclose(each[0], each[1], rtol=1e-9, atol=0.0)
+    if not differ.any():
         return ""
-    row, agent = (int(k) for k in np.argwhere(apart)[0])
+    row, agent = (int(k) for k in np.argwhere(differ)[0])
     moved, planned = float(each[0][row, agent]), float(each[1][row, agent])
     t = -(-int(made.rounds[row]) // recorded.releases_per_round)
-    whose = "" if apart[row].all() else f"agent {agent}: "
+    whose = "" if differ[row].all() else f"agent {agent}: "
     if math.isinf(moved):
         return (
             f"{whose}{made.channel} in round {t} carries a mean that was asked at a value that was not released, so "

@@ -152,7 +152,7 @@ class Transcript:
         try:
             with np.errstate(all="ignore"):
                 job = on_records(self.job, shards, self._key)
-                out = job.start(self, RunControl(range(job.rounds + 1), self._observe), held=False)
+                out = job.start(self, RunControl(range(job.rounds + 1), self._observe), strict=False)
                 for log in self._logs:
                     log.close()
         except InputError:
@@ -290,11 +290,11 @@ class _Log:
         gap = np.where((here == there) | (np.isnan(here) & np.isnan(there)), 0.0, here - there)
         distances = np.abs(gap).sum(axis=1) if value.norm == "l1" else np.sqrt(np.einsum("ij,ij->i", gap, gap))
         size = np.abs(here).max(initial=0.0) + np.abs(there).max(initial=0.0)
-        stated = value.sensitivities.get(replacement.split)
+        sensitivity = value.sensitivities.get(replacement.split)
         for row, distance in enumerate(distances):
             agent = -1 if self._agents is None else int(self._agents[row])
             holds = agent in (-1, replacement.agent)
-            most = float(stated.sensitivity[row]) if holds and stated is not None else 0.0
+            most = float(sensitivity.sensitivity[row]) if holds and sensitivity is not None else 0.0
             within = bool(distance <= most * (1.0 + _ROUNDING) + _ROUNDING * size)
             self._transcript.changes.append(Change(channel, t, agent, float(distance), most, within, self.place))
 

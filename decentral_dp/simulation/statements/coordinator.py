@@ -174,16 +174,16 @@ def settings(job: CoordinatorJob) -> dict[str, Any]:
     algorithm: Any = job.algorithm
     while isinstance(algorithm, ClassShare | DeclaredCoordinator):
         algorithm = algorithm.program
-    keys, stated = {o.key for o in job.components.algorithm.keys}, job.components.keys
+    keys, given = {o.key for o in job.components.algorithm.keys}, job.components.keys
     read = [f.name for f in fields(algorithm) if f.name in keys]
     values = {name: value for name in read if (value := getattr(algorithm, name)) is not None}
     steps = {k: {"scale": v.scale, "decay": v.decay} for k, v in values.items() if isinstance(v, StepSize)}
     return {
         "kind": table.kind,
         "settled": values | steps,
-        "left_out": [name for name in values if name not in stated],
+        "left_out": [name for name in values if name not in given],
         "start": {variable: _constant(value) for variable, value in _begin(job).items()},
-        "domain": stated["domain"].model_dump(exclude_none=True) if "domain" in stated else None,
+        "domain": given["domain"].model_dump(exclude_none=True) if "domain" in given else None,
     }
 
 
