@@ -8,20 +8,24 @@ of round t the covariance Σ_{k=1}^t A^k Σ (A^k)ᵀ. Their mean square error ov
 With Σ = σ²(I + r² L), L the Laplacian of the links, that is σ²(tr M + r² tr(ML)), to be divided by the square of the
 effective scale. No covariance of effective scales of at least 1, without colluders, errs less than (tr M^(1/2))²/m.
 
+With a scale of each agent and of each link the error is linear in their squares, and every [Σ⁻¹]_vv convex.
+
 Proof in docs/proofs/40.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.sparse import csr_matrix
+from scipy.optimize import minimize, minimize_scalar
+from scipy.sparse import csr_matrix, triu
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 
 # Ratios beyond these gain nothing that float64 could show.
 LEAST, MOST = 1e-3, 1e3
+# In place of the largest of several numbers their norms of these powers, one after the other, which have slopes.
+_POWERS = (50.0, 500.0, 5000.0)
 
 
 def error_weights(mixed: Array, rounds: int) -> Array:
@@ -70,3 +74,46 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
 
     found = minimize_scalar(error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3})
     return float(np.exp(found.x))
+
+
+def best_scales(mixed: Array, links: csr_matrix, rounds: int) -> tuple[Array, csr_matrix]:
+    """Find scales of each agent and each link that err least where nobody colludes, every effective scale at least 1.
+
+    Args:
+        mixed: A, (m, m).
+        links: (m, m), 1 where two agents share noise.
+        rounds: T.
+
+    Returns:
+        σ, (m,), and c, (m, m), as `effective_scale` takes them.
+
+    Example:
+        >>> path = csr_matrix([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+        >>> mixed = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]) / 3.0
+        >>> own, pair = best_scales(mixed, path, 10)
+        >>> effective_scale(own, pair, 0).round(3).tolist()
+        [1.0, 1.0, 1.0]
+    """
+    m, weights, upper = len(mixed), error_weights(mixed, rounds), triu(links).tocoo()
+    signs = np.eye(m)[:, upper.row] - np.eye(m)[:, upper.col]
+    cost = np.concatenate([np.diagonal(weights), ((weights @ signs) * signs).sum(axis=0)])
+
+    def error(logs: Array, power: float) -> tuple[float, Array]:
+        squares = np.exp(logs)
+        inverse = np.linalg.inv(np.diag(squares[:m]) + signs * squares[m:] @ signs.T)
+        spent, total = np.diagonal(inverse), float(cost @ squares)
+        share = (spent / spent.max()) ** (power - 1.0)
+        slopes = np.concatenate([np.square(inverse), np.square(signs.T @ inverse)]) @ share
+        lost = float(share @ spent)
+        largest = total * lost ** (1.0 / power) * spent.max() ** (1.0 - 1.0 / power)
+        return np.log(largest), squares * (cost / total - slopes / lost)
+
+    logs = np.repeat([0.0, 2.0 * np.log(best_ratio(mixed, links, rounds, 0))], [m, upper.nnz])
+    bounds = [(2.0 * np.log(LEAST), 2.0 * np.log(MOST))] * logs.size
+    for power in _POWERS:
+        logs = minimize(error, logs, (power,), jac=True, method="L-BFGS-B", bounds=bounds).x
+    scales = np.exp(0.5 * logs)
+    shared = csr_matrix((scales[m:], (upper.row, upper.col)), shape=links.shape)
+    pair = csr_matrix(shared + shared.T)
+    least = effective_scale(scales[:m], pair, 0).min()
+    return scales[:m] / least, pair / least

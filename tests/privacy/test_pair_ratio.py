@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
-from decentral_dp.privacy.pair_ratio import LEAST, MOST, best_ratio, error_weights
+from decentral_dp.privacy.pair_ratio import LEAST, MOST, best_ratio, best_scales, error_weights
 
 
 def linked(graph: nx.Graph) -> tuple[Any, csr_matrix]:
@@ -73,3 +73,30 @@ def test_all_pairs_reach_the_least_error_of_all() -> None:
 def test_neighbours_that_all_collude_are_no_reason_to_share() -> None:
     mixed, links = linked(nx.cycle_graph(8))
     assert best_ratio(mixed, links, 10, 2) == pytest.approx(LEAST, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("graph", "gain"),
+    [(nx.cycle_graph(8), 1.0), (nx.path_graph(12), 0.78), (nx.gnp_random_graph(12, 0.4, seed=2), 1.0)],
+)
+def test_scales_of_each_link_err_less_where_agents_differ(graph: nx.Graph, gain: float) -> None:
+    mixed, links = linked(graph)
+    own, pair = best_scales(mixed, links, 50)
+    scales = effective_scale(own, pair, 0)
+    assert scales.min() == pytest.approx(1.0, abs=1e-9)
+    # Whoever is protected better than need be has noise to spare.
+    assert scales.max() < 1.03
+    weights, shared = error_weights(mixed, 50), pair.toarray() ** 2
+    spread = np.diag(own**2 + shared.sum(axis=1)) - shared
+    found = float((weights * spread).sum())
+    least = np.sqrt(np.maximum(np.linalg.eigvalsh(weights), 0.0)).sum() ** 2 / len(mixed)
+    assert least * (1.0 - 1e-9) <= found <= gain * 1.001 * error(mixed, links, 50, best_ratio(mixed, links, 50, 0))
+    # No small change of scales errs less at the same price.
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        other = own * rng.lognormal(0.0, 0.05, own.size)
+        turned = csr_matrix(np.triu(pair.toarray() * rng.lognormal(0.0, 0.05, pair.shape)))
+        turned = csr_matrix(turned + turned.T)
+        changed = turned.toarray() ** 2
+        spread = np.diag(other**2 + changed.sum(axis=1)) - changed
+        assert float((weights * spread).sum()) / effective_scale(other, turned, 0).min() ** 2 >= found * (1.0 - 5e-3)

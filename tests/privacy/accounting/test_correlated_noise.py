@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -187,6 +188,28 @@ def test_larger_draws_protect_better_down_to_a_floor(seed: int) -> None:
         assert (now <= np.sqrt(floor)).all()
         last = now
     assert last == pytest.approx(np.sqrt(floor), rel=1e-2)
+
+
+@pytest.mark.parametrize("graph", [nx.path_graph(5), nx.star_graph(4)])
+@pytest.mark.parametrize("c", [0.01, 4.0, 3e3, 2.0**14])
+def test_float64_never_leads_below(graph: nx.Graph, c: float) -> None:
+    """Against exact fractions, up to draws where Σ is singular but for the last bits."""
+    m, square = len(graph), Fraction(c) ** 2
+    rows = [[Fraction(int(i == j)) for j in range(m)] for i in range(m)]
+    for i, j in graph.edges:
+        for k, other in ((i, j), (j, i)):
+            rows[k][k] += square
+            rows[k][other] -= square
+    found = price(graph, c)
+    for v in range(m):
+        # Everybody else is eliminated.
+        left = [row[:] for row in rows]
+        for k in (k for k in range(m) if k != v):
+            for i in range(m):
+                if i != k and left[i][k]:
+                    factor = left[i][k] / left[k][k]
+                    left[i] = [a - factor * b for a, b in zip(left[i], left[k], strict=True)]
+        assert float(1 / left[v][v]) * (1.0 - 1e-15) <= found[v] <= float(1 / left[v][v]) * (1.0 + 1e-4)
 
 
 def test_draws_used_again_protect_nothing() -> None:
