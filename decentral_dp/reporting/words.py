@@ -346,7 +346,10 @@ def metric_words(name: str) -> str | None:
     """
     if words := MEASURES.get(name, Measure()).figure:
         return words
-    for start, price in (("network_epsilon_distance_", "ε"), ("network_linear_distance_", "linear ε, no bound,")):
+    for start, price in (
+        ("network_epsilon_distance_", "ε"),
+        ("network_linear_distance_", "linear ε (no bound for training)"),
+    ):
         links = name.removeprefix(start)
         if links != name and links.isdecimal():
             return f"largest {price} towards an agent {links} {'link' if links == '1' else 'links'} away"

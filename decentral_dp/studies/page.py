@@ -172,7 +172,9 @@ def _guarantee(study: Study, cells: pd.DataFrame, notes: Sequence[str]) -> list[
     """What every ε of the study is, that runs with seeds are simulations, and what rests on an author's word."""
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     kinds = "; ".join(f"{words}: {n} {'cell' if n == 1 else 'cells'}" for words, n in counts if n)
-    found = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.")] if kinds else []
+    linear = any(measure.startswith("network_linear_") for measure in study.measure)
+    unsound = " Not so the linear columns: they are no bound for training." if linear else ""
+    found = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.{unsound}")] if kinds else []
     if study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any():
         words = (
             "every cell has a recorded seed. Whoever knows it can subtract the noise, so these outputs protect nobody. "

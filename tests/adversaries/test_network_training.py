@@ -6,14 +6,17 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
 
+import decentral_dp
 from decentral_dp.adversaries.network.training import first_alike, price, steps_of
 from decentral_dp.adversaries.network.view import prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load
+from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import Bundle, Reply
 from decentral_dp.simulation.jobs.build import build
@@ -36,6 +39,11 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 
 def job_of(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any) -> Job:
+    loaded = scenario(problem, algorithm, **more)
+    return build(loaded, data=numbers() if problem in ("squared", "huber") else None)
+
+
+def scenario(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any) -> Scenario:
     keys = {
         "algorithm.kind": algorithm,
         "algorithm.rounds": 12,
@@ -47,10 +55,7 @@ def job_of(problem: str = "logistic", algorithm: str = "dp_dsgd", **more: Any) -
         **PROBLEMS[problem],
         **more,
     }
-    return build(
-        load("classification", [f"{key}={toml(value)}" for key, value in keys.items()]),
-        data=numbers() if problem in ("squared", "huber") else None,
-    )
+    return load("classification", [f"{key}={toml(value)}" for key, value in keys.items()])
 
 
 def numbers() -> pd.DataFrame:
@@ -68,8 +73,10 @@ def toml(value: Any) -> str:
 def message_of(job: Any, t: int, messages: Any) -> Any:
     """Φ_t of all agents, by the program's own step: (m, q)."""
     (node,) = job.nodes()
-    off = job.topology.mixing.toarray()
+    changes = job.topology.over_time
+    off = (job.topology.mixing if changes is None else changes.heard(t)).toarray()
     np.fill_diagonal(off, 0.0)
+    node.dataset.neighbour_weight = off.sum(axis=1)[:, None]
     running = node.program.step(t, node.dataset, node.program.init(node.dataset)._replace(y=messages))
     next(running)
     try:
@@ -175,12 +182,55 @@ def test_pairs_that_look_alike_have_one_price() -> None:
     assert first[1].max() > 6
 
 
+CHANGES: dict[str, dict[str, Any]] = {
+    "matching": {"topology.over_time": "matching"},
+    "one peer": {"topology.over_time": "one_peer_exponential", "topology.kind": "complete"},
+    "lossy": {"topology.drop": 0.3, "topology.offline": 0.2},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(change: str) -> None:
+    job: Any = job_of("logistic", **CHANGES[change])
+    steps, rng = steps_of(job, job.algorithm, job.problem), np.random.default_rng(2)
+    for t in range(12):
+        here = rng.standard_normal((6, job.problem.q))
+        apart = rng.standard_normal(here.shape) * (rng.random((6, 1)) < 0.5)
+        moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
+        assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
+    # The message of round t is heard in round t + 1, if at all.
+    heard = [omega != 0.0 for omega in steps.mixed[1:]]
+    assert all((one <= told).all() for one, told in zip(heard, steps.told, strict=False))
+    assert np.array_equal(heard, steps.told[:11]) == (change != "lossy")
+    view = prepare(job).view()
+    frame = view.to_frame()
+    assert (frame["certified"] <= frame["certified_total"]).all()
+    assert frame["certified"].min() < 0.9 * frame["certified_total"].min()
+    assert frame["mu_linear"].isna().all()
+    # Whoever may hear more learns no less.
+    more = replace(steps, told=tuple(told | (rng.random((6, 6)) < 0.3) for told in steps.told))
+    each = tuple((i,) for i in range(6))
+    known = ~np.eye(6, dtype=bool)
+    few, many = (price(one, each, first_alike(one, each))[known] for one in (steps, more))
+    assert (few <= many * (1 + 1e-9)).all()
+    assert (few < 0.99 * many).any()
+
+
+def test_graphs_in_turn_have_a_price_and_so_has_a_function_that_gives_them() -> None:
+    graphs = [nx.cycle_graph(6), nx.path_graph(6)]
+    one, other = (decentral_dp.network_view(scenario(), topology=given) for given in (graphs, graphs[::-1]))
+    assert one.certified.shape == (6, 6)
+    assert not np.allclose(one.certified[0, 1:], other.certified[0, 1:], rtol=1e-6)
+    given = decentral_dp.network_view(scenario(), topology=lambda t: graphs[t % 2])
+    np.testing.assert_array_equal(given.certified, one.certified)
+
+
 REFUSED = {
     "problem.model": ({"kind": "mlp", "hidden": [4]}, "problem.model: how far a step pulls two hidden states apart"),
     "problem.stream": ({"kind": "poisson", "rate": 0.1}, "problem.stream: a secret"),
     "algorithm.heavy_ball": (0.5, "algorithm.heavy_ball: dp_dsgd with momentum"),
     "topology.kind": ("isolated", "topology: the 6 agents have no links, so no agent hears of another."),
-    "topology.over_time": ("matching", "topology: pairs of agents are priced on a network that stays"),
+    "topology.delay": (2, "topology.delay: what pairs of agents learn of late messages"),
 }
 
 

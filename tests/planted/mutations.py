@@ -846,6 +846,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
     ),
     Mutation(
+        "messages that are seen on the graph of their own round",
+        "adversaries/network/training.py",
+        "changes.sent(t + 1).toarray()",
+        "changes.sent(t).toarray()",
+        (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
+    ),
+    Mutation(
+        "lost messages that nobody overhears",
+        "adversaries/network/training.py",
+        "changes.sent(t + 1).toarray()",
+        "changes.heard(t + 1).toarray()",
+        (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
+    ),
+    Mutation(
         "agents of other noise taken for alike",
         "adversaries/network/training.py",
         "coloured([*steps.moved, *steps.noise, *steps.rounding]",

@@ -8,7 +8,10 @@ curvature of a record's loss and m the ridge, and h = `step_factor`,
     ldp_single_level   R_ij = |ω_ij| for j ≠ i,     R_ii = h(ω_ii)
     D_t = η_t · 2C/N_t
 
-A secret minibatch is priced as if the record were read in every round: no amplification.
+A secret minibatch is priced as if the record were read in every round: no amplification. Where the network changes, ω
+and R are those of what arrives in a round. The message that a round leads to travels on the graph of the next one, and
+one that is lost there may be overheard: the observer sees it. All graphs and losses are known before anything is sent
+(public coins, or a function that is asked beforehand): nobody can choose whom to hear by what it heard.
 
 Pairs that a symmetry of the network takes to each other have one price: on a ring or a hypercube of equal agents, one
 for each distance.
@@ -39,6 +42,8 @@ _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
 _ROUNDING = 64.0 * 2.0**-53
 # Agents, and observers of one kind without a symmetry between them, up to which symmetries are searched.
 _MOST_SEARCHED, _MOST_COMPARED = 128, 8
+# Of links in all rounds, up to which they are.
+_MOST_NUMBERS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +51,8 @@ class Steps:
     """T rounds of training in public numbers.
 
     Args:
-        mixed: ω = I + W, (m, m).
+        mixed: ω = I + W of every round, (m, m) each.
+        told: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
         factors: R of every round, (m, m) each.
         moved: D, (T, m).
         noise: s, (T, m).
@@ -54,7 +60,8 @@ class Steps:
             their grid.
     """
 
-    mixed: Array
+    mixed: tuple[Array, ...]
+    told: tuple[NDArray[np.bool_], ...]
     factors: tuple[Array, ...]
     moved: Array
     noise: Array
@@ -80,13 +87,30 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     averaged = job.stream.averaged(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixed = np.eye(job.n_agents) + job.topology.mixing.toarray()
+    mixed, told = _weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
-    factors = tuple(_factors(mixed, curvature, float(eta), problem.l2, scalar, own_point) for eta in step)
+    factors = tuple(
+        _factors(omega, curvature, float(eta), problem.l2, scalar, own_point)
+        for omega, eta in zip(mixed, step, strict=True)
+    )
     moved = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     rounding = _rounding(mixed, factors, step, noise, averaged.astype(np.float64), problem, length, job.clip.y, start)
-    return Steps(mixed, factors, moved, noise, rounding)
+    return Steps(mixed, told, factors, moved, noise, rounding)
+
+
+def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
+    """ω of every round, and who may hear the message that it leads to."""
+    changes, own = job.topology.over_time, np.eye(job.n_agents)
+    if changes is None:
+        mixed = own + job.topology.mixing.toarray()
+        return (mixed,) * job.rounds, ((mixed != 0.0) | (own > 0.0),) * job.rounds
+    heard = [changes.heard(t).toarray() for t in range(job.rounds)]
+    sent = [changes.sent(t + 1).toarray() for t in range(job.rounds)]
+    return (
+        tuple(w + np.diag(1.0 - w.sum(axis=1)) for w in heard),
+        tuple((w != 0.0) | (own > 0.0) for w in sent),
+    )
 
 
 def _factors(mixed: Array, curvature: float, step: float, ridge: float, scalar: bool, own_point: bool) -> Array:
@@ -98,7 +122,7 @@ def _factors(mixed: Array, curvature: float, step: float, ridge: float, scalar: 
 
 
 def _rounding(
-    mixed: Array, factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
+    mixed: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
     length: float, clip: float, start: float,
 ) -> Array:  # fmt: skip
     """(T, m): two worlds' noiseless messages, twice what each strays from real arithmetic, and the grid of what came.
@@ -119,7 +143,7 @@ def _rounding(
         )
         computed = _ROUNDING * terms * strayed
         out[t] = factors[t] @ (root * came) + 2.0 * (root * own * cells[t] + computed)
-        grown = np.abs(mixed).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
+        grown = np.abs(mixed[t]).sum(axis=1).max() * largest * (1.0 + eta * problem.l2) + eta * clip
         largest = float((grown + computed + network.LARGEST_VARIATE * noise[t] + 2.0 * cells[t]).max())
         came = cells[t]
         if not largest < 2.0**52 * cells[t].min():
@@ -140,14 +164,17 @@ def first_alike(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray
     Returns:
         (o, m) row · m + victim of the first pair that a symmetry takes it to; −1 where the victim is an observer.
     """
-    m = len(steps.mixed)
+    rounds, m = steps.noise.shape
     own = np.arange(len(observers) * m).reshape(-1, m)
     marks = np.zeros(own.shape, dtype=np.int64)
     for row, members in enumerate(observers):
         marks[row, list(members)] = 1
-    if m > _MOST_SEARCHED:
+    if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
         return np.where(marks, -1, own)
-    graph = coloured([*steps.moved, *steps.noise, *steps.rounding], [steps.mixed, *steps.factors])
+    graph = coloured(
+        [*steps.moved, *steps.noise, *steps.rounding],
+        [*steps.mixed, *(told.astype(np.float64) for told in steps.told), *steps.factors],
+    )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
     first, found = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
     for row, mark in enumerate(marks):
@@ -185,12 +212,11 @@ def price(
         first: of `first_alike`.
         progress: called with how many observers are done, and of how many.
     """
-    rounds, m = steps.noise.shape
+    m = steps.noise.shape[1]
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
         victims = np.flatnonzero(first[row] == row * m + np.arange(m))
-        seen = np.zeros((rounds, m), dtype=np.bool_)
-        seen[:, (steps.mixed[list(members)] != 0.0).any(axis=0)] = True
+        seen = np.stack([told[list(members)].any(axis=0) for told in steps.told])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
         coupled = Coupled(steps.factors, noise, seen, steps.rounding)

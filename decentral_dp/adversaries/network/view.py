@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,9 +221,12 @@ class Unpriced:
             if self.steps is None or self.first is None:
                 pairs = network.pairwise(**system, observers=self.observers, progress=reporter)
             else:
-                gossip = network.pairwise(**system, observers=self.observers)
-                mu = np.minimum(training.price(self.steps, self.observers, self.first, reporter), gossip.total)
-                pairs, linear = replace(gossip, mu=mu), gossip.mu
+                total = network.everything(system["injected"], system["noise"], system["arrivals"])
+                mu = np.minimum(training.price(self.steps, self.observers, self.first, reporter), total)
+                pairs = network.NetworkBudget(self.observers, mu, np.where(inside, -1, 0), total)
+                linear = np.full(mu.shape, np.nan)
+                if job.topology.over_time is None:
+                    linear = network.pairwise(**system, observers=self.observers).mu
             certified = network.certified_epsilon(
                 pairs.mu, self.nu, self.draws, job.problem.q, delta, job.budget.epsilon
             )
@@ -318,7 +321,8 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     step = algorithm.y.series(job.rounds)
     averaged = job.stream.averaged(rounds[:, None], counts)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
-    mixing = job.topology.mixing.toarray()
+    changes = job.topology.over_time
+    mixing = (job.topology.mixing if changes is None else changes.links).toarray()
     # What a step takes off the point that it is taken at: (1 + ridge) y − ridge x of the mean, l2 y in training.
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
@@ -376,12 +380,16 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     if getattr(job.algorithm, "heavy_ball", 0.0):
         raise InputError(
             f"algorithm.heavy_ball: {kind} with momentum sends what two rounds lead to, and pairs of agents are priced "
-            "for one. Leave it out (heavy_ball = 0)."
+            "for one. Set it to 0; where it is left out, it may be planned."
         )
-    if job.topology.over_time is not None:
+    changes = job.topology.over_time
+    if changes is not None and not isinstance(job.problem, Training):
         raise InputError(
-            "topology: pairs of agents are priced on a network that stays. Leave out over_time, drop, offline, delay."
+            "topology: pairs of agents are priced exactly on a network that stays. Leave out over_time, drop, offline, "
+            "delay."
         )
+    if changes is not None and changes.delay:
+        raise InputError("topology.delay: what pairs of agents learn of late messages is not derived. Leave delay out.")
     if job.n_agents > 1 and not len(job.topology.edges):
         raise InputError(
             f"topology: the {job.n_agents} agents have no links, so no agent hears of another. Take a connected graph."

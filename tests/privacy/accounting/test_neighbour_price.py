@@ -204,6 +204,21 @@ def test_published_models_and_agents_without_noise_left_out_would_show() -> None
     assert neighbour_mu(path, 0, moved) < shown <= neighbour_mu(silent, 0, moved)
 
 
+def test_a_message_travels_on_the_graph_of_the_next_round() -> None:
+    """Agents v, h, o: v – h are linked in round 0, h – o in round 1, v – o never. What is seen shifted by one shows."""
+    linked = [np.eye(3), np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]]), np.eye(3)]
+    linked += [np.array([[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]])]
+    # Round t mixes by the graph t, and its message travels on the graph t + 1.
+    noise = np.ones((3, 3))
+    noise[:, 2] = np.inf
+    seen = np.array([linked[t + 1][2] != 0.0 for t in range(3)])
+    coupled = Coupled(linked[:3], noise, seen, np.zeros((3, 3)))
+    shown = system_mu(coupled.factors, coupled, 0, once(3, 2.0))
+    assert 0.6 < shown <= neighbour_mu(coupled, 0, once(3, 2.0))
+    early = coupled._replace(seen=np.array([linked[t][2] != 0.0 for t in range(3)]))
+    assert neighbour_mu(early, 0, once(3, 2.0)) < 1e-9
+
+
 def test_a_very_steep_gradient_tells_everything() -> None:
     mixed = metropolis(nx.path_graph(3))
     assert neighbour_mu(watched(mixed, 2, 2), 0, once(2, 2.0)) == pytest.approx(2.0 / 10**0.5, abs=1e-6)
