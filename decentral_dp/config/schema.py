@@ -266,6 +266,26 @@ class GroupTable(Table):
     records: Annotated[int, Field(ge=1, le=10**9)] = Field(description="k, how many records of an agent at most.")
 
 
+class ColludersTable(Table):
+    """Agents who tell the observer all that they know."""
+
+    colluders: Annotated[int, Field(ge=0, le=10**6)] = Field(description="q, how many there may be.")
+
+
+class CorrelationTable(Table):
+    """Noise that neighbours share, and that cancels between them."""
+
+    across: Literal["pairwise"] = Field(
+        description=(
+            '"pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed '
+            "that only the two know."
+        )
+    )
+    ratio: Annotated[float, Field(ge=1e-3, le=1e3)] = Field(
+        description="c/σ, the deviation of what a pair shares over that of an agent's own noise."
+    )
+
+
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""
 
@@ -289,6 +309,17 @@ class PrivacyTable(Table):
         '"zero_out", it contributes nothing, which takes half the noise and protects half as much. Read by gossip '
         "algorithms that keep nothing un-noised.",
         "replace",
+    )
+    observer: Literal["everybody"] | ColludersTable = Field(
+        default="everybody",
+        description=(
+            'Against whom ε holds: "everybody", who sees every message; { colluders = q }, who knows as well all that '
+            "any q agents know. Read by gossip algorithms."
+        ),
+    )
+    correlation: CorrelationTable | None = optional(
+        "Gaussian noise that neighbours share; all of it is an agent's own if left out. Read by gossip algorithms that "
+        "keep nothing un-noised."
     )
     epsilon: Target | None = optional(
         "Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the"
@@ -331,6 +362,21 @@ class PrivacyTable(Table):
     def mechanism_kind(self) -> str:
         """The name, or the place, of the mechanism."""
         return self.mechanism if isinstance(self.mechanism, str) else self.mechanism.kind
+
+    @field_validator("observer", mode="before")
+    @classmethod
+    def _watches(cls, observer: Any) -> Any:
+        if isinstance(observer, str) and observer != "everybody":
+            raise ValueError(
+                f'got {quoted(observer)}, wanted "everybody" or {{ colluders = q }}; what one agent learns from the '
+                "messages of its neighbours alone is what the command network tells"
+            )
+        return observer
+
+    @property
+    def colluders(self) -> int:
+        """q, how many agents may tell the observer all that they know."""
+        return self.observer.colluders if isinstance(self.observer, ColludersTable) else 0
 
     @field_validator("mechanism")
     @classmethod

@@ -95,6 +95,16 @@ class Network(NamedTuple):
     def n_agents(self) -> int:
         return int(self.mixing.shape[0])
 
+    def links(self, t: int | None = None) -> NDArray[np.int64]:
+        """Return (E, 2) the pairs i < j, ascending, between which a message is sent.
+
+        Args:
+            t: in which round; default None, in any.
+        """
+        weights = self.mixing if self.over_time is None or t is None else self.over_time.sent(t)
+        ends = np.sort(np.stack(weights.nonzero(), axis=1), axis=1).astype(np.int64)
+        return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+
     def online(self, t: int) -> NDArray[np.bool_] | None:
         """Return (m,) who is there in round t; None where everybody always is."""
         return None if self.over_time is None else self.over_time.online(t)

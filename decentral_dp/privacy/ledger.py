@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +70,8 @@ class ChannelLedger:
         sampling: by which rule the batch amplifies: "fixed" (so many records of the pool; also groups, and records that
             contribute nothing, of Poisson samples: docs/proofs/36) | "poisson" (every record by its own coin).
         distortion: by how much the log of the law of a release may be away from that of the ideal mechanism.
+        shared: of noise that neighbours share, what was drawn, whose effective scale is `scale`: name → (R, g)
+            "own_scale" and "pair_scale", and "variates", how many a coordinate of the releases of all agents takes.
     """
 
     channel: str
@@ -83,6 +85,7 @@ class ChannelLedger:
     reason: str = ""
     sampling: str = "fixed"
     distortion: float = 0.0
+    shared: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mechanism", mechanism_of(self.mechanism))
@@ -123,6 +126,7 @@ class ChannelLedger:
             scale=pick(self.scale),
             sensitivity={k: pick(s) for k, s in self.sensitivity.items()},
             rate={k: pick(r) for k, r in self.rate.items()},
+            shared={k: pick(v) for k, v in self.shared.items()},
             **changed,
         )
 
@@ -283,6 +287,7 @@ class Ledger:
                 writer.write_table(table)
 
     def _frames(self, rows: int | None, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+        shares = any(c.shared for c in self.channels)
         for c in self.channels:
             # Of few agents whole, or parts of one.
             height = max(1, c.rounds.size if rows is None else min(rows, c.rounds.size))
@@ -293,7 +298,7 @@ class Ledger:
                     agents = np.arange(first, min(first + step, c.group.size))
                     for start in range(0, max(1, c.rounds.size), height):
                         part = slice(start, start + height)
-                        frame = _frame(c, self.releases_per_round, split, agents, part)
+                        frame = _frame(c, self.releases_per_round, split, agents, part, shares)
                         if names:
                             frame["agent_name"] = [names[agent] for agent in frame["agent"]]
                         yield frame
@@ -316,15 +321,22 @@ def _row(c: ChannelLedger) -> dict[str, object]:
 
 def _rescale(c: ChannelLedger, factor: Array) -> ChannelLedger:
     if factor.ndim == 0:
-        return replace(c, scale=c.scale * factor)
+        return _times(c, factor)
     pairs, group = np.unique(np.stack([c.group.astype(np.float64), factor]), axis=1, return_inverse=True)
     column = pairs[0].astype(np.int64)
     wide = c.columns(column, group.reshape(-1))
-    return replace(wide, scale=wide.scale * pairs[1])
+    return _times(wide, pairs[1])
+
+
+def _times(c: ChannelLedger, factor: Array) -> ChannelLedger:
+    shared = {name: v if name == "variates" else v * factor for name, v in c.shared.items()}
+    return replace(c, scale=c.scale * factor, shared=shared)
 
 
 def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
     if (a.mechanism, a.dimension, a.sampling, a.distortion) != (b.mechanism, b.dimension, b.sampling, b.distortion):
+        return False
+    if a.shared.keys() != b.shared.keys():
         return False
     if not a.mechanism.charged:
         # When it was sent does not matter: it costs nothing.
@@ -339,7 +351,7 @@ def _same(a: ChannelLedger, b: ChannelLedger, rtol: float) -> bool:
 
 
 def _same_part(a: ChannelLedger, b: ChannelLedger, columns: IntArray, rtol: float) -> bool:
-    pairs = [(a.scale, b.scale)]
+    pairs = [(a.scale, b.scale), *((drawn, b.shared[name]) for name, drawn in a.shared.items())]
     for split in a.sensitivity.keys() | b.sensitivity.keys():
         # A kind that is not listed cannot move the release.
         still = np.zeros_like(a.scale), np.zeros_like(b.scale)
@@ -371,7 +383,7 @@ def _within(spent: ChannelLedger, planned: ChannelLedger, rtol: float) -> bool:
 
 
 def _frame(
-    c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray, releases: slice
+    c: ChannelLedger, releases_per_round: int, split: Split | None, agents: IntArray, releases: slice, shares: bool
 ) -> pd.DataFrame:
     # Slow to import, and what is only priced needs no table.
     import pandas as pd
@@ -392,6 +404,9 @@ def _frame(
         "dimension": c.dimension,
         "reason": c.reason,
     }
+    if shares:
+        for name, otherwise in (("own_scale", c.scale), ("pair_scale", np.zeros_like(c.scale))):
+            columns[name] = c.shared.get(name, otherwise)[releases][:, group].T.reshape(-1)
     frame = pd.DataFrame(columns).astype(dict.fromkeys(_NAMES, "category"))
     sent = np.isfinite(columns["scale"])
     # What an agent does not send is no release.
@@ -461,10 +476,5 @@ def _unamplified(c: ChannelLedger, inside: NDArray[np.bool_]) -> ChannelLedger:
 
 
 def _kept(c: ChannelLedger, keep: NDArray[np.bool_]) -> ChannelLedger:
-    return replace(
-        c,
-        rounds=c.rounds[keep],
-        scale=c.scale[keep],
-        sensitivity={split: s[keep] for split, s in c.sensitivity.items()},
-        rate={split: np.ones_like(r[keep]) for split, r in c.rate.items()},
-    )
+    kept = c._of(lambda part: part[keep], rounds=c.rounds[keep])
+    return replace(kept, rate={split: np.ones_like(r) for split, r in kept.rate.items()})

@@ -377,7 +377,7 @@ class Draws:
         streams: of the agents.
         index: of the release.
         tag: of its channels.
-        rows: of the agents among the streams; all by default.
+        rows: of the agents among the streams, or their numbers there; all by default.
 
     Example:
         >>> streams, noise = Streams(b"root", "noise", agents=[0, 1]), np.empty((2, 3))
@@ -386,11 +386,15 @@ class Draws:
         True
     """
 
-    def __init__(self, streams: Streams, index: int, tag: int, rows: slice = slice(None)) -> None:
+    def __init__(self, streams: Streams, index: int, tag: int, rows: slice | NDArray[np.int64] = slice(None)) -> None:
         self._streams, self._index, self._tag = streams, index, tag
-        self._rows = range(*rows.indices(len(streams)))
+        self._rows = range(*rows.indices(len(streams))) if isinstance(rows, slice) else rows.tolist()
         source = streams.source
-        self._keys = source.keys[rows] if isinstance(source, Philox) else source.ciphers(tag)[rows]
+        if isinstance(source, Philox):
+            self._keys: Any = source.keys[rows]
+        else:
+            ciphers = source.ciphers(tag)
+            self._keys = [ciphers[row] for row in self._rows]
         self._used = np.zeros((len(self._rows), 1), dtype=np.uint64)
         self._generators: Iterator[np.random.Generator] | None = None
 

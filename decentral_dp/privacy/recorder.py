@@ -9,6 +9,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,7 @@ class _Column:
     scale: Series = field(default_factory=Series)
     sensitivity: dict[Split, Series] = field(default_factory=dict)
     rate: dict[Split, Series] = field(default_factory=dict)
+    shared: dict[str, Series] = field(default_factory=dict)
     sampling: set[str] = field(default_factory=set)
     distortion: float = 0.0
 
@@ -181,6 +183,7 @@ class Recorder:
         value: Bounded,
         distortion: float = 0.0,
         sends: NDArray[np.bool_] | None = None,
+        shared: Mapping[str, Array] = MappingProxyType({}),
     ) -> None:
         """Record one release that costs something.
 
@@ -192,6 +195,7 @@ class Recorder:
             value: what was released, with its sensitivity.
             distortion: of the law of the release; default 0.
             sends: (b,) whose value leaves; by default everybody's. The others are listed as `ChannelLedger.sent` does.
+            shared: name → (b,), what was drawn of noise that neighbours share; by default there is none.
 
         Raises:
             ValueError: the release cannot be listed as what it is.
@@ -216,6 +220,8 @@ class Recorder:
             column.rate[split].repeat(1.0, len(column.gaps))
         column.add(index)
         column.scale.append(_compact(_sent(scale, sends, np.inf)))
+        for name, drawn_for_it in shared.items():
+            column.shared.setdefault(name, Series()).append(_compact(drawn_for_it))
         column.distortion = max(column.distortion, distortion)
         if drawn := [s for s in value.sensitivities.values() if s.batch is not None]:
             column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
@@ -319,6 +325,7 @@ def _packed(c: _Column, end: float) -> dict[str, Any]:
         "scale": c.scale.packed(n),
         "sensitivity": {k: v.packed(n) for k, v in c.sensitivity.items()},
         "rate": {k: v.packed(n) for k, v in c.rate.items()},
+        "shared": {k: v.packed(n) for k, v in c.shared.items()},
         "sampling": sorted(c.sampling),
         "distortion": c.distortion,
     }
@@ -335,6 +342,8 @@ def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Col
         scale=Series.unpacked(c["scale"]),
         sensitivity={k: Series.unpacked(v) for k, v in c["sensitivity"].items()},
         rate={k: Series.unpacked(v) for k, v in c["rate"].items()},
+        # A state of before there was any has none.
+        shared={k: Series.unpacked(v) for k, v in c.get("shared", {}).items()},
         sampling=set(c["sampling"]),
         distortion=c["distortion"],
     )
@@ -367,7 +376,7 @@ def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_pe
 def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int) -> ChannelLedger:
     columns = [(agents, r.columns[name]) for agents, r in blocks]
     first = columns[0][1]
-    alike = {(c.mechanism, c.dimension, frozenset(c.sensitivity)) for _, c in columns}
+    alike = {(c.mechanism, c.dimension, frozenset(c.sensitivity), frozenset(c.shared)) for _, c in columns}
     rounds = first.indices()
     if len(alike) > 1 or not all(np.array_equal(rounds, c.indices()) for _, c in columns[1:]):
         raise ValueError(f"{name} was not released alike by all blocks, so it cannot be listed as one channel")
@@ -376,7 +385,7 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
         group, none = np.zeros(n_agents, dtype=np.int64), np.broadcast_to(0.0, (rounds.size, 1))
         return ChannelLedger(name, NO_MECHANISM, first.dimension, group, rounds, none, {}, {}, first.reason)
 
-    series = [first.scale, *first.sensitivity.values(), *first.rate.values()]
+    series = [first.scale, *first.sensitivity.values(), *first.rate.values(), *first.shared.values()]
     alone = len(columns) == 1 and all(s.single for s in series)
     if alone:
         group = np.zeros(n_agents, dtype=np.int64)
@@ -402,4 +411,5 @@ def _assemble(name: str, blocks: list[tuple[IntArray, Recorder]], n_agents: int)
         first.reason,
         next(iter(first.sampling), "fixed"),
         first.distortion,
+        {k: stack(lambda c, k=k: c.shared[k]) for k in first.shared},  # type: ignore[misc]
     )

@@ -227,6 +227,11 @@ class Comparison:
                 "The runs protect different things (privacy.unit, privacy.neighbours): their ε cannot be compared as "
                 "they stand."
             )
+        if len({(p.shared is None, p.shared is not None and p.colluders) for p in privacy if p.is_noisy}) > 1:
+            remarks.append(
+                "Where neighbours share noise, ε holds against so many colluders (privacy.observer), elsewhere against "
+                "any number: their ε cannot be compared as they stand."
+            )
         objects = sorted({w for run in self.runs for w in run.objects if w != "topology"})
         if objects:
             remarks.append(

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.words import WORDS, cut_text, score_text
+from decentral_dp.reporting.words import WORDS, cut_text, observer_text, score_text
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statements.statement import PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import PrivacyStatement, SharedNoise, number
 
 # A guarantee on the terminal, and in a column of a comparison.
 _GUARANTEES = {
@@ -67,6 +67,10 @@ def privacy_facts(privacy: PrivacyStatement) -> list[Fact]:
         out.append(Fact("privacy", "Unit", f"this ε is for {privacy.privacy_unit}, as the mechanism states."))
     if privacy.protected:
         out.append(Fact("privacy", "Protected", f"{privacy.protected}.", {"protected": privacy.protected}))
+    if beside := observer_text(privacy):
+        out.append(Fact("privacy", "Observer", f"has every message, and {beside}.", {"observer has, beside": beside}))
+    if privacy.shared is not None:
+        out.append(Fact("privacy", "Shared", _shared(privacy.shared)))
     if (claim := privacy.claimed) is not None:
         # A claim without a δ of its own is of pure ε.
         at, claimed = f" at δ = {delta_text(claim.delta)}" if claim.delta else "", epsilon_text(claim.epsilon_max)
@@ -97,6 +101,15 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
         "pure ε of the worst agent": pure,
     }
     return Fact("privacy", "Privacy", text if privacy.is_noisy else "none: noise is off, ε = ∞.", columns)
+
+
+def _shared(shared: SharedNoise) -> str:
+    """What neighbours share, and what it is worth against each number of colluders."""
+    prices = ", ".join(f"{q}: {epsilon_text(epsilon)}" for q, epsilon in shared.epsilon.items())
+    text = f"noise of each two neighbours, {shared.ratio:g} times an agent's own, that cancels; ε by colluders {prices}"
+    if shared.worthless is None:
+        return f"{text}."
+    return f"{text}; against {shared.worthless} it is worth nothing to some agent."
 
 
 def _score_facts(result: RunResult) -> list[Fact]:

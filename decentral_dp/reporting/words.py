@@ -532,6 +532,19 @@ WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
 )
 
 
+def observer_text(privacy: PrivacyStatement) -> str:
+    """Say what the observer has beside every message; "" where that need not be said, for all noise is an agent's own.
+
+    Example:
+        >>> import decentral_dp
+        >>> observer_text(decentral_dp.plan("dp_dsgd", set={"privacy.observer.colluders": 2}).privacy)
+        'all that any 2 agents know'
+    """
+    if not privacy.colluders:
+        return "nothing that only agents know" if privacy.shared else ""
+    return f"all that any {privacy.colluders} agents know" if privacy.colluders > 1 else "all that any one agent knows"
+
+
 def words_of(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") -> SettingWords:
     """Choose the words for a run or a plan. graph, solves: as `result.json` has them."""
     words = WORDS[privacy.setting]

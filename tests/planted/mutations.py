@@ -33,6 +33,7 @@ _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
+_PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_units.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
 _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
@@ -1350,6 +1351,62 @@ MUTATIONS: tuple[Mutation, ...] = (
         'if dataset.ranges and isinstance(spec, str) and spec in ("none", "standard"):',
         "if False:",
         ("tests/data/test_columns.py::test_dates_are_cut_where_nothing_is_scaled",),
+    ),
+    # Noise that neighbours share ------------------------------------------------------------------------------------
+    Mutation(
+        "pair noise that is used again in the next round",
+        "privacy/pair_noise.py",
+        "Draws(self._streams, index, tag, rows[part])",
+        "Draws(self._streams, 1, tag, rows[part])",
+        (f"{_PAIRS}::test_every_release_and_every_channel_has_noise_of_its_own",),
+    ),
+    Mutation(
+        "one stream of pair noise for two channels",
+        "privacy/pair_noise.py",
+        "Draws(self._streams, index, tag, rows[part])",
+        "Draws(self._streams, index, 0, rows[part])",
+        (f"{_PAIRS}::test_every_release_and_every_channel_has_noise_of_its_own",),
+    ),
+    Mutation(
+        "pair noise that one end alone draws",
+        "privacy/pair_noise.py",
+        "                    out[j] -= pair\n",
+        "                    pass\n",
+        (
+            f"{_PAIRS}::test_both_ends_draw_the_same_bits_and_the_sum_is_zero",
+            f"{_PAIRS}::test_its_covariance_is_the_laplacian",
+        ),
+    ),
+    Mutation(
+        "pair noise that is scaled by a weight of the graph",
+        "privacy/pair_noise.py",
+        "self.noise.ratio * ratio",
+        "self.noise.ratio * ratio / 3.0",
+        (
+            f"{_PAIRS}::test_its_covariance_is_the_laplacian",
+            f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged",
+        ),
+    ),
+    Mutation(
+        "pair noise of another round's links",
+        "privacy/pair_noise.py",
+        "self._touching(self.noise.network.links(t))",
+        "self._touching(self.noise.network.links(t + 1))",
+        (f"{_PAIRS}::test_its_covariance_is_the_laplacian",),
+    ),
+    Mutation(
+        "colluders who forget the noise of their links",
+        "privacy/pair_noise.py",
+        "effective_scale(np.ones(m), pair, self.colluders)",
+        "effective_scale(np.ones(m), pair, 0)",
+        ("tests/simulation/test_shared_noise.py::test_epsilon_rises_with_colluders_until_own_noise_is_all",),
+    ),
+    Mutation(
+        "variates of one agent alone in the slack of noise that many share",
+        "privacy/accounting/charges.py",
+        'c.shared.get("variates", np.ones((1, 1)))',
+        "np.ones((1, 1))",
+        ("tests/simulation/test_shared_noise.py::test_all_variates_count_in_the_slack",),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(

@@ -186,6 +186,11 @@ def _check_unit(job: Job, canaries: int | None) -> None:
             "audit: which records agents drew by their coins is not followed here. Audit it with problem.stream = "
             '"all", whose releases are the same at a larger price.'
         )
+    if getattr(job, "pairs", None) is not None:
+        raise InputError(
+            "audit: what messages tell whose noise neighbours share is not played. Audit the run without "
+            "privacy.correlation, whose queries are the same."
+        )
     if unit == RECORD:
         return
     reason = ""

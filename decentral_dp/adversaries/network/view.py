@@ -429,6 +429,11 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         raise InputError(
             "algorithm.local_steps: what an observer inside learns of local steps is not derived. Leave it out."
         )
+    if job.pairs is not None:
+        raise InputError(
+            "privacy.correlation: noise that neighbours share is priced against who sees every message (plan), and not "
+            "for an observer inside. Leave correlation out."
+        )
     if job.unit != RECORD:
         raise InputError(
             f"privacy.unit: what an observer inside learns of {job.unit.noun} is not derived, only of one replaced "

@@ -376,7 +376,7 @@ _SURELY = 0.9
 
 
 def calibrate(
-    ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None
+    ledger: Ledger, epsilon: float, delta: float, shares: Mapping[str, float] | None = None, alike: bool = False
 ) -> dict[str, Array]:
     """Find factors on the ledger's noise scales such that every agent's ε(δ) meets the target.
 
@@ -387,6 +387,7 @@ def calibrate(
         shares: channel → part of the budget, summing to one. Laplace channels are scaled so that their pure ε (weighted
             by the sampling rate) stand in this proportion, Gaussian ones so that their μ² do. Without shares the ratios
             of the given scales stay. One factor per agent on top of that meets the target.
+        alike: whether all agents get the factors of the dearest, as where they share noise; default no.
 
     Returns:
         Channel → factor of every agent, (m,). The budget is never exceeded, and every agent spends at least (1 − 10⁻³)
@@ -412,20 +413,24 @@ def calibrate(
         raise InputError(f"privacy.epsilon: got {epsilon}, wanted a finite number above 0.")
     charged = charges(ledger)
     _check_calibratable(ledger, charged)
-    factors = _split(charged, ledger.n_agents, shares)
-    push = _common(charges(_scaled(ledger, factors)), ledger.n_agents, epsilon, delta)
+
+    def settled(each: Array) -> Array:
+        return np.full_like(each, each.max()) if alike else each
+
+    factors = {c: settled(f) for c, f in _split(charged, ledger.n_agents, shares).items()}
+    push = settled(_common(charges(_scaled(ledger, factors)), ledger.n_agents, epsilon, delta))
     # Prices are not exactly proportional to 1/scale: the grid follows a scale by powers of two, and what rounding costs
     # a Gaussian release does not shrink with more noise. So the scaled ledger is priced afresh until it fits.
     for turn in range(60):
         factors = {c: f * push for c, f in factors.items()}
         scaled = _scaled(ledger, factors)
-        spent = epsilon_of(scaled, delta)
+        spent = settled(epsilon_of(scaled, delta))
         over, slack = spent > epsilon, (spent > 0.0) & (spent < (1.0 - TIGHTNESS) * epsilon)
         if not over.any() and (turn > 3 or not slack.any()):
             return factors
         if turn == _TURNS_BEFORE_DOUBT and over.any():
             _check_reachable(scaled, epsilon, delta)
-        need = _common(charges(scaled), ledger.n_agents, epsilon, delta)
+        need = settled(_common(charges(scaled), ledger.n_agents, epsilon, delta))
         push = np.where(over, np.maximum(need, 1.0 + 1e-6), np.where(slack, need, 1.0))
     if np.isinf(spent).any():
         raise InputError(

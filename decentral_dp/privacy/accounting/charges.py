@@ -138,7 +138,9 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, A
     for rows in _blocks(loss):
         slack = c.mechanism.float_slack(loss[rows], c.dimension)
         if isinstance(slack, NormalVariates):
-            return drawn(loss, c.dimension, slack.bits, slack.randomised, column)
+            # What hides one agent's record are the variates of all agents, where they share noise.
+            number = c.dimension * c.shared.get("variates", np.ones((1, 1)))
+            return drawn(loss, number, slack.bits, slack.randomised, column)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
     return epsilon, delta

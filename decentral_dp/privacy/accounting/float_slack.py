@@ -124,12 +124,12 @@ def unit(bits: int) -> float:
     return 2.0 ** (bits - 51)
 
 
-def drawn(mu: Array, dimension: int, bits: int, randomised: bool, column: IntArray) -> Drawn:
+def drawn(mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray) -> Drawn:
     """Count the normal variates of one channel.
 
     Args:
         mu: (T, g) charges of its T releases, 0 where nothing moved.
-        dimension: coordinates of a release.
+        coordinates: variates of a release, (T, g) or broadcastable.
         bits: of the grid.
         randomised: whether releases are rounded at random.
         column: (G,) of each group.
@@ -141,8 +141,8 @@ def drawn(mu: Array, dimension: int, bits: int, randomised: bool, column: IntArr
     count = (
         np.bincount(places, minlength=width * (_SENSITIVITIES.size + 1)).reshape(width, -1)[:, 1:].astype(np.float64)
     )
-    releases = count.sum(axis=1)
-    return Drawn(unit(bits), (dimension * releases)[column], count[column], (randomised * releases)[column])
+    releases, number = count.sum(axis=1), np.einsum("tg,tg->g", sensitivity, np.broadcast_to(coordinates, mu.shape))
+    return Drawn(unit(bits), number[column], count[column], (randomised * releases)[column])
 
 
 def joined(parts: Sequence[Drawn]) -> list[Drawn]:

@@ -33,6 +33,7 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
 from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
+from decentral_dp.privacy.pair_noise import PairDraws
 from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder, assemble
 from decentral_dp.user_code import UserCodeError
@@ -82,6 +83,7 @@ class ScheduledReleaser:
     mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
     schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
     agents, network: their numbers, and what is public of the network, for mechanisms that ask whose noise they draw.
+    pairs: noise that the agents share with their neighbours, who all have the same schedules; by default none.
     """
 
     def __init__(
@@ -92,8 +94,9 @@ class ScheduledReleaser:
         releases_per_round: int = 1,
         agents: NDArray[np.int64] | None = None,
         network: Any = None,
+        pairs: PairDraws | None = None,
     ) -> None:
-        self._agents, self._network = agents, network
+        self._agents, self._network, self._pairs = agents, network, pairs
         self.mechanism = mechanism_of(mechanism)
         self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
@@ -121,7 +124,8 @@ class ScheduledReleaser:
         else:
             released = {c: v.value for c, v in bounded.items()}
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
-            self.recorder.charge(index, channel, self.mechanism, scale, noised, sends=sends)
+            charged, shared = self._charged(index, scale)
+            self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
         out: dict[str, Array] = {}
         for channel, value in values.items():
             if isinstance(value, Bounded):
@@ -132,6 +136,14 @@ class ScheduledReleaser:
         if sends is not None:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
+
+    def _charged(self, index: int, scale: Array) -> tuple[Array, dict[str, Array]]:
+        """The scale that a release is charged at, (b,) or (1,), and what was drawn of noise that neighbours share."""
+        if self._pairs is None:
+            return scale, {}
+        rounds = np.array([index // self.releases_per_round])
+        charged, shared = self._pairs.noise.charged(scale[None], rounds, self._pairs.agents)
+        return charged[0], {name: drawn[0] for name, drawn in shared.items()}
 
     def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
         t = index // self.releases_per_round
@@ -179,14 +191,18 @@ class ScheduledReleaser:
         queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
         released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
-        rows = max(1, _CACHED_VARIATES // released.shape[1])
+        rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(",".join(channels))
+        t, pairs = index // self.releases_per_round, self._pairs
+        shared = None if pairs is None else pairs.sums(index, t, tagged, noise.ratio)
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, noise.ratio))
             query = _concatenated([q[part] for q in queries])
-            draws = Draws(self._streams, index, tag(",".join(channels)), part)
+            draws = Draws(self._streams, index, tagged, part)
             whose = partial(self._whose, index, channels, first)
             integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace, whose))
+            if shared is not None:
+                integers += shared[part]
             np.concatenate([p[part] for p in publics], axis=1, out=released[part])
             add_public(integers, g_part, released[part])
         ends = accumulate(widths)

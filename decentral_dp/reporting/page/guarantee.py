@@ -17,7 +17,7 @@ from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsi
 from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.markup import Html, Part, formula, join, table, tag, unbroken
 from decentral_dp.reporting.page.run import fact_list, figures
-from decentral_dp.reporting.words import Json, SettingWords, power_text, spans, words_of
+from decentral_dp.reporting.words import Json, SettingWords, observer_text, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
 
@@ -90,10 +90,11 @@ def verdict(privacy: PrivacyStatement, graph: Json) -> Html:
         title = "Certified only if the declared constants are true, which nobody has proven or checked. "
     unchecked = ", but for what the notes take on the author's word" if privacy.is_on_authors_word else ""
     unit = f" This ε is for {privacy.privacy_unit}, as the mechanism states." if privacy.privacy_unit else ""
+    beside = f", has {text}" if (text := observer_text(privacy)) else ""
     verdicts = {
         "certified": (
             title,
-            f"An adversary who sees {words.sees}, and knows everything except {_unknown(privacy)} "
+            f"An adversary who sees {words.sees}{beside}, and knows everything except {_unknown(privacy)} "
             f"at most what (ε, δ)-differential privacy with ε = {epsilon} and δ = {delta} allows. "
             f"This holds by construction{unchecked}: "
             f"{words.because.format(reasons=_reasons(privacy), draws=_draws(privacy))}{unit}",

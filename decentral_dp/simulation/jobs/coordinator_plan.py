@@ -62,6 +62,11 @@ def check_coordinated(c: Components) -> Coordinated:
         raise InputError(
             f"privacy.{key}: releases of {kind} are priced for one replaced record, and for nothing else. Leave it out."
         )
+    if privacy.observer != "everybody" or privacy.correlation is not None:
+        key = "observer" if privacy.correlation is None else "correlation"
+        raise InputError(
+            f"privacy.{key}: the noise of {kind} is its coordinator's, whom all agents trust. Leave it out."
+        )
     for key in ("box", "share", "cap", "epsilon_rounds"):
         if getattr(privacy, key):
             raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")

@@ -38,6 +38,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
+from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.training.problem import Training
@@ -71,6 +72,7 @@ def plan(
     final: bool = True,
     network: Network | None = None,
     unit: Unit = RECORD,
+    pairs: PairNoise | None = None,
 ) -> Ledger:
     """Plan all releases of so many rounds.
 
@@ -92,6 +94,7 @@ def plan(
         final: whether the noise is what will be drawn, the default, or has yet to be calibrated.
         network: what everybody knows of it; by default nobody has a neighbour.
         unit: what two data sets differ in; by default one replaced record.
+        pairs: noise that neighbours share; by default none.
 
     Returns:
         The ledger.
@@ -102,7 +105,7 @@ def plan(
     m = neighbour_weight.size
     network = network or Network(sp.csr_array((m, m)))
     senders = senders_of(algorithm, network)
-    by_agent = senders is not None or getattr(algorithm, "plans_by_agent", False)
+    by_agent = pairs is not None or senders is not None or getattr(algorithm, "plans_by_agent", False)
     representative = group = np.arange(m)
     if not by_agent:
         facts = [counts[k].astype(np.float64) for k in SPLITS] + [neighbour_weight]
@@ -137,7 +140,7 @@ def plan(
         planned = algorithm.planned_releases(public)
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [
-        _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final)
+        _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final, pairs)
         for c in planned
     ]
     if senders is not None:
@@ -161,7 +164,7 @@ def _masks(senders: Senders, rounds: int, author: type) -> NDArray[np.bool_]:
 
 def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
     """The same lines, in one column for all agents whose lines are the same."""
-    parts = [c.scale, *c.sensitivity.values(), *c.rate.values()]
+    parts = [c.scale, *c.sensitivity.values(), *c.rate.values(), *c.shared.values()]
     digests = [_digest(np.concatenate([part[:, k] for part in parts])) for k in range(c.scale.shape[1])]
     first = {digest: k for k, digest in reversed(list(enumerate(digests)))}
     kept = sorted(first.values())
@@ -200,6 +203,7 @@ def _once(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
             scale=once(c.scale),
             sensitivity={k: once(s) for k, s in c.sensitivity.items()},
             rate={k: once(r) for k, r in c.rate.items()},
+            shared={k: once(v) for k, v in c.shared.items()},
         )
         for c in channels
     )
@@ -215,8 +219,10 @@ def _channel(
     mechanism: Mechanism,
     noise: Mapping[str, NoiseSchedule],
     final: bool,
+    pairs: PairNoise | None,
 ) -> ChannelLedger:
     index = planned.indices
+    shared: Mapping[str, Array] = {}
     if not planned.sensitivity:
         none = np.zeros((index.size, 1))
         return ChannelLedger(channel, NO_MECHANISM, dimension, np.zeros_like(group), index, none, {}, {}, reason=FREE)
@@ -225,17 +231,23 @@ def _channel(
     else:
         with np.errstate(over="ignore"):
             scale = noise[channel].of(representative).at(index // releases_per_round, mechanism)
-        largest = planned.largest if final else np.zeros_like(scale)
-        _check_noise(channel, largest, scale, mechanism, dimension)
+        largest, drawn = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
+        if pairs is not None:
+            drawn *= 1.0 + pairs.ratio * max(pairs.degrees)
+        _check_noise(channel, largest, scale, mechanism, dimension, drawn)
+        if pairs is not None:
+            scale, shared = pairs.charged(scale, index // releases_per_round, representative)
     facts = (channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
-    return ChannelLedger(*facts, sampling=planned.sampling)
+    return ChannelLedger(*facts, sampling=planned.sampling, shared=shared)
 
 
-def _check_noise(channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int) -> None:
+def _check_noise(
+    channel: str, largest: Array, scale: Array, mechanism: Mechanism, dimension: int, drawn: float
+) -> None:
     """Refuse noise near the ends of float64, or too small beside the query for the grid's integers to be exact."""
     usable = bool(((scale > 2.0**-900) & (scale < 2.0**900)).all())
     if usable:
-        reach = np.where(np.isfinite(largest), largest, 0.0) + _LARGEST_VARIATE * scale
+        reach = np.where(np.isfinite(largest), largest, 0.0) + drawn * scale
         with np.errstate(over="ignore"):
             usable = bool((reach / noise_of(mechanism, channel).grid(scale, dimension) < _LARGEST_INTEGER).all())
     if not usable:
@@ -320,6 +332,57 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem, stream: 
             'that "zero_out" gains nothing there. Take "replace", or another stream.'
         )
     return unit
+
+
+def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
+    """The noise that neighbours share; None where none is wanted.
+
+    Raises:
+        InputError: what proof 40 supposes does not hold.
+    """
+    s, kind, given = c.scenario, c.scenario.algorithm.kind, c.scenario.privacy.correlation
+    if given is None or s.privacy.guarantee == "none":
+        return None
+    refused = "privacy.correlation: {} Leave it out, or {}.".format
+    if s.privacy.guarantee == "as_printed":
+        raise InputError(refused("papers that are run as printed state noise of their own.", 'take "certified"'))
+    if c.mechanism != GAUSSIAN:
+        raise InputError(
+            refused("the sum of a pair's noise and one's own is priced where both are normal.", 'take "gaussian"')
+        )
+    if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
+        raise InputError(
+            refused(
+                "the price supposes that whatever a query goes on from was released, and that is not so or not known "
+                f"of {kind}.",
+                f"take one of {_stating('memoryless')}",
+            )
+        )
+    # Who is away shares nothing, and everybody knows it before.
+    if senders_of(algorithm, network._replace(over_time=None)) is not None:
+        raise InputError(
+            refused(f"in some rounds of {kind} an agent is silent, whose neighbours' noise stays.", "take dp_dsgd")
+        )
+    if s.problem.manifest is not None:
+        raise InputError(
+            refused(
+                "agents with records of their own add secrets to their noise that no neighbour has.",
+                "give all records to one scenario",
+            )
+        )
+    alone = np.setdiff1d(np.arange(network.n_agents), network.links())
+    if alone.size:
+        raise InputError(refused(f"agent {alone[0]} has no neighbour to share noise with.", "link it"))
+    for channel in ("x", "y", "z"):
+        table = s.privacy.noise(channel)
+        if table is not None and (
+            table.decay_per_agent or isinstance(table.scale, list) or isinstance(table.decay, list)
+        ):
+            raise InputError(
+                f"privacy.{channel}: neighbours share noise of one scale, and here each agent has its own. Give one "
+                "scale and one decay for all."
+            )
+    return PairNoise(given.ratio, s.privacy.colluders, network)
 
 
 def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream) -> None:
@@ -494,7 +557,8 @@ def calibrated_schedules(
     shares = {c: given.get(family, 1.0) / families.count(family) for c, family in charged.items()}
     total = sum(shares.values())
     epsilon = privacy.epsilon if privacy.epsilon is not None else 0.0
-    factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()})
+    alike = any(c.shared for c in ledger.charged)
+    factors = calibrate(ledger, epsilon, privacy.delta, {c: v / total for c, v in shares.items()}, alike)
     return {c: NoiseSchedule(v.scale * factors[c], v.decay) if c in factors else v for c, v in noise.items()}
 
 
@@ -699,12 +763,13 @@ def gossip_job(c: Components) -> GossipJob:
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
     network = public_network(topology, s)
+    pairs = pair_noise_of(c, algorithm, network)
 
     def planned(
         noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True, weight: Array = topology.neighbour_weight
     ) -> Ledger:
         facts = (counts, stream, weight, clip, constants)
-        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit)
+        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit, pairs)
 
     rounds = s.algorithm.rounds
     if topology.over_time is not None:
@@ -751,4 +816,5 @@ def gossip_job(c: Components) -> GossipJob:
         algorithm=algorithm,
         constants=constants,
         noise=noise,
+        pairs=pairs,
     )

@@ -39,6 +39,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule, PlannedReleaser, ScheduledReleaser
+from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
@@ -241,7 +242,10 @@ _LARGE, _CACHED = 2**14, 2**19
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class GossipJob(Job):
-    """A job of agents that trust nobody. noise: channel → schedule of all agents."""
+    """A job of agents that trust nobody.
+
+    noise: channel → schedule of all agents. pairs: noise that neighbours share, None where all of it is an agent's own.
+    """
 
     setting: ClassVar[Setting] = "gossip"
     plans_ahead: ClassVar[bool] = False
@@ -251,6 +255,7 @@ class GossipJob(Job):
     algorithm: Algorithm
     constants: LipschitzConstants | None
     noise: Mapping[str, NoiseSchedule]
+    pairs: PairNoise | None = None
 
     @property
     def central(self) -> bool:
@@ -363,7 +368,8 @@ class GossipJob(Job):
         )
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         per_round, network = self.algorithm.releases_per_round, self.public_network
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, agents, network)
+        pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, agents, network, pairs)
         node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
         if isinstance(self.records, RecordsElsewhere):
             return reading_node(node, self.records, self.problem, self.scenario, dataset_of)

@@ -20,16 +20,18 @@ from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Split
 from decentral_dp.formatting import delta_text
 from decentral_dp.privacy.accounting import infinite_horizon
+from decentral_dp.privacy.accounting.accountants import epsilon_of
 from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.privacy.accounting.published_theorems import theorem_4_1, theorem_4_5
-from decentral_dp.privacy.ledger import IntArray, Window
+from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger, Window
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
+from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
 from decentral_dp.simulation.statements.job import statement
-from decentral_dp.simulation.statements.statement import Claim, Horizon, PrivacyStatement
+from decentral_dp.simulation.statements.statement import Claim, Horizon, Number, PrivacyStatement, SharedNoise
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
@@ -68,7 +70,40 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
         protocol=protocols[job.algorithm.protocol].format(gradients_at=job.algorithm.gradients_at),
         clip=_clip(job) if job.scenario.privacy.guarantee == "certified" else None,
         at_infinity=limits,
+        colluders=job.scenario.privacy.colluders,
+        shared=_shared(job),
     )
+
+
+# Numbers of colluders for which a price is told, beside the largest.
+_MOST_COLLUDERS = 12
+
+
+def _shared(job: GossipJob) -> SharedNoise | None:
+    """The noise that neighbours share, and what it is worth against each number of colluders."""
+    if job.pairs is None:
+        return None
+    degrees, delta, worthless = job.pairs.degrees, job.scenario.privacy.delta, None
+    epsilon: dict[str, Number] = {}
+    for q in sorted({*range(min(max(degrees), _MOST_COLLUDERS)), min(degrees), max(degrees)}):
+        ledger = _against(job.ledger, replace(job.pairs, colluders=q))
+        epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
+        alone = [(np.isinf(c.scale) | (c.scale <= c.shared["own_scale"])).all(axis=0).any() for c in ledger.charged]
+        worthless = q if worthless is None and any(alone) else worthless
+    return SharedNoise(job.pairs.ratio, epsilon, worthless)
+
+
+def _against(ledger: Ledger, pairs: PairNoise) -> Ledger:
+    """The same releases, charged as they are against so many colluders."""
+    everybody = np.arange(ledger.n_agents)
+
+    def charged(c: ChannelLedger) -> ChannelLedger:
+        wide, rounds = c.columns(c.group, everybody), c.rounds // ledger.releases_per_round
+        scale, _ = pairs.charged(wide.shared["own_scale"], rounds, everybody)
+        # Who is away sends nothing, in noise without end.
+        return replace(wide, scale=np.where(np.isinf(wide.scale), np.inf, scale))
+
+    return replace(ledger, channels=tuple(charged(c) if c.shared else c for c in ledger.channels))
 
 
 def _clip(job: GossipJob) -> dict[str, Any]:
@@ -108,6 +143,9 @@ def at_infinity(
         finite = math.inf
     elif job.windows:
         # These sums are over every round once.
+        return Horizon(None, None)
+    elif job.pairs is not None:
+        # They are of an agent's own noise alone.
         return Horizon(None, None)
     elif isinstance(job.mechanism, OutsideMechanism) or job.components.algorithm.origin:
         # A price need not be sensitivity/scale, and a plan need not be that of a base class, of which these sums are.

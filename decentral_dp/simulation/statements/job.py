@@ -256,7 +256,8 @@ def _signal(c: ChannelLedger, n_agents: int, counts: Counts, trusted: bool, unit
             share = 1.0 if batch is not None else -np.expm1(np.log1p(-c.rate[split]) / (unit.records or 1))
             n = n if batch is None else np.minimum(n, batch)
             drift = drift + share * sensitivity * n / unit.clips(n)
-    noise = c.scale * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
+    # What neighbours share is not in the average.
+    noise = c.shared.get("own_scale", c.scale) * noise_of(c.mechanism, c.channel).deviation * math.sqrt(c.dimension)
     members = np.bincount(c.group, minlength=first.size) / n_agents
     total = np.sqrt((noise**2 @ members).sum() / (1 if trusted else n_agents))
     return Signal(

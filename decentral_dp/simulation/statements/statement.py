@@ -144,6 +144,19 @@ class Signal:
     all_releases: Number = None
 
 
+@dataclass(frozen=True)
+class SharedNoise:
+    """Noise that neighbours share.
+
+    ratio: of its deviation to that of an agent's own. epsilon: number of colluders, as text → ε of the worst agent
+    against them. worthless: the least number against whom some agent has its own noise alone; None where that is none.
+    """
+
+    ratio: Known
+    epsilon: Annotated[Mapping[str, Number], IN_TABLE] = field(default_factory=dict)
+    worthless: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PrivacyStatement:
     """The guarantee of a job and its price, in numbers and sentences that anyone may know.
@@ -165,6 +178,8 @@ class PrivacyStatement:
         privacy_unit: what the mechanism says that its price is for, as "one group of 5 records"; "" is one record of
             one agent, and not written.
         protected: what two data sets that ε compares differ in, in words; "" is one replaced record, and not written.
+        colluders: how many agents may tell the observer all that they know; 0 is not written.
+        shared: the noise that neighbours share; where all of it is an agent's own None, and not written.
         signal: channel → how large what records contribute can be beside the noise.
         authors_word: what was not checked, but taken from whoever wrote it, as it goes on after `AUTHORS_WORD`.
         notes: sentences that belong beside the numbers. cautions: those of them that are about δ and about noise that
@@ -197,6 +212,8 @@ class PrivacyStatement:
     numerical_slack: Annotated[Mapping[str, Known] | None, BeforeValidator(lambda v: None if v is None else _table(v))]
     privacy_unit: Text = ""
     protected: Text = ""
+    colluders: Whole = 0
+    shared: Annotated[SharedNoise | None, IN_TABLE_OR_NONE] = None
     signal: Annotated[Mapping[str, Annotated[Signal, IN_TABLE]], IN_TABLE] = field(default_factory=dict)
     authors_word: Texts = ()
     notes: Texts
@@ -260,7 +277,7 @@ class PrivacyStatement:
         """The table "privacy" of result.json, infinities as floats."""
         unsaid = () if self.is_trusted else ("constants", "prices")
         written = {name: value for name, value in _written(self).items() if name not in unsaid}
-        for name in ("privacy_unit", "protected"):
+        for name in ("privacy_unit", "protected", "colluders", "shared"):
             if not written[name]:
                 del written[name]
         return {**written, "mechanism": self.mechanism}

@@ -1,0 +1,136 @@
+"""Gaussian noise that the two ends of a link share, and that cancels between them.
+
+The release with index k of agent i, made in round t, carries beside its own noise
+
+    Σ_j s_ij g P_ij,   P_ij = rint(N·c/g),   s_ij = −s_ji = ±1,   over the links {i, j} of round t;
+
+g is the grid of the own noise, σ its deviation and c = ratio·σ. N comes from a stream keyed by the link, k and the
+channels, so that both ends draw the same integers, wherever they are, and the sum over all agents is 0 to the bit.
+
+Every release is charged at its effective scale: what noise of its own would hide as much from whoever sees every
+message and knows all that any q colluders know. That is σ times a gain that follows from public numbers alone; proof 40
+has the reasons, and why rounded pairs hide as much as normal ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale
+from decentral_dp.privacy.randomness import Draws, Root, Streams
+
+# Variates that are drawn at a time, still in cache when they are added.
+_CACHED_VARIATES = 2**14
+
+
+@dataclass(frozen=True)
+class PairNoise:
+    """What everybody knows of the noise that neighbours share.
+
+    Args:
+        ratio: c/σ.
+        colluders: q, how many agents may tell the observer all that they know.
+        network: what everybody knows of it.
+    """
+
+    ratio: float
+    colluders: int
+    network: Any
+    # Links → gains. Networks that change come back to the same links.
+    _gains: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def degrees(self) -> list[int]:
+        """How many neighbours each agent may have in a round."""
+        degrees: list[int] = np.bincount(self.network.links().ravel()).tolist()
+        return degrees
+
+    def gain(self, t: int) -> Array:
+        """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""
+        links, m = self.network.links(t), self.network.n_agents
+        key = links.tobytes()
+        if key not in self._gains:
+            ends = np.concatenate([links, links[:, ::-1]]).T
+            pair = csr_matrix((np.full(ends.shape[1], self.ratio), tuple(ends)), shape=(m, m))
+            self._gains[key] = effective_scale(np.ones(m), pair, self.colluders) * (1.0 - 2.0**-50)
+        return self._gains[key]
+
+    def charged(
+        self, own: Array, rounds: NDArray[np.int64], agents: NDArray[np.int64]
+    ) -> tuple[Array, dict[str, Array]]:
+        """Compute the scales that releases are charged at, and what was drawn for them.
+
+        Args:
+            own: σ, (R, b) or (R, 1).
+            rounds: (R,) in which each is made.
+            agents: (b,) their numbers.
+
+        Returns:
+            (R, b) effective scales, and name → (R, b): own and pair scale, and the variates that a coordinate of the
+            releases of all agents takes.
+        """
+        effective = own * np.stack([self.gain(t)[agents] for t in rounds.tolist()])
+        number = np.array(
+            [self.network.n_agents + len(self.network.links(t)) for t in rounds.tolist()], dtype=np.float64
+        )
+        drawn = {"own_scale": own, "pair_scale": self.ratio * own, "variates": number[:, None]}
+        return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}
+
+
+class PairDraws:
+    """The draws of the links that touch a block of agents.
+
+    Args:
+        noise: what is drawn.
+        root: of all draws.
+        agents: (b,) numbers of the block's agents.
+    """
+
+    def __init__(self, noise: PairNoise, root: Root, agents: NDArray[np.int64]) -> None:
+        self.noise, self.agents = noise, agents
+        self._place = np.full(noise.network.n_agents, -1)
+        self._place[agents] = np.arange(agents.size)
+        links = self._touching(noise.network.links())
+        self._numbers = self._numbered(links)
+        self._streams = Streams(root, "pair", self._numbers)
+
+    def _touching(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
+        return links[(self._place[links] >= 0).any(axis=1)]
+
+    def _numbered(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(links[:, 0] * self._place.size + links[:, 1])
+
+    def sums(self, index: int, t: int, tag: int, ratio: Array) -> Array:
+        """Compute what the pairs add to each release of the block, in units of the grid: float64 integers.
+
+        Args:
+            index: of the release.
+            t: its round.
+            tag: of its channels.
+            ratio: (1, D) σ/g of each column, the same for all agents.
+
+        Returns:
+            (b, D).
+        """
+        out = np.zeros((self.agents.size, ratio.shape[1]))
+        links, scale = self._touching(self.noise.network.links(t)), self.noise.ratio * ratio
+        rows, ends = np.searchsorted(self._numbers, self._numbered(links)), self._place[links].tolist()
+        size = max(1, _CACHED_VARIATES // out.shape[1])
+        for first in range(0, len(links), size):
+            part = slice(first, first + size)
+            normals = np.empty((len(links[part]), out.shape[1]))
+            Draws(self._streams, index, tag, rows[part]).fill(("normal", normals))
+            normals *= scale
+            np.rint(normals, out=normals)
+            for pair, (i, j) in zip(normals, ends[part], strict=True):
+                if i >= 0:
+                    out[i] += pair
+                if j >= 0:
+                    out[j] -= pair
+        return out

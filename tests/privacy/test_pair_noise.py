@@ -1,0 +1,114 @@
+"""Noise that neighbours share: its sum, its law, its streams, and what is written down of it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.participants.agents import Network
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
+from decentral_dp.privacy.randomness import Root, SecretRoot, Streams
+from decentral_dp.topology import build
+from decentral_dp.topology.over_time import matching, off_diagonal
+
+M, RATIO, WIDTH = 6, 3.0, 2000
+RING = Network(build("ring", M).mixing)
+PAIRS = Network(RING.mixing, 0, matching(off_diagonal(RING.mixing), seed=4))
+ROOTS: tuple[Root, ...] = (b"root", SecretRoot(bytes(32)))
+SCALE = np.full((1, WIDTH), 2.0**16)
+
+
+def draws(agents: np.ndarray, root: Root = b"root", network: Network = RING, ratio: float = RATIO) -> PairDraws:
+    return PairDraws(PairNoise(ratio, 0, network), root, agents)
+
+
+def laplacian(network: Network, t: int) -> np.ndarray:
+    links = network.links(t)
+    incidence = np.zeros((M, len(links)))
+    incidence[links[:, 0], np.arange(len(links))], incidence[links[:, 1], np.arange(len(links))] = 1.0, -1.0
+    return incidence @ incidence.T
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=["seeded", "secret"])
+@pytest.mark.parametrize("network", [RING, PAIRS], ids=["ring", "matching"])
+def test_both_ends_draw_the_same_bits_and_the_sum_is_zero(root: Root, network: Network) -> None:
+    whole = draws(np.arange(M), root, network).sums(5, 5, 7, SCALE)
+    blocks = [draws(part, root, network).sums(5, 5, 7, SCALE) for part in (np.arange(2), np.arange(2, M))]
+    assert np.array_equal(np.concatenate(blocks), whole)
+    assert whole.any()
+    assert not whole.sum(axis=0).any()
+    assert np.array_equal(whole, np.rint(whole))
+
+
+@pytest.mark.parametrize("network", [RING, PAIRS], ids=["ring", "matching"])
+def test_its_covariance_is_the_laplacian(network: Network) -> None:
+    of_all = draws(np.arange(M), network=network)
+    for t in range(1, 4):
+        noise = of_all.sums(t, t, 7, SCALE) / (RATIO * SCALE)
+        # A sample covariance of WIDTH columns is away by √((Σ_ij² + Σ_ii Σ_jj)/WIDTH); five of these.
+        wanted = laplacian(network, t)
+        away = np.sqrt((wanted**2 + np.outer(np.diag(wanted), np.diag(wanted))) / WIDTH)
+        assert (np.abs(noise @ noise.T / WIDTH - wanted) <= 5.0 * away + 1e-6).all()
+
+
+def test_every_release_and_every_channel_has_noise_of_its_own() -> None:
+    of_all = draws(np.arange(M))
+    some = [of_all.sums(index, 1, tag, SCALE)[0] for index, tag in ((1, 7), (2, 7), (1, 8))]
+    apart = np.corrcoef(some) - np.eye(3)
+    assert (np.abs(apart) < 5.0 / np.sqrt(WIDTH)).all()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 4.0])
+def test_it_is_charged_at_the_scale_that_the_covariance_has(ratio: float) -> None:
+    noise = PairNoise(ratio, 0, PAIRS)
+    own = np.array([[2.0], [3.0]])
+    scale, drawn = noise.charged(own, np.array([1, 2]), np.arange(M))
+    for row, t in enumerate((1, 2)):
+        covariance = own[row, 0] ** 2 * (np.eye(M) + ratio**2 * laplacian(PAIRS, t))
+        np.testing.assert_allclose(scale[row], np.diag(np.linalg.inv(covariance)) ** -0.5, rtol=1e-9)
+        assert (drawn["variates"][row] == M + len(PAIRS.links(t))).all()
+    np.testing.assert_array_equal(drawn["pair_scale"], ratio * np.broadcast_to(own, (2, M)))
+
+
+def releaser(agents: np.ndarray) -> ScheduledReleaser:
+    schedule = NoiseSchedule(np.full(agents.size, 2.0), np.full(agents.size, 0.5))
+    streams = Streams(b"root", "noise", agents)
+    return ScheduledReleaser(GAUSSIAN, {"y": schedule}, streams, 1, agents, RING, draws(agents))
+
+
+def test_what_is_released_has_the_law_that_is_charged() -> None:
+    """A covariance of own and shared noise, round by round; a price by the eigenvectors of another would be seen."""
+    of_all = releaser(np.arange(M))
+    moved = {"train": Sensitivity(np.ones(M), np.ones(M), None)}
+    zero = np.zeros((M, WIDTH))
+    for index in (1, 2, 3):
+        released = of_all.release(index, {"y": Bounded(zero, zero, moved, "l2")})["y"]
+        wanted = 4.0 / (index + 1.0) * (np.eye(M) + RATIO**2 * laplacian(RING, index))
+        away = np.sqrt((wanted**2 + np.outer(np.diag(wanted), np.diag(wanted))) / WIDTH)
+        assert (np.abs(released @ released.T / WIDTH - wanted) <= 5.0 * away).all()
+    # The mean of all has no more than own noise: the rest cancels.
+    assert np.isclose(released.mean(axis=0).std(), 1.0 / np.sqrt(M), rtol=0.1)
+
+
+def test_the_ledger_of_blocks_is_that_of_all() -> None:
+    from decentral_dp.privacy.recorder import assemble
+
+    def recorded(*blocks: np.ndarray) -> object:
+        made = [(agents, releaser(agents)) for agents in blocks]
+        for agents, one in made:
+            zero, ones = np.zeros((agents.size, 3)), np.ones(agents.size)
+            for index in (1, 2):
+                one.release(index, {"y": Bounded(zero, zero, {"train": Sensitivity(ones, ones, None)}, "l2")})
+        return partial(assemble, [(agents, one.recorder) for agents, one in made], M)()
+
+    whole, parts = recorded(np.arange(M)), recorded(np.arange(2), np.arange(2, M))
+    assert whole.same_releases(parts)
+    line = whole.channels[0]
+    assert line.shared.keys() == {"own_scale", "pair_scale", "variates"}
+    assert (line.scale > line.shared["own_scale"]).all()
+    assert {"own_scale", "pair_scale"} <= set(whole.to_frame().columns)

@@ -1,0 +1,155 @@
+"""Runs whose neighbours share noise: the same bits wherever they run, planned as recorded, priced by colluders."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.errors import Stopped
+from decentral_dp.simulation.folder import journal
+from decentral_dp.simulation.statements.statement import PrivacyStatement
+
+PAIRWISE = {"across": "pairwise", "ratio": 4.0}
+
+
+def scenario(
+    privacy: dict[str, Any] | None = None, topology: dict[str, Any] | None = None, **run: Any
+) -> dict[str, Any]:
+    return {
+        "seed": 5,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+        "topology": {"kind": "ring", "agents": 6, **(topology or {})},
+        "algorithm": {"kind": "dp_dsgd", "rounds": 12, "y": {"scale": 0.5}},
+        "privacy": {
+            "mechanism": "gaussian",
+            "epsilon": 4.0,
+            "delta": 1e-5,
+            "clip": {"y": 0.1},
+            "correlation": PAIRWISE,
+            **(privacy or {}),
+        },
+        "run": {"evaluate_every": 4, "average": 1, "measures": ["lower_loss"], **run},
+    }
+
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "ring": {},
+    "matching": {"over_time": "matching"},
+    "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": {"kind": "resample", "every": 2}},
+    "lossy": {"drop": 0.3, "offline": 0.3, "delay": 1},
+}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_blocks_do_not_move_a_bit_and_all_meet_the_target(kind: str) -> None:
+    whole = decentral_dp.run(scenario(topology=NETWORKS[kind]))
+    parts = decentral_dp.run(scenario(topology=NETWORKS[kind], blocks=3))
+    assert np.array_equal(whole.released["y"], parts.released["y"])
+    epsilon = [agent.epsilon for agent in whole.result.privacy.agents]
+    assert 3.99 < max(epsilon) <= 4.0
+    table = whole.ledger[whole.ledger["channel"] == "y"]
+    assert np.allclose(table["pair_scale"], 4.0 * table["own_scale"])
+    assert (table["scale"] >= table["own_scale"] * (1.0 - 1e-12)).all()
+    assert (table["scale"] > table["own_scale"]).any()
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
+def test_actors_draw_the_same_bits() -> None:
+    here = decentral_dp.run(scenario())
+    there = decentral_dp.run(scenario(engine="ray", agents_per_actor=2))
+    assert np.array_equal(here.released["y"], there.released["y"])
+
+
+def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+
+    def cut(at: Any) -> None:
+        if at.done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        decentral_dp.run(scenario(), out=tmp_path / "run", progress=cut)
+    again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(scenario())
+    assert np.array_equal(again.released["y"], whole.released["y"])
+    assert again.ledger.equals(whole.ledger)
+
+
+def test_epsilon_rises_with_colluders_until_own_noise_is_all() -> None:
+    own = {"epsilon": None, "y": {"scale": 0.02}}
+    plans = [decentral_dp.plan(scenario({**own, "observer": {"colluders": q}})) for q in range(4)]
+    spent = [plan.privacy.epsilon_max for plan in plans]
+    assert spent[0] < spent[1] < spent[2] == spent[3]
+    alone = decentral_dp.plan(scenario({**own, "correlation": None})).privacy.epsilon_max
+    assert np.isclose(spent[2], alone, rtol=1e-3)
+    assert spent[2] >= alone
+    shared = plans[0].privacy.shared
+    assert list(shared.epsilon.values()) == spent[:3]
+    assert shared.worthless == 2
+    assert plans[1].privacy.colluders == 1
+    assert plans[1].privacy.shared == shared
+
+
+def test_a_plan_and_a_folder_name_the_observer(tmp_path: Path) -> None:
+    job = scenario({"observer": {"colluders": 1}})
+    text = str(decentral_dp.plan(job))
+    assert "all that any one agent knows" in text
+    assert "against 2 it is worth nothing" in text
+    run = decentral_dp.run(job, out=tmp_path / "run")
+    assert "has all that any one agent knows" in (tmp_path / "run" / "report.html").read_text()
+    stated = run.result.privacy
+    assert stated.colluders == 1
+    assert stated.shared.ratio == 4.0
+    assert PrivacyStatement.from_dict(json.loads((tmp_path / "run" / "result.json").read_text())["privacy"]) == stated
+
+
+def test_all_variates_count_in_the_slack() -> None:
+    own = {"epsilon": None, "y": {"scale": 0.02}}
+    shared, alone = (decentral_dp.plan(scenario({**own, "correlation": c})).privacy for c in (PAIRWISE, None))
+    # Six agents and six links to each coordinate, where one agent's is one.
+    assert shared.numerical_slack["epsilon"] > 3.0 * alone.numerical_slack["epsilon"]
+
+
+def test_samples_and_local_steps_are_priced_with_it() -> None:
+    job = scenario()
+    job["problem"]["stream"] = {"kind": "poisson", "rate": 0.2}
+    alone = {**job, "privacy": {k: v for k, v in job["privacy"].items() if k != "correlation"}}
+    scale = [decentral_dp.plan(one).ledger.query("channel == 'y'")["scale"].max() for one in (job, alone)]
+    # Calibrated to the same ε, both hide as much.
+    assert np.isclose(*scale, rtol=5e-3)
+    job["algorithm"]["local_steps"] = 2
+    assert decentral_dp.run(job).result.privacy.epsilon_max <= 4.0
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "laplace": ({"mechanism": "laplace"}, {}, "normal"),
+    "observer": ({"observer": "neighbours"}, {}, "command network"),
+    "alone": ({}, {"kind": "isolated"}, "no neighbour"),
+    "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
+    "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
+    privacy, topology, said = REFUSED[why]
+    with pytest.raises(InputError, match=said):
+        decentral_dp.build(scenario(privacy, topology))
+
+
+def test_silent_agents_are_refused() -> None:
+    job = scenario()
+    job["algorithm"]["kind"] = "random_walk"
+    with pytest.raises(InputError, match="silent"):
+        decentral_dp.build(job)
+
+
+def test_a_run_without_noise_shares_none() -> None:
+    assert decentral_dp.build(scenario({"guarantee": "none", "epsilon": None, "clip": {}})).simulation().pairs is None
