@@ -95,7 +95,7 @@ _SCORES = (
     *("test_auc", "test_accuracy", "test_f1", "test_rmse", "test_r2", "test_loss"),
     *("upper_loss", "lower_loss", "primal", "gradient_norm"),
 )
-_HIGHER_IS_BETTER = ("test_accuracy", "test_r2")
+_HIGHER_IS_BETTER = ("test_auc", "test_accuracy", "test_f1", "test_r2")
 _PRIVATE = "These numbers read private data, the simulator's view: no ε covers them."
 # What every run measures besides, for the report.
 _UNPRINTED = ("consensus_", "hypergradient_", "epsilon_spent")
@@ -144,7 +144,7 @@ def _scores(what: str, ends: str, names: Mapping[str, str], metrics: Mapping[str
     rows = [(what, "mean", ends)]
     for name, printed in names.items():
         low, high = metrics[f"{name}_min"], metrics[f"{name}_max"]
-        # Of these, accuracy and R² are better where they are higher; of a problem's own scores nothing is known.
+        # Some of these are better where they are higher; of a problem's own scores nothing is known.
         first, last = (high, low) if name in _SCORES and name not in _HIGHER_IS_BETTER else (low, high)
         rows.append((printed, _value(metrics[name]), f"{_value(first)}  {_value(last)}"))
     return terminal(list(zip(*rows, strict=True)))

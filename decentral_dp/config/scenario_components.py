@@ -30,7 +30,7 @@ from decentral_dp.files.regular import is_there
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems import BILEVEL, PROBLEMS, Facts
+from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
@@ -341,10 +341,14 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
         s: the scenario.
         facts: of its data.
     """
-    entry = BILEVEL.get(s.problem.kind)
+    entry = PROBLEMS.get(s.problem.kind)
     if entry is None or entry.in_torch:
         return None
-    made = entry.build(_declared_options(s.problem, entry), facts)
+    options = _declared_options(s.problem, entry)
+    if isinstance(options.get("positive_share"), str):
+        # What is predicted does not depend on it.
+        options["positive_share"] = 0.5
+    made = entry.build(options, facts)
     if isinstance(made, Training):
         made = with_clip(made, s, Clip("l1" if s.privacy.mechanism == "laplace" else "l2", **s.privacy.clip))
     return made if isinstance(made, Predictor) else None

@@ -44,6 +44,10 @@ class Linear:
     def start(self) -> Array:
         return np.zeros(self.p)
 
+    def named(self, x: Array) -> dict[str, Array]:
+        rows = x.reshape(self.outputs, -1)
+        return {"weight": rows[:, :-1], "bias": rows[:, -1]}
+
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Array]:
         rows = with_one(inputs)
         return rows @ x.reshape(self.outputs, -1).T, rows

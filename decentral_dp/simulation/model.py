@@ -29,6 +29,7 @@ from decentral_dp.data.tables import read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
+from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.result import (
@@ -324,7 +325,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         raise InputError(f"{command}: this run diverged, and its weights are not finite. Run it with smaller steps.")
     names, classes = about.get("features"), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
-    y = published.get("y")
+    y = published.get("x" if _is_minimax(scenario) else "y")
     facts = Facts(
         len(names or ()),
         len(classes),
@@ -413,4 +414,9 @@ def _predicts(scenario: Scenario) -> bool:
     try:
         return predictor_of(scenario, Facts(1, len(scenario.problem.classes or (0, 1)))) is not None
     except InputError:
-        return True
+        return not _is_minimax(scenario)
+
+
+def _is_minimax(scenario: Scenario) -> bool:
+    kind = scenario.problem.kind
+    return kind in PROBLEMS and PROBLEMS[kind].solves == "minimax"

@@ -41,6 +41,7 @@ from decentral_dp.formatting import (
     price_text,
 )
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.reporting.facts import privacy_facts, sentence
 from decentral_dp.reporting.tables import GAP, terminal
@@ -575,7 +576,7 @@ def problem_summary(job: Job) -> dict[str, Any]:
 
 def _read(job: Job) -> dict[str, Any]:
     """What a model reads and says, where it predicts: public, and with the weights all that a prediction needs."""
-    if not isinstance(job.problem, Predictor):
+    if not isinstance(job.problem.minimax if isinstance(job.problem, Saddle) else job.problem, Predictor):
         return {}
     shards = job.shards
     known = {"image": shards.image, "bounds": shards.bounds}

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 import decentral_dp
 from decentral_dp.simulation.model import Model
@@ -134,6 +135,26 @@ def test_lower_levels_that_are_linear_models_predict(name: str, kind: str) -> No
     test, labels = loaded.features[job.shards.test], np.array(job.shards.classes)[job.shards.labels[job.shards.test]]
     said = [(run.predict(test, agent=k) == labels).mean() for k in range(job.n_agents)]
     np.testing.assert_allclose(said, _of_agents(run, "test_accuracy"), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("privatediff_xy", "auc"), ("gossip_sgda", "auc"), ("dp_spider", "accuracy"), ("scdro", "accuracy")],
+)
+def test_models_of_minimax_problems_predict(name: str, metric: str) -> None:
+    run = decentral_dp.run(name, set={"algorithm.rounds": 20, "run.evaluate_every": 20, "run.average": 1})
+    job = run.simulation()
+    loaded = job.components.data.make(job.n_agents, True)
+    test, places = loaded.features[job.shards.test], job.shards.labels[job.shards.test].astype(int)
+    every, said = range(job.n_agents) if name == "gossip_sgda" else [0], []
+    for k in every:
+        right = run.predict(test, agent=k) == np.array(job.shards.classes)[places]
+        shares = run.predict_proba(test, agent=k)
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+        said.append(roc_auc_score(places, shares[:, 1]) if metric == "auc" else right.mean())
+    last = run.metrics.query(f"round == 20 and agent == 'mean' and name == 'test_{metric}'")["value"].item()
+    assert np.mean(said) == pytest.approx(last, abs=1e-9)
+    assert {n: v.shape for n, v in run.model.weights.items()} == {"weight": (1, 30), "bias": (1,)}
 
 
 def test_least_squares_of_two_levels_predict(csv: Path) -> None:
@@ -277,9 +298,7 @@ def test_a_table_that_does_not_fit_is_refused_in_a_sentence(csv: Path) -> None:
     assert "no number" in _refusal(plain.predict, [["a"] * 30])
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("quadratic", "mean_estimation"), ("auc_digits", None), ("own_losses", None)]
-)
+@pytest.mark.parametrize(("name", "kind"), [("quadratic", "mean_estimation"), ("dptd", None), ("own_losses", None)])
 def test_what_predicts_nothing_is_said(name: str, kind: str | None) -> None:
     run = decentral_dp.run(name, set={"algorithm.rounds": 2} | ({"problem.kind": kind} if kind else {}))
     assert "has no model that predicts" in _refusal(lambda: run.model)

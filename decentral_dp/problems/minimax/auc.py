@@ -109,6 +109,11 @@ class AucObjective(Objective):
         h = expit(outputs[:, 0])
         return np.asarray(np.maximum(h, 1.0 - h))
 
+    def said(self, outputs: Array) -> Array:
+        """1 − h and h, which rank records; how often a record of such an h is positive they do not say."""
+        h = expit(outputs[:, :1])
+        return np.concatenate([1.0 - h, h], axis=1)
+
 
 def auc_maximisation(
     facts: Facts,

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
+from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
-from decentral_dp.models.protocol import Gathering, Model, Slope
+from decentral_dp.models.protocol import Gathering, Model, Named, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 from decentral_dp.problems.minimax.protocol import Dual, Known, Minimax, Scores
 from decentral_dp.problems.records import take
@@ -121,6 +122,10 @@ class Objective(Protocol):
 
     def confidences(self, outputs: Array) -> Array | None:
         return None
+
+    def said(self, outputs: Array) -> Array:
+        """Probabilities (n, c) of the classes, or numbers (n,). Raises InputError where it says neither."""
+        raise InputError("predict: this objective does not say which label the outputs of its model mean.")
 
 
 @runtime_checkable
@@ -272,6 +277,17 @@ class Composite(Minimax):
 
     def confidences(self, x: Array, records: Labelled) -> Array | None:
         return self.objective.confidences(self._outputs(self._parts(x)[0], records))
+
+    words = "a model"
+
+    def predict(self, y: Array, features: Array) -> Array:
+        """As of `problems.protocol.Predictor`, of x (b, p) in the place of y."""
+        records = Labelled(features, np.zeros(len(features)))
+        return np.stack([self.objective.said(self._outputs(self._parts(x)[0], records)) for x in y])
+
+    def named(self, y: Array) -> dict[str, Array]:
+        weights = self._parts(y)[0]
+        return self.model.named(weights) if isinstance(self.model, Named) else {"weights": weights}
 
     def _outputs(self, weights: Array, records: Labelled) -> Array:
         parts = [self.model.forward(weights, c.inputs, keep=False)[0] for _, c in self._chunks(records)]

@@ -237,6 +237,14 @@ class KlDro(Minimax):
     def confidences(self, x: Array, records: Labelled) -> Array | None:
         return self._h.confidences(x, records)
 
+    words = "a model"
+
+    def predict(self, y: Array, features: Array) -> Array:
+        return self._h.predict(y, features)
+
+    def named(self, y: Array) -> dict[str, Array]:
+        return self._h.named(y)
+
 
 def _log_mean(exponents: Array) -> float:
     """log mean_i e^{a_i}."""

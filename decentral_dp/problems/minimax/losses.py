@@ -163,6 +163,13 @@ class CappedObjective(Objective, Protocol):
     def confidences(self, outputs: Array) -> Array | None:
         return self.loss.confidences(outputs)
 
+    def said(self, outputs: Array) -> Array:
+        of = self.loss.loss
+        if of.probabilities is not None:
+            return of.probabilities(outputs)
+        classes = of.is_told(outputs)
+        return outputs[:, 0] if classes is None else np.eye(of.classes)[classes.astype(np.int64)]
+
 
 Loss = Annotated[str, Key("The loss of one record, by name, or a Python file.")]
 Cap = Annotated[Positive, Key("Losses are cut at this bound.")]
