@@ -10,7 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,7 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
     _name_ticks(ax.yaxis, [_short(view.labels[k]) if view.alone else _observer(view, k, "\n") for k in rows])
     if len(named) > 24 or any(len(name) > 3 for name in named):
         ax.tick_params("x", rotation=90)
-    ax.set_xlabel(f"agent whose record it is ({_graph(view)})")
+    ax.set_xlabel(_filled(ax, f"agent whose record it is ({_graph(view)})", "font", 0.8))
     ax.set_ylabel("agent that observes" if view.alone else "observer")
     _title(ax, _story(view))
 
@@ -159,7 +159,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     _finish(
         ax, [view], "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
     )
-    ax.set_xlabel(f"links between observer and agent ({_graph(view)})")
+    ax.set_xlabel(_filled(ax, f"links between observer and agent ({_graph(view)})", "font", 0.8))
     ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
     _title(ax, _story(view))
 
@@ -204,7 +204,7 @@ def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
     style.log_axis(ax, "y", values[np.nan_to_num(values) >= LEAST_DRAWN * total])
     ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
-    ax.legend(loc="best", fontsize=min(8.0, style.letter_size("font") - 1.0))
+    ax.legend(loc="best", fontsize=min(8.0, style.letter_size("font") - 1.0), frameon=True, edgecolor="none")
 
 
 def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.int64], Array]:
@@ -258,10 +258,14 @@ def _between(values: Sequence[float]) -> str:
 
 def _title(ax: Any, text: str) -> None:
     # Across the figure: above the axes alone it would run into the colour bar.
-    size = style.letter_size("axes.title")
+    ax.figure.suptitle(_filled(ax, text, "axes.title"), x=0.02, ha="left", fontsize=style.letter_size("axes.title"))
+
+
+def _filled(ax: Any, text: str, kind: Literal["font", "axes.title"], share: float = 1.0) -> str:
+    """Break lines that are longer than this share of the figure's width."""
     # A letter is about half as wide as it is high, and 72 points are an inch.
-    letters = int(ax.figure.get_figwidth() * 72 / (0.55 * size))
-    ax.figure.suptitle(textwrap.fill(text, letters), x=0.02, ha="left", fontsize=size)
+    letters = int(share * ax.figure.get_figwidth() * 72 / (0.53 * style.letter_size(kind)))
+    return textwrap.fill(text, letters)
 
 
 def _name_ticks(axis: Any, names: Sequence[str]) -> None:
