@@ -861,6 +861,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
     ),
     Mutation(
+        "noise that neighbours share, used again in the next round",
+        "privacy/pair_noise.py",
+        "Draws(self._streams, index, tag, rows[part])",
+        "Draws(self._streams, 0, tag, rows[part])",
+        (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more",),
+    ),
+    Mutation(
+        "shared noise priced as if a colluder forgot its seeds",
+        "privacy/pair_noise.py",
+        "effective_scale(np.ones(m), pair, self.colluders)",
+        "effective_scale(np.ones(m), pair, 0)",
+        (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[1-0.22098]",),
+    ),
+    Mutation(
         "agents of other noise taken for alike",
         "adversaries/network/training.py",
         "coloured([*steps.moved, *steps.noise, *steps.rounding]",

@@ -11,22 +11,31 @@ of training. It fails in three ways:
 
 The last case is a trap of the certificate itself: a price for whom the observer heard is no price where the observer
 picks whom it hears by what it heard before. The price of all that it may hear is one.
+
+Two games try the price of noise that neighbours share, against who sees every message, with the noise that the package
+draws: no claim of others is refuted there, and drawing, keys and colluders have to be what is priced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
 from decentral_dp.privacy.accounting.network import pairwise
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
+from decentral_dp.privacy.randomness import Streams, seeded_root, tag
 from decentral_dp.statistics import rate_at_least, rate_at_most
 from decentral_dp.topology import build
 
@@ -47,9 +56,11 @@ class Attack(NamedTuple):
         case: what happens, where, and for how long.
         method: "exact" (Gaussian laws), "integral" (total variation of the views) or "runs" (a lower bound).
         shown: μ is at least this.
-        claimed: the price of linear gossip, or in the last case that of the messages that were heard.
-        certified: the price of `privacy.accounting.neighbour_price`, at most `everything`.
-        everything: against somebody who sees every message; NaN where the victim's own has no noise.
+        claimed: the price of linear gossip, or of picking whom to hear that of the messages that were heard; NaN of
+            shared noise.
+        certified: by `privacy.accounting.neighbour_price`, at most `everything`; by `correlated_noise` of shared noise.
+        everything: against somebody who sees every message, and knows all noise that is shared; NaN where the victim's
+            own has no noise.
     """
 
     case: str
@@ -65,8 +76,10 @@ class Attack(NamedTuple):
         return self.shown <= self.certified * (1.0 + 1e-9)
 
     @property
-    def claim(self) -> Literal["refuted", "stands"]:
+    def claim(self) -> Literal["refuted", "stands", "–"]:
         """Whether more is shown than is claimed."""
+        if np.isnan(self.claimed):
+            return "–"
         return "refuted" if self.shown > self.claimed * (1.0 + 1e-9) else "stands"
 
 
@@ -100,8 +113,9 @@ class NetworkAudit:
             else "No more is shown than is certified.",
             "μ: the two views are told apart at least as well as two Gaussian laws of one standard deviation whose "
             "means differ by μ.",
-            "Claimed: the price of linear gossip, which published calculators state of training; in the last row the "
-            "certified one of those who were heard, whom the observer picked by what it had heard before.",
+            "Claimed: the price of linear gossip, which published calculators state of training; of picking whom to "
+            "hear the certified one of those who were heard.",
+            "Shared noise is told by who sees every message, and all that a colluder knows where there is one.",
             f"By runs: {self.runs} of each world, each bound with confidence {100.0 * self.confidence:g} %. By an "
             "integral: the total variation of the two views.",
         )
@@ -176,6 +190,12 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     told = total_variation_mu(picked_child(0.5))
     yield Attack("picking whom to hear", "integral", told, either, both, float("nan"))
 
+    for colluders, who in enumerate(("ring 16", "colluder")):
+        shared = SharedNoise.on_a_ring(16, colluders)
+        told = counted_mu(*shared.scores(runs, seed), risk)
+        everything = 2.0 * float(np.sqrt(shared.rounds))
+        yield Attack(f"shared noise, {who}", "runs", told, float("nan"), shared.priced, everything)
+
 
 class Seen(NamedTuple):
     """Gossip of noise 1 that one agent watches. mixed: I + W. moved: D, (T,)."""
@@ -208,6 +228,60 @@ class Seen(NamedTuple):
         moved = np.repeat(self.moved[:, None], m, axis=1)
         certified = min(float(neighbour_mu(coupled, [self.victim], moved)[0]), everything)
         return Attack(case, method, shown, self.linear(), certified, everything)
+
+
+class SharedNoise(NamedTuple):
+    """Noise of deviation 1 that neighbours share, seen by somebody who sees every message of some rounds.
+
+    known: agents that tell it all that they know. victim: whose record moves its message by 2, in directions that turn.
+    """
+
+    noise: PairNoise
+    known: tuple[int, ...]
+    victim: int
+    rounds: int
+
+    @classmethod
+    def on_a_ring(cls, agents: int, colluders: int) -> SharedNoise:
+        """Pairs share 4 times the deviation of own noise; the neighbours on one side collude."""
+        network = Network(build("ring", agents).mixing)
+        return cls(PairNoise(4.0, colluders, network), tuple(range(1, 1 + colluders)), 0, 4)
+
+    @property
+    def priced(self) -> float:
+        """μ as a ledger charges it."""
+        return 2.0 * float(np.sqrt(sum(self.noise.gain(t)[self.victim] ** -2.0 for t in range(self.rounds))))
+
+    def scores(self, runs: int, seed: int) -> tuple[Array, Array]:
+        """Log-likelihood ratios of so many runs in either world, each a coordinate of the package's own releases.
+
+        The direction of a round turns that of the round before, or follows the sign of what the victim sent then.
+        """
+        network, root = self.noise.network, seeded_root(seed, b"audit of shared noise")
+        m, zero = network.n_agents, np.zeros((network.n_agents, 2 * runs))
+        everybody = np.arange(m)
+        schedules = {"y": NoiseSchedule(np.ones(m), np.zeros(m))}
+        streams, pairs = Streams(root, "noise", everybody), PairDraws(self.noise, root, everybody)
+        releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, agents=everybody, network=network, pairs=pairs)
+        value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
+        # A colluder has the seeds of its own links.
+        weights = network.mixing.toarray()
+        honest = np.setdiff1d(everybody, self.known)
+        weights[np.ix_(honest, honest)] = 0.0
+        told = PairDraws(replace(self.noise, network=Network(csr_array(weights))), root, everybody)
+        grid = GAUSSIAN.grid(np.ones(1), 2 * runs)[:, None]
+        inner = (network.mixing.toarray() != 0.0)[np.ix_(honest, honest)] & ~np.eye(honest.size, dtype=np.bool_)
+        covariance = np.eye(honest.size) + self.noise.ratio**2 * (np.diag(inner.sum(axis=1)) - inner)
+        information = np.linalg.inv(covariance)[list(honest).index(self.victim)]
+        world = np.repeat([1.0, -1.0], runs)
+        way, score = np.ones(2 * runs), np.zeros(2 * runs)
+        for t in range(self.rounds):
+            sent = releaser.release(t + 1, {"y": value})["y"].copy()
+            sent[self.victim] += way * world
+            unknown = sent - grid * told.sums(t + 1, t + 1, tag("y"), np.broadcast_to(1.0 / grid, (1, 2 * runs)))
+            score += 2.0 * way * (information @ unknown[honest])
+            way = -way if t % 2 == 0 else np.sign(sent[self.victim])
+        return score[:runs], score[runs:]
 
 
 def _mixed(kind: str, agents: int) -> Array:
