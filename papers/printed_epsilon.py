@@ -29,6 +29,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import gammaln, log_ndtr, logsumexp
 from scipy.stats import norm
 
+from decentral_dp.adversaries.network.attacks import audit_network
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import epsilon_at, gaussian_epsilon
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
@@ -325,53 +326,19 @@ def densities_show(p: Array, q: Array, step: float) -> float:
     return brentq(above, 0.0, 60.0) if above(0.0) > 0.0 else 0.0
 
 
-def relayed_sign() -> float:
-    """The path v – h – o of two rounds: h's clipped gradient repeats the sign of its state, which v has moved.
+def one_hop(kept: float, gain: float, turn: float, apart: float) -> tuple[Array, Array, float]:
+    """Densities of f(ζ) + ξ and of f(ζ + apart) + ξ, f(ζ) = kept·ζ + gain·sign(ζ − turn), on a grid, and its step.
 
-    Of y = u/3 + sign(u) + N(0, 1), u = ±1 + N(0, 1): what o sees of v's record, in units of the noise.
-    """
-    y, h = np.linspace(-9.0, 9.0, 4001), 0.01
-    u = np.arange(-9.0 + 0.5 * h, 9.0, h)
-
-    def density(sign: float) -> Array:
-        return np.asarray(norm.pdf(y[:, None] - u / 3.0 - np.sign(u)) @ (norm.pdf(u - sign) * h))
-
-    return densities_show(density(1.0), density(-1.0), float(y[1] - y[0]))
-
-
-def one_hop(turn: float) -> tuple[Array, Array, float]:
-    """Densities of X = f(ζ) + ξ and of the same with ζ + 1, f(ζ) = ζ + 5 sign(ζ − a), on a grid, and its step.
-
-    Lemma D.3 of PN-f-DP lets both noises add up, μ = 1/√2. The clipped step f keeps ζ below a and above a apart.
-
-    Args:
-        turn: a.
+    ζ and ξ are N(0, 1): what an agent passes on of what it was sent, its clipped gradient turning where its state does.
     """
     y, h = np.linspace(-16.0, 17.0, 3301), 0.02
     u = turn + np.arange(-14.0 + 0.5 * h, 14.0, h)
 
     def density(moved: float) -> Array:
-        return np.asarray(norm.pdf(y[:, None] - u - 5.0 * np.sign(u - turn)) @ (norm.pdf(u - moved) * h))
+        passed = kept * u + gain * np.sign(u - turn)
+        return np.asarray(norm.pdf(y[:, None] - passed) @ (norm.pdf(u - moved) * h))
 
-    return density(0.0), density(1.0), float(y[1] - y[0])
-
-
-def hidden_leaves(steep: bool) -> float:
-    """μ of a leaf's record against another leaf of a star of six, 100 rounds, 2C/(Bσ) = 2.
-
-    steep: whether three other leaves have quadratics with ηh = 1, which forget their noise; else all ignore their
-    states, which is what the linear price takes for granted.
-    """
-    from decentral_dp.privacy.accounting.network import pairwise
-
-    rounds, victim, observer = 100, 1, 2
-    pushed, keep = np.zeros((rounds, 6)), np.ones((rounds, 6))
-    pushed[:, victim] = 2.0
-    keep[:, 3:] = 0.0 if steep else 1.0
-    first = np.arange(rounds)[:, None] == np.zeros(6)
-    mixing = build("star", 6).mixing
-    seen = pairwise(mixing, np.zeros(rounds), pushed, np.ones((rounds, 6)), [[observer]], first, keep)
-    return float(seen.mu[0, victim])
+    return density(0.0), density(apart), float(y[1] - y[0])
 
 
 # Lines ----------------------------------------------------------------------------------------------------------------
@@ -449,14 +416,20 @@ def _pn_f_dp(printed: float) -> Iterator[Line]:
 
 
 def _pairs() -> Iterator[Line]:
-    """Claims against one neighbour, at noise whose price against everybody is μ = 1, or 2 and 20 of MFDL."""
+    """Claims against one neighbour; against everybody the price is μ = 1, or of MFDL 2, 10 and 20."""
     exact = gaussian(1.0)
-    before, after, step = one_hop(4.9)
-    prices = [(PN, "Lemma D.3, one hop", gaussian(0.5**0.5), exact, densities_show(after, before, step))]
-    linear = gaussian(2.0 / math.sqrt(10.0))
-    prices.append((MFDL, "path of 3, a sign passed on", linear, gaussian(2.0), relayed_sign()))
-    linear, shown = gaussian(hidden_leaves(False)), gaussian(hidden_leaves(True))
-    prices.append((MFDL, "star of 6, quadratics", linear, gaussian(20.0), shown))
+    before, after, step = one_hop(kept=1.0, gain=5.0, turn=4.9, apart=1.0)
+    shown = densities_show(after, before, step)
+    prices: list[tuple[str, str, float, float, float]] = []
+    prices.append((PN, "Lemma D.3, one hop", gaussian(0.5**0.5), exact, shown))
+    # Links of weight 1/3, and a neighbour that begins by sending what makes the agent between turn at 4.5.
+    before, after, step = one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
+    shown = densities_show(after, before, step)
+    prices.append((MFDL, "path of 3, a sign passed on", gaussian(2.0 / math.sqrt(10.0)), gaussian(2.0), shown))
+    for attack in audit_network(runs=1000).attacks:
+        if attack.method == "exact":
+            claimed, certified, shown = map(gaussian, (attack.claimed, attack.certified, attack.shown))
+            prices.append((MFDL, attack.case, claimed, certified, shown))
     for graph, agents, victim, rounds in (("path", 3, 2, 2), ("ring", 16, 8, 8), ("ring", 16, 8, 40)):
         mixing = np.eye(agents) + build(graph, agents).mixing.toarray()
         claimed, shown = (gaussian(math.sqrt(of(mixing, victim, 0, rounds))) for of in (gossip_claim, gossip_shown))

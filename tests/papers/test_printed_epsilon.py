@@ -225,15 +225,23 @@ def variation(p: Array, q: Array, step: float) -> float:
 
 def test_a_step_that_keeps_noise_apart() -> None:
     """Total variation .383 where the lemma allows .276, and all of it without any second noise."""
-    apart = variation(*printed.one_hop(0.5))
+    apart = variation(*printed.one_hop(kept=1.0, gain=5.0, turn=0.5, apart=1.0))
     assert apart == pytest.approx(0.383, abs=5e-4)
     assert apart == pytest.approx(2.0 * norm.cdf(0.5) - 1.0, abs=5e-4)
     assert 2.0 * norm.cdf(0.5 / math.sqrt(2.0)) - 1.0 == pytest.approx(0.276, abs=5e-4)
 
 
-def test_linear_prices_of_pairs() -> None:
-    assert [printed.hidden_leaves(steep) for steep in (False, True)] == pytest.approx([8.774964, 13.425237], abs=6e-7)
-    assert gaussian(2.0 / math.sqrt(10.0)) < printed.relayed_sign() < gaussian(2.0)
+def test_a_sign_that_is_passed_on() -> None:
+    """By counting: o hears whether v's state, at 0 or 2, has passed 4.5, at full clip beside a third of it."""
+    before, after, step = printed.one_hop(kept=1.0 / 3.0, gain=1.0, turn=4.5, apart=2.0)
+    shown = printed.densities_show(after, before, step)
+    assert gaussian(2.0 / math.sqrt(10.0)) < shown < gaussian(2.0)
+    assert np.array([before.sum(), after.sum()]) * step == pytest.approx([1.0, 1.0], abs=1e-9)
+    rng, grid = np.random.default_rng(3), np.linspace(-16.0, 17.0, before.size)
+    for law, moved in ((before, 0.0), (after, 2.0)):
+        state = rng.standard_normal(400_000) + moved
+        heard = state / 3.0 + np.sign(state - 4.5) + rng.standard_normal(state.size)
+        assert np.mean(heard > 1.5) == pytest.approx(law[grid > 1.5].sum() * step, abs=3e-3)
 
 
 @pytest.mark.parametrize(("graph", "agents", "victim", "rounds"), [("path", 3, 2, 2), ("ring", 16, 8, 8)])

@@ -43,6 +43,7 @@ _CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
 _CHECK = "tests/adversaries/test_check.py"
+_SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # Checks of components ---------------------------------------------------------------------------------------------
@@ -1343,6 +1344,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "dataset.neighbour_weight * released.y)",
         "dataset.neighbour_weight * s.y)",
         (f"{_CORRECTED}::test_what_is_released_is_what_is_planned",),
+    ),
+    # What scripts of papers do --------------------------------------------------------------------------------------
+    Mutation(
+        "a deviation passed as a variance",
+        "privacy/accounting/correlated_noise.py",
+        "square, edges = np.square(own), csr_matrix(pair, dtype=np.float64).power(2)",
+        "square, edges = np.array(own), csr_matrix(pair, dtype=np.float64)",
+        (f"{_SHARED}::test_one_round_by_all_that_colluders_hold[0]",),
+    ),
+    Mutation(
+        "one step's price for all of them",
+        "privacy/accounting/charges.py",
+        'total += np.einsum("tg,tg->g", loss, loss)[column]',
+        "total = np.maximum(total, np.square(loss).max(axis=0)[column])",
+        (f"{_SHARED}::test_rounds_are_priced_together",),
+    ),
+    Mutation(
+        "a last short batch of every pass",
+        "data/streams.py",
+        "    if batch >= n:\n",
+        "    batch = batch if generator.random() > batch / n else n % batch or batch\n    if batch >= n:\n",
+        ("tests/data/test_data_streams.py::test_a_batch_has_the_size_and_the_rate_it_is_priced_at",),
+    ),
+    Mutation(
+        "shards that overlap",
+        "data/partition.py",
+        "enumerate(np.split(members, np.clip(cuts, 0, members.size)))",
+        "enumerate(np.append(part, members[:1]) for part in np.split(members, np.clip(cuts, 0, members.size)))",
+        ("tests/data/test_data_partition.py::test_every_record_is_tested_or_held_exactly_once",),
     ),
     # Tables ---------------------------------------------------------------------------------------------------------
     Mutation(

@@ -25,7 +25,11 @@ from scipy.sparse import csr_matrix
 from scipy.stats import norm
 
 from decentral_dp.bounded import Array
-from decentral_dp.privacy.accounting.correlated_noise import effective_scale, row_sums
+from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon
+from decentral_dp.privacy.accounting.correlated_noise import effective_scale
+from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.mechanisms import GAUSSIAN
+from decentral_dp.privacy.mechanisms.time_factors import factor_of
 
 
 def shared(seed: int, agents: int) -> tuple[Array, Array, list[tuple[int, int]]]:
@@ -88,11 +92,11 @@ def test_rounds_that_share_noise_by_all_choices_of_signs(seed: int, q: int) -> N
     own, pair, edges = shared(seed, 4)
     rng = np.random.default_rng(seed)
     rounds, v = 4, int(rng.integers(4))
-    factor = np.tril(rng.uniform(-0.8, 0.8, (rounds, rounds)), -1) + np.diag(rng.uniform(0.5, 1.5, rounds))
+    factor = np.tril(rng.uniform(-0.8, 0.8, (rounds, rounds)), -1) + np.eye(rounds)
     if seed % 2:
         factor = np.abs(factor)
-    mixed = np.linalg.inv(factor)
-    price = float(np.square(row_sums(factor)).sum()) / effective_scale(own, csr_matrix(pair), q)[v] ** 2
+    mixed = np.asarray(np.linalg.inv(factor), dtype=np.float64)
+    price = float(np.square(factor_of(mixed).row_sums).sum()) / effective_scale(own, csr_matrix(pair), q)[v] ** 2
     shown = 0.0
     for known in combinations([i for i in range(4) if i != v], q):
         maps = noise_maps(own, pair, edges, known)
@@ -139,7 +143,7 @@ def test_contributions_that_follow_what_was_released(policy: str) -> None:
             apart = factor[t, : t + 1] @ moved[: t + 1]
             ratio += apart * (white[t] @ precision[:, 0]) - 0.5 * apart**2 * precision[0, 0]
         losses.append(ratio)
-    mu = math.sqrt(float(np.square(row_sums(factor)).sum())) / effective_scale(own, csr_matrix(pair), 0)[0]
+    mu = math.sqrt(float(np.square(factor_of(mixed).row_sums).sum())) / effective_scale(own, csr_matrix(pair), 0)[0]
     for epsilon in (0.0, 1.0, 2.0):
         more = np.maximum(1.0 - np.exp(epsilon - losses[1]), 0.0)
         less = np.maximum(1.0 - np.exp(epsilon + losses[0]), 0.0)
@@ -149,6 +153,21 @@ def test_contributions_that_follow_what_was_released(policy: str) -> None:
             assert sample.mean() - error <= law
             # Signs that add up in every row of C show all of it.
             assert policy != TO_AND_FRO or sample.mean() + error >= law
+
+
+def test_rounds_are_priced_together() -> None:
+    """5000 rounds of clipped gradients, replaced, in the pair noise by which DECOR prints 3 on the complete graph."""
+    rounds, own, pair = 5000, 63.7, 149.1
+    scale = effective_scale(np.full(16, own), csr_matrix(pair * (1.0 - np.eye(16))), 0)
+    ones = np.ones((rounds, 1))
+    line = ChannelLedger(
+        "y", GAUSSIAN, 1, np.zeros(16, dtype=np.int64), np.arange(1, rounds + 1), scale[:1] * ones,
+        {"train": 2.0 * ones}, {"train": ones},
+    )  # fmt: skip
+    exact = np.linalg.inv(own**2 * np.eye(16) + pair**2 * (16.0 * np.eye(16) - np.ones((16, 16))))[0, 0]
+    wanted = float(gaussian_epsilon(2.0 * math.sqrt(rounds * exact), 1e-5))
+    assert epsilon_of(Ledger(16, (line,)), 1e-5) == pytest.approx(np.full(16, wanted), rel=5e-3)
+    assert wanted == pytest.approx(2.45, rel=5e-3)
 
 
 def test_a_state_that_is_not_released_breaks_it() -> None:
