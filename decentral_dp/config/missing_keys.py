@@ -37,9 +37,7 @@ PLANNED = (
     ("privacy", "clip"),
     ("run", "average"),
 )
-ROUNDS, HEAVY_BALL = 1000, 0.9
-# Algorithms whose heavy ball is planned.
-_MOVING = ("dp_dsgd", "alone", "federated", "central")
+ROUNDS = 1000
 # Of training at one level, what is planned where it is left out.
 _PLANNED = {f"{table}.{key}" for table, key in PLANNED} | {"privacy.clip.y"}
 _USUAL = {
@@ -217,7 +215,7 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
 
     Example:
         >>> with_planned({"problem": {"kind": "classification"}})["algorithm"]
-        {'kind': 'dp_dsgd', 'rounds': 1000, 'heavy_ball': 0.9}
+        {'kind': 'dp_dsgd', 'rounds': 1000}
         >>> with_planned({"problem": {"kind": "quadratic"}, "algorithm": {"kind": "bsa"}})["algorithm"]
         {'kind': 'bsa'}
     """
@@ -237,13 +235,6 @@ def with_planned(content: dict[str, Any]) -> dict[str, Any]:
     for table, key in auto:
         del given[table][key]
     algorithm = given["algorithm"] = {"kind": "dp_dsgd", "rounds": ROUNDS} | given["algorithm"]
-    # The papers' form has none.
-    if algorithm["kind"] in _MOVING and given["privacy"].get("guarantee") != "as_printed":
-        network = content.get("topology")
-        # Momentum of mixtures grows without bound where the weights change, or what is heard is late or a part.
-        changed = ("over_time", "drop", "offline", "delay", "compression")
-        changing = isinstance(network, Mapping) and any(map(network.get, changed))
-        algorithm.setdefault("heavy_ball", 0.0 if changing else HEAVY_BALL)
     if entry.labels == "numbers" and given["problem"].get("data") not in DATASETS:
         given["problem"].setdefault("classes", [])
     if isinstance(algorithm["rounds"], int):

@@ -55,6 +55,31 @@ def test_noise_does_not_depend_on_the_number_of_rounds() -> None:
     assert few[1:] == pytest.approx(many[1:])
 
 
+@pytest.mark.parametrize(
+    ("graph", "kind", "beta"),
+    # Least eigenvalues of Metropolis weights: -1/3, -0.6, -0.5; 0.9 dies out above -1/2.8.
+    [
+        ({"kind": "ring", "agents": 16}, "dp_dsgd", 0.9),
+        ({"kind": "torus", "agents": 16}, "dp_dsgd", 0.0),
+        ({"kind": "hypercube", "agents": 8}, "dp_dsgd", 0.0),
+        ({"kind": "torus", "agents": 16}, "federated", 0.9),
+        ({"kind": "ring", "agents": 16, "drop": 0.1}, "dp_dsgd", 0.0),
+    ],
+)
+def test_momentum_is_planned_where_it_dies_out(graph: dict[str, Any], kind: str, beta: float) -> None:
+    plan = decentral_dp.plan(_scenario(topology=graph, algorithm={"kind": kind}))
+    assert any(f"with a heavy ball of {beta:g}" in note for note in plan.privacy.notes)
+
+
+def test_planned_momentum_neither_grows_on_a_torus_nor_is_stopped_too_early() -> None:
+    """Along the least eigenvector w the mixture is a recursion of two values, whose roots tell whether it dies out."""
+    for graph, grows in (("ring", False), ("torus", True)):
+        topology = decentral_dp.build(_scenario(topology={"kind": graph, "agents": 16})).simulation().topology
+        w = 1.0 - topology.delta_max
+        roots = np.roots([1.0, -w * (1.0 + 0.9), w * 0.9])
+        assert bool(np.abs(roots).max() > 1.0) is grows
+
+
 def test_what_is_given_bounds_the_other() -> None:
     """A wide clip shortens steps and long steps narrow the clip, so that noise stays where the rule has it."""
     wide, long = settings_of(TWO._replace(clip=2.0)), settings_of(TWO._replace(step=5.0, mu=0.1))

@@ -44,7 +44,7 @@ from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.job import GossipJob, public_network
-from decentral_dp.simulation.jobs.settings import settings_note, with_settings
+from decentral_dp.simulation.jobs.settings import settings_note, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime
@@ -734,7 +734,7 @@ def gossip_job(c: Components) -> GossipJob:
     problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1
-    c = with_settings(c, problem, shards, averaged)
+    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, averaged)
     s, privacy = c.scenario, c.scenario.privacy
     _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))

@@ -46,7 +46,11 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.unit import unit_of
 from decentral_dp.problems.training.problem import Training
+from decentral_dp.topology import Topology
 
+HEAVY_BALL = 0.9
+# Algorithms whose heavy ball is planned.
+_MOVING = ("dp_dsgd", "alone", "federated", "central")
 # Of the largest stable step 2/L; a heavy ball allows more.
 _OF_CURVATURE = 1.5
 # Share of a network's steps without noise below which a plan says that a linear model may learn more.
@@ -134,6 +138,25 @@ def settings_of(facts: Facts) -> Settings:
     clip = facts.clip or min(rule.most, max(rule.least, allowed / most))
     time = min(most, allowed / clip)
     return Settings(time / per_step, clip, clip * time * nu)
+
+
+def with_heavy_ball(c: Components, problem: Any, topology: Topology) -> Components:
+    """The components with β where the scenario leaves it out: 0.9, or 0 where momentum of mixtures would not die out.
+
+    Along an eigenvector of W to the eigenvalue w, without a gradient, dp_dsgd has c⁺ = w((1 + β) c − β c⁻), which dies
+    out where −w (1 + 2β) < 1: not on a torus, whose least w is −0.6 under Metropolis weights. Nor is it sure to where
+    the weights change, or what is heard is late or a part.
+    """
+    s, kind = c.scenario, c.scenario.algorithm.kind
+    # The papers' form has none.
+    planned = kind in _MOVING and "heavy_ball" not in c.keys and s.privacy.guarantee != "as_printed"
+    if not planned or not isinstance(problem, Training):
+        return c
+    dies_out = kind != "dp_dsgd" or (topology.delta_max - 1.0) * (1.0 + 2.0 * HEAVY_BALL) < 1.0
+    still = topology.over_time is None and s.topology.compression is None
+    beta = HEAVY_BALL if still and dies_out else 0.0
+    settled = s.model_copy(update={"algorithm": s.algorithm.model_copy(update={"heavy_ball": beta})})
+    return replace(c, scenario=settled, keys={**c.keys, "heavy_ball": beta})
 
 
 def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) -> Components:
