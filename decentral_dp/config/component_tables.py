@@ -95,7 +95,9 @@ class Column(Table):
 class Synthetic(Table):
     """Sizes of records that are made up."""
 
-    dimension: Count | None = optional("Features of each record; 200 if left out. Read by the synthetic families.")
+    dimension: Count | None = optional(
+        "Features of each record; 200 if left out, and a9a's 123 of synthetic_census. Read by the synthetic families."
+    )
     records: Count | None = optional(
         "Records per agent, train and validation together (200 if left out); of environments trajectories per agent."
     )

@@ -30,6 +30,7 @@ DATASETS: Mapping[str, str] = {
     "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
     "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
     "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
+    "synthetic_census": "sparse records shaped like a9a: 14 attributes as 123 binary features, one class of a quarter",
     "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
     "acrobot": "trajectories: two links that swing up to a height, 6 numbers a step; played by gymnasium",
     "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
@@ -114,7 +115,7 @@ def load(
         limit: the first so many records, and at most as many of the data's own test set; a public rule, for it reads no
             record.
         features: how many a LibSVM file has; nothing else takes it.
-        d: features, of synthetic families only; None for 200.
+        d: features, of synthetic families only; None for 200, and for the 123 of a9a of synthetic_census.
         records: per agent, train and validation together; of synthetic families and environments.
         test_records: held-out records; of synthetic families and environments.
         separation: distance of the class means in standard deviations, of synthetic_classification only.
@@ -254,13 +255,14 @@ def _refuse_classes(data: str, classes: Sequence[Label], known: Sequence[Label])
 
 
 def _synthetic(name: str, n_agents: int, seed: int, asked: Mapping[str, float], drawn: bool) -> Dataset:
-    sizes = {k: int(asked.get(k, default)) for k, default in synthetic.USUAL_SIZES.items()}
+    usual = synthetic.USUAL_SIZES | ({"d": sum(synthetic.CATEGORIES)} if name == synthetic.CENSUS else {})
+    sizes = {k: int(asked.get(k, default)) for k, default in usual.items()}
     for key, least in (("d", 1), ("records", 2), ("test_records", 0)):
         if sizes[key] < least:
             raise InputError(f"{_KEYS[key]}: got {sizes[key]}, but a whole number of at least {least} is wanted.")
     if n_agents < 1:
         raise InputError(f"topology.agents: got {n_agents}, but at least one agent is wanted.")
-    if name in synthetic.FAMILIES:
+    if name != synthetic.CLASSES_APART:
         for key in (k for k in _OF_CLASSES if k in asked):
             raise InputError(f"{_KEYS[key]}: {name!r} takes none, only synthetic_classification does; leave it out.")
     relevant = int(asked["relevant"]) if "relevant" in asked else None
@@ -270,4 +272,6 @@ def _synthetic(name: str, n_agents: int, seed: int, asked: Mapping[str, float], 
         return synthetic.outline(name, n_agents=n_agents, **sizes)
     if name in synthetic.FAMILIES:
         return synthetic.heterogeneous(name, n_agents=n_agents, seed=seed, **sizes)
+    if name == synthetic.CENSUS:
+        return synthetic.census(n_agents=n_agents, seed=seed, **sizes)
     return synthetic.classification(n_agents=n_agents, seed=seed, separation=separation, relevant=relevant, **sizes)

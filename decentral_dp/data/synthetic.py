@@ -32,6 +32,7 @@ loaded and before anything is released, like that of a malformed file; that of a
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -61,10 +62,12 @@ def _mixed(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
 
 # Of all records: as drawn, joined, scaled, dealt, and as their problem has them.
 _COPIES = 5
-CLASSES_APART = "synthetic_classification"
+CLASSES_APART, CENSUS = "synthetic_classification", "synthetic_census"
 FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _mixed}
 USUAL_SIZES = {"d": 200, "records": 200, "test_records": 2000}
-SYNTHETIC = (*FAMILIES, CLASSES_APART)
+SYNTHETIC = (*FAMILIES, CLASSES_APART, CENSUS)
+# Categories of each attribute of a9a; numbers are cut into ranges there.
+CATEGORIES = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
 
 
 def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
@@ -148,6 +151,46 @@ def classification(
     return replace(made, alike=True)
 
 
+def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
+    """Draw sparse records shaped like a9a: 14 attributes, each one of its 2 to 41 categories, as 123 features 0 or 1.
+
+    The k-th category of an attribute has a share proportional to 1/k. Log-odds of class 1 are a sum of one N(0, 1)
+    effect for each category, less what leaves 24 % of all records above 0.
+
+    Args:
+        n_agents: their number.
+        seed: public.
+        d: features, a9a's 123 as a rule: attributes of its sizes in turn, the last one cut where d is reached.
+        records: as in `heterogeneous`.
+        test_records: as in `heterogeneous`.
+
+    Returns:
+        Records with the columns of `heterogeneous`.
+
+    Example:
+        >>> made = census(n_agents=2, seed=0, d=123, records=4, test_records=2)
+        >>> made.features.shape, made.features.sum(axis=1).tolist()
+        ((10, 123), [14.0, 14.0, 14.0, 14.0, 14.0, 14.0, 14.0, 14.0, 14.0, 14.0])
+    """
+    require_memory(n_agents, records, test_records, d)
+    n = n_agents * records + test_records
+    effects = public_generator(seed, f"{CENSUS} truth").standard_normal(d)
+    rng = public_generator(seed, f"{CENSUS} records")
+    features = np.zeros((n, d))
+    first = 0
+    for size in itertools.cycle(CATEGORIES):
+        shares = 1.0 / np.arange(1, min(size, d - first) + 1)
+        features[np.arange(n), first + rng.choice(shares.size, n, p=shares / shares.sum())] = 1.0
+        first += size
+        if first >= d:
+            break
+    log_odds = features @ effects
+    log_odds -= np.quantile(log_odds, 0.76)
+    labels = (log_odds + rng.logistic(size=n) > 0).astype(np.int64)
+    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
+    return replace(_dataset(CENSUS, features, labels, owners, n_agents, records), alike=True)
+
+
 def check_apart(d: int, separation: float, relevant: int | None) -> None:
     """Refuse a distance of classes that is none, or more relevant features than there are. Raises InputError."""
     if not 0 <= separation < np.inf:
@@ -172,7 +215,7 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
     owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
     features, labels = np.broadcast_to(np.zeros(1), (n, d)), np.broadcast_to(np.int64(0), (n,))
     made = _dataset(name, features, labels, owners, n_agents, records)
-    return replace(made, alike=name == CLASSES_APART, drawn=False)
+    return replace(made, alike=name not in FAMILIES, drawn=False)
 
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:

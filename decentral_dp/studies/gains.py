@@ -25,7 +25,8 @@ from decentral_dp.studies.intervals import counts_text, described_intervals, int
 from decentral_dp.studies.measures import axis_label, metric_stem, names_of, words_of
 from decentral_dp.studies.plots import MARKERS, finish, label_lowest, panel_axes, panel_height, panels_across
 from decentral_dp.studies.runs import GOOD
-from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Pair, Study
+from decentral_dp.studies.schema import VARIANT, Axis, Cell, Gain, Label, Pair, Study, are_numbers
+from decentral_dp.studies.verdicts import check_where, select
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +46,7 @@ class Start(NamedTuple):
 
     Args:
         pair: its name.
-        levels: least values (x, y) of those that pay; of a gain without y, (x,).
+        levels: least values (x, y) of those that pay; of a gain without y, (x,); all of them, where x are names.
         best: the level with the largest mean gain, of those that pay if there are any, as a row of `gain_table`; None
             where nothing was measured.
         tried: how many levels.
@@ -53,7 +54,7 @@ class Start(NamedTuple):
     """
 
     pair: str
-    levels: Sequence[tuple[float, ...]]
+    levels: Sequence[tuple[Label, ...]]
     best: Mapping[Any, Any] | None
     tried: int
     paying: int
@@ -75,18 +76,22 @@ def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> No
                 f"{place}.measure: {quoted(gain.measure)} is not measured{nearest_of(gain.measure, valid)}."
             )
         for key, name in (("x", gain.x), ("y", gain.y)):
-            if name is not None and not (name in known and known[name].is_numeric):
-                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of numbers; name a key of the grid.")
-        left = [a.name for a in axes if a.name not in (VARIANT, gain.x, gain.y) and len(a.values) > 1]
+            if name is not None and (name == VARIANT or name not in known):
+                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of the grid; name a key of it.")
+            if name is not None and gain.y is not None and not known[name].is_numeric:
+                raise InputError(f"{place}.{key}: {quoted(name)} is no axis of numbers; leave out y, and make it x.")
+        check_where(gain.where, axes, place)
+        left = [a.name for a in axes if a.name not in (VARIANT, gain.x, gain.y, *gain.where) and len(a.values) > 1]
         if left:
-            raise InputError(f"{place}: {left[0]} varies too; make it x or y, or take it out of the grid.")
+            raise InputError(f"{place}: {left[0]} varies too; make it x or y, or fix it in where.")
         for pair in gain.pairs:
             for name in (pair.of, pair.over):
                 if name not in variants:
                     raise InputError(
                         f"{place}.pairs: {quoted(name)} is no variant{nearest_of(name, [str(v) for v in variants])}."
                     )
-            _check_alike(f"{place}.pairs ({pair.name})", pair, cells, gain.between)
+            run = [cell for cell in cells if all(cell.labels[axis] == label for axis, label in gain.where.items())]
+            _check_alike(f"{place}.pairs ({pair.name})", pair, run, gain.between)
 
 
 def _check_alike(place: str, pair: Pair, cells: Sequence[Cell], between: str) -> None:
@@ -102,8 +107,11 @@ def _check_alike(place: str, pair: Pair, cells: Sequence[Cell], between: str) ->
         for side, name in zip(sides, (pair.of, pair.over), strict=True):
             if cell.labels[VARIANT] == name:
                 side[(cell.seed, *(v for a, v in cell.labels.items() if a != VARIANT))] = cell
-    for at, one in sides[0].items():
-        left, right = shared(one), shared(sides[1][at])
+    both = [at for at in sides[0] if at in sides[1]]
+    if not both:
+        raise InputError(f"{place}: there is no cell of both sides. Name variants that are run at the same values.")
+    for at in both:
+        left, right = shared(sides[0][at]), shared(sides[1][at])
         unlike = next((key for key in left if left[key] != right[key]), None)
         if unlike is not None:
             raise InputError(
@@ -135,11 +143,14 @@ def _levels(study: Study, gain: Gain, pair: Pair, results: pd.DataFrame, cells: 
     last = results[results["last"]]
     scores, prices = (_by_cell(last, name) for name in (gain.measure, "epsilon_max"))
     sides = [
-        {(row["seed"], *(row[a] for a in by)): row for row in cells[cells[VARIANT] == name].to_dict("records")}
+        {
+            (row["seed"], *(row[a] for a in by)): row
+            for row in select(cells, gain.where | {VARIANT: name}).to_dict("records")
+        }
         for name in (pair.of, pair.over)
     ]
     rows = []
-    for level in dict.fromkeys(key[1:] for key in sides[0]):
+    for level in dict.fromkeys(key[1:] for key in sides[0] if key in sides[1]):
         both = [(row, sides[1][key]) for key, row in sides[0].items() if key[1:] == level]
         ended = [(a, b) for a, b in both if a["status"] in GOOD and b["status"] in GOOD]
         sign = 1.0 if gain.better == "higher" else -1.0
@@ -183,14 +194,19 @@ def starts(gain: Gain, table: pd.DataFrame) -> list[Start]:
     found = []
     for pair in gain.pairs:
         rows = table[(table["gain"] == gain.name) & (table["pair"] == pair.name)]
-        good = [tuple(float(v) for v in row) for row in rows[rows["verdict"] == PAYS][by].to_numpy()]
-        least = [a for a in good if not any(b != a and all(m <= n for m, n in zip(b, a, strict=True)) for b in good)]
+        good = [tuple(row) for row in rows[rows["verdict"] == PAYS][by].itertuples(index=False)]
+        least = [a for a in good if not any(b != a and _is_below(b, a) for b in good)]
         known = rows[rows["mean"].notna()]
         # The largest gain that can be told from 0, where there is one.
         shown = known[known["verdict"] == PAYS] if good else known
         best = None if shown.empty else max(shown.to_dict("records"), key=lambda row: float(row["mean"]))
-        found.append(Start(pair.name, sorted(least), best, len(rows), len(good)))
+        found.append(Start(pair.name, least, best, len(rows), len(good)))
     return found
+
+
+def _is_below(one: Sequence[Label], other: Sequence[Label]) -> bool:
+    """Whether no value is larger; names have no order."""
+    return are_numbers([*one, *other]) and all(a <= b for a, b in zip(one, other, strict=True))  # type: ignore[operator] # both are numbers
 
 
 def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
@@ -301,7 +317,10 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | N
     figure = style.new_figure(width or 5.8, 4.0)
     ax = figure.subplots()
     ax.axhline(0.0, color=style.GREY, linewidth=1.0)
-    values = sorted(set(rows[gain.x]))
+    values = list(dict.fromkeys(rows[gain.x]))
+    ordered = are_numbers(values)
+    if ordered:
+        values.sort()
     places = {value: k for k, value in enumerate(values)}
     for k, pair in enumerate(gain.pairs):
         part = rows[(rows["pair"] == pair.name) & rows["mean"].notna()]
@@ -310,12 +329,14 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | N
         mean = part["mean"].to_numpy(dtype=np.float64)
         spread = np.stack([mean - part["low"].to_numpy(), part["high"].to_numpy() - mean])
         colour = style.SERIES_COLOURS[k % len(style.SERIES_COLOURS)]
-        ax.plot(at, mean, color=colour, marker=MARKERS[k % len(MARKERS)], label=pair.name)
+        joined = "-" if ordered else "none"
+        ax.plot(at, mean, color=colour, marker=MARKERS[k % len(MARKERS)], linestyle=joined, label=pair.name)
         ax.errorbar(at, mean, spread, fmt="none", ecolor=colour, elinewidth=1.2, capsize=2)
         for place, row in zip(at, part.to_dict("records"), strict=True):
             if row["verdict"] in (FAILED, UNEQUAL):
                 ax.annotate(_SIGNS[row["verdict"]], (place, row["mean"]), (5, 5), textcoords="offset points")
-    ax.set_xticks(range(len(values)), [words_of(v) for v in values])
+    slant: dict[str, Any] = {} if ordered else {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
+    ax.set_xticks(range(len(values)), [words_of(v) for v in values], **slant)
     ax.set_xlabel(axis_label(gain.x, cells))
     ax.set_ylabel(style.side_label(_gain_label(gain), figure))
     ax.legend()

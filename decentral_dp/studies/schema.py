@@ -22,6 +22,7 @@ from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share
 from decentral_dp.reporting.plots.style import Format
 from decentral_dp.user_code import in_file, installed
 
+Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
 PictureName = Annotated[
     str, Field(pattern=r"^[\w-]+$", description="Name of the picture's file: letters, digits, _ and -.")
@@ -108,6 +109,7 @@ class Gain(Table):
     name: PictureName
     title: Line = Field(default="", description="Heading of the picture.")
     measure: str = Field(description="Measured name whose differences are taken.")
+    where: dict[str, Label] = Field(default={}, description="Axis → value of the runs that count; all if left out.")
     better: Literal["higher", "lower"] = Field(
         default="higher", description='Whether "higher" or "lower" values are a gain.'
     )
@@ -115,7 +117,7 @@ class Gain(Table):
         default="programs",
         description='What the sides differ in: "programs", on one network, or "networks", of one program.',
     )
-    x: str = Field(description="Axis of the grid, of numbers, on the horizontal axis.")
+    x: str = Field(description="Axis of the grid on the horizontal axis; of numbers, where there is a y.")
     y: str | None = optional("Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines.")
     pairs: Annotated[list[Pair], Field(min_length=1)] = Field(description="What is compared: one panel, or line, each.")
 
@@ -160,6 +162,10 @@ class Study(Table):
         default={}, description="Axes: key of the scenario → list of values; every combination is run."
     )
     variants: list[Variant] = Field(default=[], description="Named bundles of changes, as one more axis.")
+    where: list[Where] = Field(
+        default=[],
+        description="Parts of the grid that are run, each as axis → value, or values; the whole grid if left out.",
+    )
     plots: list[Plot] = Field(default=[], description="Pictures to draw.")
     formats: Annotated[list[Format], Field(min_length=1)] = Field(
         default=["png"], description='Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".'
@@ -192,6 +198,13 @@ class Study(Table):
     @property
     def folder(self) -> Path:
         return self._folder
+
+    def covers(self, labels: Mapping[str, Label]) -> bool:
+        """Whether a combination of the axes lies in a part of the grid that is run."""
+        return not self.where or any(
+            all(labels[axis] in (wanted if isinstance(wanted, list) else [wanted]) for axis, wanted in part.items())
+            for part in self.where
+        )
 
     @property
     def seed_list(self) -> list[int]:
@@ -254,7 +267,6 @@ def to_toml(study: Study, out: Path | None = None) -> str:
     return tomli_w.dumps(content)
 
 
-Label: TypeAlias = "str | int | float | bool"
 VARIANT = "variant"
 # Columns of the tables that are no axes.
 RESERVED = (
@@ -375,7 +387,11 @@ def cells(study: Study) -> list[Cell]:
     if count > MOST_CELLS:
         raise InputError(f"grid: {count} cells are more than {MOST_CELLS}. Vary fewer keys at a time.")
     bases = {v.name: _base(study, v) for v in study.variants} or {"": _base(study, None)}
-    found = list(_combinations(varied, bases, seeds))
+    found = [cell for cell in _combinations(varied, bases, seeds) if study.covers(cell.labels)]
+    if not found:
+        raise InputError(
+            "where: no combination of the grid lies in a part of it. Leave where out to run the whole grid."
+        )
     _check_lists(study, found[0])
     return found
 

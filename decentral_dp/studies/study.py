@@ -287,7 +287,10 @@ def _conduct(
     begun: StudyManifest | None,
     held: ExitStack,
 ) -> Findings:
-    varied, listed = axes(study), cells(study)
+    varied = axes(study)
+    for part in study.where:
+        check_where(part, varied, "study")
+    listed = cells(study)
     check_claims(study, varied)
     for plot in study.plots:
         check_plot(plot, varied)

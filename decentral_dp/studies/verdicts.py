@@ -241,9 +241,9 @@ def verdict(
     sides = _sides(claim)
     named = {name for side in sides for name in (*side.where, side.best)}
     shared = [axis.name for axis in axes if axis.name not in named]
-    left = _points(claim.left, summary, counted, axes)
+    left = _points(claim.left, study, summary, counted, axes)
     if isinstance(claim.right, Side):
-        right = _points(claim.right, summary, counted, axes)
+        right = _points(claim.right, study, summary, counted, axes)
         pairs = [(a, b) for a in left for b in right if all(a.labels[s] == b.labels[s] for s in shared)]
     else:
         pairs = [(a, Point({}, 1, claim.right, math.nan, math.nan)) for a in left]
@@ -286,16 +286,20 @@ def _nothing(claim: Claim, left: Sequence[Point]) -> str:
     return f"nothing was compared: there is no {side.measure}{when}{f' of {where}' if where else ''}"
 
 
-def _points(side: Side, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequence[Axis]) -> list[Point]:
-    """One for each combination of the axes' values that `where` leaves; n = 0 where nothing was measured."""
+def _points(
+    side: Side, study: Study, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequence[Axis]
+) -> list[Point]:
+    """One for each combination that is run and that `where` leaves; n = 0 where nothing was measured."""
     found = {tuple(row[a.name] for a in axes): row for row in _measured(side, summary).to_dict("records")}
     values: dict[tuple[Label, ...], dict[int, float]] = {}
     for row in _measured(side, counted).to_dict("records"):
         values.setdefault(tuple(row[a.name] for a in axes), {})[int(row["seed"])] = float(row["value"])
     points = []
     for labels in itertools.product(*(_labels_left(axis, side.where) for axis in axes)):
-        row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         named = {axis.name: label for axis, label in zip(axes, labels, strict=True)}
+        if not study.covers(named):
+            continue
+        row = found.get(labels, {"n": 0, "mean": math.nan, "low": math.nan, "high": math.nan})
         mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
         by_seed, priced = values.get(labels, {}), is_epsilon(side.measure)
         points.append(Point(named, int(row["n"]), mean, low, high, by_seed, priced))
