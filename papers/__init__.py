@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     """An experiment: what a paper claims, and the module that measures it.
 
     Args:
-        alias: a short name, e1 … e18.
+        alias: a short name, e1 … e19.
         title: a few words.
         source: where the claim is made.
         claim: the claim, or what is measured of it, in one line.
@@ -174,6 +174,13 @@ EXPERIMENTS: Mapping[str, Entry] = MappingProxyType(
             "Zhang et al. 2025, Theorems 2 and 6",
             "A y that is released costs PrivateDiff its s^(2/3); estimates of both gradients bring it back.",
             "minimax_rates",
+        ),
+        "bellet_figure_3_noise": Entry(
+            "e19",
+            "Noise correlated in time, on graphs",
+            "Bellet et al. 2025, Figure 3",
+            "The best factor for a graph adds less noise to the models than factors that do not know it, at equal ε.",
+            "mixed_noise",
         ),
     }
 )

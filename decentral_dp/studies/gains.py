@@ -324,7 +324,7 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | N
     places = {value: k for k, value in enumerate(values)}
     for k, pair in enumerate(gain.pairs):
         part = rows[(rows["pair"] == pair.name) & rows["mean"].notna()]
-        aside = 0.12 * ((k + 0.5) / len(gain.pairs) - 0.5)
+        aside = (0.12 if ordered else 0.5) * ((k + 0.5) / len(gain.pairs) - 0.5)
         at = np.array([places[v] + aside for v in part[gain.x]])
         mean = part["mean"].to_numpy(dtype=np.float64)
         spread = np.stack([mean - part["low"].to_numpy(), part["high"].to_numpy() - mean])
@@ -338,8 +338,8 @@ def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | N
     slant: dict[str, Any] = {} if ordered else {"rotation": 35, "rotation_mode": "anchor", "ha": "right"}
     ax.set_xticks(range(len(values)), [words_of(v) for v in values], **slant)
     ax.set_xlabel(axis_label(gain.x, cells))
-    ax.set_ylabel(style.side_label(_gain_label(gain), figure))
-    ax.legend()
+    figure.supylabel(style.side_label(_gain_label(gain), figure), fontsize=style.letter_size("font"))
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

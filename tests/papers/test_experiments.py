@@ -28,6 +28,7 @@ from papers import command as experiment_command
 from papers import exponential_rate as e4
 from papers import membership as e17
 from papers import minimax_rates as e18
+from papers import mixed_noise as e19
 from papers import privatediff_audit as e14
 from papers import regularised_rate as e5
 from papers import searches as e12
@@ -224,6 +225,10 @@ SPOILT = {
         tilted(-0.15),
         scaled(2.0, e18.PANEL, e18.BOTH),
         scaled(1.5, "four times", e18.BOTH),
+    ],
+    "bellet_figure_3_noise": [
+        scaled(1.4, "path, 128", e19.GRAPH),
+        scaled(0.5, "preferential attachment, 919", e19.CENTRAL),
     ],
 }
 

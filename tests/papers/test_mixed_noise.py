@@ -1,0 +1,67 @@
+"""Noise that a graph mixes: eigenvalues beside the dense matrices of all rounds."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.linalg import toeplitz
+
+from decentral_dp.bounded import Array
+from decentral_dp.privacy.mechanisms.time_factors import time_factor
+from papers.mixed_noise import error_of, errors, first_column, gram, mixing_of, optimum, spectrum
+
+ROUNDS = 12
+
+
+def dense(mixing: Array, rounds: int) -> Array:
+    """The matrix from all agents' noise of all rounds to their models after each round, agent by agent, (mT, m, T)."""
+    m = len(mixing)
+    out = np.zeros((rounds, m, m, rounds))
+    for t in range(rounds):
+        for s in range(t + 1):
+            out[t, :, :, s] = np.linalg.matrix_power(mixing, t - s + 1)
+    return out.reshape(rounds * m, m, rounds)
+
+
+@pytest.fixture(params=[nx.florentine_families_graph(), nx.star_graph(4), nx.path_graph(6)])
+def mixing(request: pytest.FixtureRequest) -> tuple[Array, Array]:
+    graph = nx.convert_node_labels_to_integers(request.param)
+    return mixing_of(np.array(graph.edges), len(graph))
+
+
+def test_the_gram_matrix_is_that_of_all_powers(mixing: tuple[Array, Array]) -> None:
+    every = dense(mixing[0], ROUNDS)
+    assert gram(spectrum(*mixing), ROUNDS) == pytest.approx(np.einsum("rms,rmt->st", every, every), rel=1e-10)
+
+
+@pytest.mark.parametrize(("kind", "band"), [("banded_square_root", 4), ("banded_inverse", 3), ("anti_pgd", 2)])
+def test_errors_are_those_of_the_covariance_of_all_models(mixing: tuple[Array, Array], kind: str, band: int) -> None:
+    column = first_column(time_factor(kind, ROUNDS, band), ROUNDS)
+    factor = toeplitz(column, np.zeros(ROUNDS))
+    found = errors(spectrum(*mixing), column)
+    for rounds in (1, 5, ROUNDS):
+        models = dense(mixing[0], rounds) @ factor[:rounds, :rounds]
+        assert found[rounds - 1] == pytest.approx(np.square(models).sum(), rel=1e-10)
+
+
+def test_the_optimum_of_one_read_is_that_of_its_fixed_point(mixing: tuple[Array, Array]) -> None:
+    """Of records that are read once the best X has v = diag((v^{1/2} G v^{1/2})^{1/2}) (Denisov et al. 2022)."""
+    whole = gram(spectrum(*mixing), ROUNDS)
+    v = np.ones(ROUNDS)
+    for _ in range(3000):
+        values, vectors = np.linalg.eigh(np.sqrt(v)[:, None] * whole * np.sqrt(v))
+        v = ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T).diagonal()
+    # Where the gradient vanishes the error is the sum of the multipliers.
+    assert error_of(whole, optimum(whole, ROUNDS)) == pytest.approx(v.sum(), rel=1e-3)
+
+
+def test_the_optimum_has_sensitivity_one_and_beats_what_is_named(mixing: tuple[Array, Array]) -> None:
+    whole, apart = gram(spectrum(*mixing), ROUNDS), 4
+    x = optimum(whole, apart)
+    for phase in range(apart):
+        read = x[phase::apart, phase::apart]
+        assert np.abs(read).sum() == pytest.approx(1.0)
+    factor = time_factor("banded_square_root", ROUNDS, 4, apart=apart)
+    named = errors(spectrum(*mixing), first_column(factor, ROUNDS))[-1] * np.square(factor.row_sums).sum()
+    assert error_of(whole, x) < named
