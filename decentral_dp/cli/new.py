@@ -499,7 +499,10 @@ def parse_agents(text: str | None) -> tuple[int | None, dict[str, list[Any]]]:
         try:
             return None if text is None else int(text), {}
         except ValueError:
-            raise InputError(f"--agents: got {quoted(text)}, wanted a number, or COLUMN=NAME,NAME.") from None
+            raise InputError(
+                f"--agents: got {quoted(text)}, wanted a number, or COLUMN=NAME,NAME, such as site=0,1,2 or "
+                "hospital=north,south."
+            ) from None
     (column, names), *_ = _pairs("agents", [text], "north,south")
     return None, {column: parse_classes(names, "--agents")}
 
