@@ -594,9 +594,12 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
     objects: Any = {what: value for what in _NAMED if (value := options.get(what)) is not None}
     for what, value in objects.items():
         if isinstance(value, str):
+            graph_file = what == "topology" and Path(value).is_file()
+            kind = "file of a graph" if graph_file else "registered name"
+            entry = f'"topology": {{"file": {quoted(value)}}}' if graph_file else f'"{_NAMED[what]}": {quoted(value)}'
             raise InputError(
-                f"{what}: got the text {quoted(value)}; wanted an object. A registered name goes into the scenario: "
-                f'set={{"{_NAMED[what]}": {quoted(value)}}}.'
+                f"{what}: got the text {quoted(value)}; wanted an object. A {kind} goes into the scenario: "
+                f"set={{{entry}}}."
             )
     return changes(options.get("set"), options.get("overrides", ())), objects
 

@@ -204,6 +204,13 @@ class Comparison:
         return pd.DataFrame(rows).set_index("run")
 
     @property
+    def communication(self) -> pd.DataFrame:
+        """One row per run: messages, numbers and bits that all agents sent; NaN where it is not counted."""
+        counts = ("messages", "numbers", "bits")
+        sent = [[getattr(run.result.communication, name, None) for name in counts] for run in self.runs]
+        return pd.DataFrame(sent, index=[run.name for run in self.runs], columns=list(counts), dtype=float)
+
+    @property
     def metrics(self) -> pd.DataFrame:
         """The last values: one row per measured name, one column per run; NaN where a run did not measure it."""
         last = {run.name: run.last_metrics for run in self.runs}
@@ -411,8 +418,17 @@ def _rows(path: Path) -> pd.DataFrame:
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
-    """Put a comparison in words: budgets, last metrics, settings that differ; ranges of many features last."""
-    return [_budgets(comparison), _metric_rows(comparison), *_baseline_rows(comparison), *_settings(comparison)]
+    """Put a comparison in words: budgets, last metrics, what was sent, settings that differ; many ranges last."""
+    measured = [_budgets(comparison), _metric_rows(comparison), *_baseline_rows(comparison)]
+    return [*measured, *_sent(comparison), *_settings(comparison)]
+
+
+def _sent(comparison: Comparison) -> list[ComparisonTable]:
+    """What all agents of a run sent; nothing where no run counts it."""
+    table = comparison.communication
+    rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in table[n]]) for n in table]
+    note = "By all agents, in all rounds. A dash: agents answered a coordinator, or the folder is of before."
+    return [ComparisonTable("What was sent", rows, True, note, "")] if table.notna().any(axis=None) else []
 
 
 def _baseline_rows(comparison: Comparison) -> list[ComparisonTable]:

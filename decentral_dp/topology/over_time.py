@@ -184,12 +184,19 @@ class _Matching:
     seed: int
 
     def __call__(self, t: int) -> sp.csr_array:
-        partner = [-1] * self.agents
-        # Lists: an agent is looked up for every link, which numpy does a hundred times as slowly.
-        for i, j in _coins(self.seed, "matching", t).permutation(self.edges).tolist():
-            if partner[i] < 0 and partner[j] < 0:
-                partner[i], partner[j] = j, i
-        return _of_one_each(np.array(partner))
+        i, j = _coins(self.seed, "matching", t).permutation(self.edges).T.copy()
+        partner = np.full(self.agents, -1)
+        # One link after the other would give the same: all that come first at both of their ends are taken at once.
+        while i.size:
+            place, first = np.arange(i.size), np.full((2, self.agents), i.size)
+            # Of several places of one agent the one that is written last stays, the first.
+            first[0, i[::-1]] = first[1, j[::-1]] = place[::-1]
+            first = first.min(axis=0)
+            taken = (first[i] == place) & (first[j] == place)
+            partner[i[taken]], partner[j[taken]] = j[taken], i[taken]
+            left = (partner[i] < 0) & (partner[j] < 0)
+            i, j = i[left], j[left]
+        return _of_one_each(partner)
 
 
 @dataclass(frozen=True)

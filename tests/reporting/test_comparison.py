@@ -63,6 +63,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_what_was_sent_is_a_table_where_anybody_counts_it(folders: Path) -> None:
+    found = compare(folders / "a", folders / "b", folders / "trusted")
+    sent = decentral_dp.plan(BASE).communication
+    assert sent is not None
+    assert found.communication.loc["a"].tolist() == [sent.messages, sent.numbers, sent.bits]
+    assert found.communication.loc["trusted"].isna().all()
+    (table,) = (t for t in comparison_tables(found) if t.title == "What was sent")
+    assert table.rows[0] == ("messages", [str(sent.messages), str(sent.messages * 4 // 6), "–"])
+
+
 def test_only_what_differs_is_listed_by_its_dotted_path(folders: Path) -> None:
     found = compare(folders / "a", folders / "b")
     assert found.settings.to_dict("index") == {
@@ -180,13 +190,14 @@ def test_ranges_of_other_records_come_last_and_folded(
     assert [table.title for table in tables] == [
         "Budgets",
         "Last metrics",
+        "What was sent",
         "What differs in the settings",
         "Ranges that differ",
     ]
-    settings = dict(tables[2].rows)
+    settings = dict(tables[3].rows)
     assert settings["problem.scale.…"] == ["5 ranges", "6 ranges"]
     assert "privacy.epsilon" in settings
-    assert len(tables[3].rows) == 11
+    assert len(tables[4].rows) == 11
     assert len(found.settings) == len(settings) - 1 + 11
     print_and_write_comparison(pair, tmp_path / "out", [])
     said = capsys.readouterr().out
@@ -201,7 +212,7 @@ def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
     found = compare(folders / "a", twin)
     assert [run.name for run in found.runs] == [f"{folders.name}/a", f"{tmp_path.name}/a"]
     assert found.settings.empty
-    assert comparison_tables(found)[2].nothing == "Nothing: the settings are the same."
+    assert comparison_tables(found)[-1].nothing == "Nothing: the settings are the same."
 
 
 @pytest.mark.parametrize(
