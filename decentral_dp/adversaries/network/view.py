@@ -374,8 +374,8 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     linear = LdpSingleLevel | DpDsgd | PrintedLdpSingleLevel | PrintedDpDsgd
     if not isinstance(job, GossipJob) or not isinstance(job.algorithm, linear) or job.central:
         raise InputError(
-            f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}, only for "
-            '"ldp_single_level" and "dp_dsgd". Take one of these.'
+            f"algorithm.kind: what one agent learns from its neighbours' messages is not derived for {kind}; use "
+            '"ldp_single_level" or "dp_dsgd".'
         )
     if getattr(job.algorithm, "heavy_ball", 0.0):
         raise InputError(

@@ -77,5 +77,6 @@ ENTRY = dp.Entry(
     "random_walk",
     RandomWalk,
     (dp.Citation("Walk of a token", CYFFERS),),
+    message=f"is that of its holder alone, and {dp.ONE_STEP}",
     unprinted="what the paper prints of random_walk is for an observer inside the network",
 )

@@ -62,11 +62,12 @@ def guarantee_section(result: RunResult) -> list[Html]:
 
 
 def _words(result: RunResult) -> SettingWords:
-    """Words of the setting; of training at one level those without x, z and validation records."""
+    """Words of the setting; of one level and of minimax problems those without z and validation records."""
     words = words_of(result.privacy, result.topology)
-    if not result.is_one_level:
+    if not (result.is_one_level or result.is_minimax):
         return words
-    return replace(words, kind="", dearest="", private="y in state.npz" if words.many else words.private)
+    private = f"{'x, y' if result.is_minimax else 'y'} in state.npz" if words.many else words.private
+    return replace(words, kind="", dearest="", private=private)
 
 
 def _compared(privacy: PrivacyStatement, kept: str) -> str:

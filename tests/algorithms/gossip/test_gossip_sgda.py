@@ -288,6 +288,8 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Any) -> None:
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "x: 6, y: 1" in page
     assert "inverse Hessian" not in page
+    assert "x, y in state.npz" in page
+    assert "validation" not in page
     for channel in ("x", "y"):
         assert np.array_equal(whole.released[channel], resumed.released[channel])
     assert whole.metrics.equals(resumed.metrics)
