@@ -295,6 +295,14 @@ class Host:
             mixed[0] += weight * stacked[column]
         return mixed
 
+    @property
+    def heard(self) -> sp.csr_array | None:
+        """Weights of all agents in the round of the last message, where they change and nothing arrives late."""
+        over_time = self._node.over_time
+        if over_time is None or over_time.delay:
+            return None
+        return over_time.heard((self._index - 1) // self._node.program.releases_per_round)
+
     def view(self) -> View:
         """Return what the simulator evaluates; it is no part of any message.
 

@@ -402,16 +402,48 @@ class Boundary(NamedTuple):
         own: the place of the block's own message, which stays, among those that it reads; None where it reads none.
         mixing: weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
         kept: which columns of that these are.
+        agents: of the block, ascending.
+        others: of the other blocks that it reads, agents and `sent`.
     """
 
     sent: NDArray[np.int64]
     own: int | None
     mixing: sp.csr_array
     kept: NDArray[np.int64]
+    agents: NDArray[np.int64]
+    others: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
-    def of(self, message: Array) -> Array:
-        """What of the block's message the others read."""
-        return message if self.sent.size == len(message) else message[self.sent]
+    def of(self, message: Array, heard: sp.csr_array | None = None) -> Array:
+        """What of the block's message the others read. heard: weights of the round, where they change."""
+        sent = self.sent if heard is None else self.sent[_heard_outside(heard, self.agents)[self.sent]]
+        return message if sent.size == len(message) else message[sent]
+
+    def reads(self, heard: sp.csr_array) -> list[bool]:
+        """Which of the `others` it hears in a round with these weights."""
+        mine = np.zeros(heard.shape[0], dtype=np.bool_)
+        mine[heard[self.agents].indices] = True
+        return [bool(mine[agents].any()) for agents, _ in self.others]
+
+    def whole(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
+        """What all `others` send in a round, of what arrived of those that it reads then; zeros are not read.
+
+        Args:
+            messages: of the others that it hears, in their order.
+            heard: weights of the round.
+            width: numbers of a message.
+        """
+        arrived, out = iter(messages), []
+        for (agents, sent), read in zip(self.others, self.reads(heard), strict=True):
+            out.append(np.zeros((sent.size, width)))
+            if read:
+                out[-1][_heard_outside(heard, agents)[sent]] = next(arrived)
+        return out
+
+
+def _heard_outside(heard: sp.csr_array, agents: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which agents of a block others hear that are not of it. heard: (m, m) weights without diagonal."""
+    by_all, within = (np.bincount(rows.indices, minlength=heard.shape[0]) for rows in (heard, heard[agents]))
+    return np.asarray((by_all > within)[agents])
 
 
 def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
@@ -440,7 +472,8 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
         mixing = sp.csr_array(node.mixing[:, kept])
         mixing.sort_indices()
         own = node.neighbours.index(k) if k in node.neighbours else None
-        found.append(Boundary(sent[k], own, mixing, kept))
+        others = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
+        found.append(Boundary(sent[k], own, mixing, kept, node.agents, others))
     return found
 
 

@@ -2,12 +2,14 @@
 
 Messages go from actor to actor by reference: the driver moves object references, never values, and waits only where
 something is evaluated (and, so that the queue stays short, for the round before last). Of a block of agents, others get
-the messages of those that they read.
+the messages of those that some other block hears; where a network changes, of those heard in the round, and only blocks
+that hear any. Late messages of a changing network are sent whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,12 +69,15 @@ class Actor:
             self._failed = error
 
     def advance(self, *messages: Any) -> Any:
-        own = self._boundary.own
-        if own is not None and self._message is not None:
-            messages = (*messages[:own], self._message, *messages[own:])
+        own, host = self._boundary.own, self._sound()
         try:
-            self._message = self._sound().advance(*messages)
-            return self._boundary.of(self._message)
+            if self._message is not None:
+                if (heard := host.heard) is not None:
+                    messages = tuple(self._boundary.whole(messages, heard, self._message.shape[1]))
+                if own is not None:
+                    messages = (*messages[:own], self._message, *messages[own:])
+            self._message = host.advance(*messages)
+            return self._boundary.of(self._message, host.heard)
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error
@@ -281,15 +286,19 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
         everywhere("go_on", first)
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
+    over_time = nodes[0].over_time
+    cut = boundaries(nodes) if over_time is not None and not over_time.delay else []
     last, alive = look(first), time.monotonic()
     done = first > kept.observed and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
+        near = read_from
+        if cut and over_time is not None:
+            reads = [b.reads(over_time.heard(t - 1)) for b in cut]
+            near = [list(itertools.compress(*both)) for both in zip(read_from, reads, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
-            messages = [
-                a.advance.remote(*(messages[j] for j in near)) for a, near in zip(actors, read_from, strict=True)
-            ]
+            messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
         if t > kept.observed and observed(t):
             last, alive = look(t), time.monotonic()
             done = observe(last)
