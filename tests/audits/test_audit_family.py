@@ -38,6 +38,7 @@ from tests.support.transcript_settings import (
         ("dp_dsgd", "train", 0.25),
         ("push_sum", "train", 0.25),
         ("choco", "train", 0.25),
+        ("federated", "train", 0.1),
         ("exact_diffusion", "train", 0.25),
         # Of two rounds one releases a gradient.
         ("gradient_tracking", "train", 0.25),

@@ -1255,6 +1255,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     Mutation(
+        "a server that goes on from one agent's answer",
+        "algorithms/gossip/federated.py",
+        "Served(s.x, s.y + moved, s.y)",
+        "Served(s.x, own, s.y)",
+        ("tests/algorithms/gossip/test_federated.py::test_without_noise_it_is_gradient_descent_on_the_mean",),
+    ),
+    Mutation(
         "mixtures of a value before noise",
         "algorithms/gossip/choco.py",
         "(1.0 - dataset.neighbour_weight) * released.y",

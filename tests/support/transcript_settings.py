@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from decentral_dp.algorithms.gossip.bsa import Bsa
 from decentral_dp.algorithms.gossip.choco import Choco
 from decentral_dp.algorithms.gossip.exact_diffusion import ExactDiffusion
+from decentral_dp.algorithms.gossip.federated import Federated
 from decentral_dp.algorithms.gossip.gradient_tracking import GradientTracking
 from decentral_dp.algorithms.gossip.ma_dsbo import MaDsbo
 from decentral_dp.algorithms.gossip.push_sum import PushSum
@@ -49,6 +50,7 @@ ALGORITHMS: dict[str, Any] = {
     "dp_dsgd": DpDsgd(STEP, start=START),
     "push_sum": PushSum(STEP, start=START),
     "choco": Choco(STEP, start=START),
+    "federated": Federated(STEP, start=START),
     "exact_diffusion": ExactDiffusion(STEP, start=START),
     "gradient_tracking": GradientTracking(STEP, start=START),
     "spdb": Spdb(STEP, STEP, 0.5, STEP, smoothness=1.0, inverse=2, start=START),
@@ -58,7 +60,7 @@ ALGORITHMS: dict[str, Any] = {
 
 # How far one of two records moves a release: λ·2C/2 of y, 2C/2 of one d a round, α²·2C/2 of x (of SPDB's twice that),
 # 2C/2 of one term of a series with L = 1, of an answer to a server, and of a gradient that is tracked.
-MOVES = {"y": 0.5 * BOUND, "s": BOUND, "d": BOUND, "x": 0.25 * BOUND, "v": BOUND, "gy": BOUND, "gx": BOUND}
+MOVES = {"y": 0.5 * BOUND, "u": 0.5 * BOUND, "x": 0.25 * BOUND, **dict.fromkeys(("s", "d", "v", "gy", "gx"), BOUND)}
 
 
 # So many records of the kind that is not replaced, so that the other kind decides the budget.

@@ -18,8 +18,9 @@ ascent, and on a complete graph with equal weights that on the mean of the f_i. 
 a constant step agents with other records end O(λ) apart.
 
 Reference: H. Gao, "Decentralized Stochastic Gradient Descent Ascent for Finite-Sum Minimax Problems", 2022
-(arXiv 2212.02724), here without variance reduction and with noise on every message. DPMixSGD (arXiv 2508.07505) noises
-recursive estimates of the gradients instead.
+(arXiv 2212.02724), here without variance reduction and with noise on every message. DPMixSGD (arXiv 2508.07505, of
+which the abstract was read) builds on recursive estimates of gradients instead (STORM). Kept un-noised such an estimate
+is a private state, in which a record stays; released, each carries two means of a batch, and moves up to twice as far.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ ENTRY = dp.Entry(
         ),
     ),
     message=dp.ONE_STEP,
-    unprinted="no paper prints a noise for gossip_sgda",
+    unprinted=(
+        'privacy.guarantee: gossip_sgda has no "as_printed"; DPMixSGD noises a recursive estimate, which is '
+        'another algorithm. Use "certified", or "none".'
+    ),
     example=dp.AUC | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

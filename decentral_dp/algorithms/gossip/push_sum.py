@@ -21,7 +21,9 @@ public number above 0, costs nothing (docs/proofs/39-push-sum.md).
 
 References: M. Assran et al., "Stochastic Gradient Push for Distributed Deep Learning", ICML 2019; with noise on what is
 sent: Z. Zhu et al., "PrivSGP-VR: Differentially Private Variance-Reduced Stochastic Gradient Push with Tight Utility
-Bounds", IJCAI 2024, arXiv 2405.02638; with public schedules of clip and noise: "Dyn-D²P", arXiv 2505.06651.
+Bounds", IJCAI 2024, arXiv 2405.02638, whose variance reduction is left out: an estimate that carries gradients of
+earlier rounds un-noised is a private state without a price here; with schedules of clip and noise, there by what
+gradients do, here by public exponents: "Dyn-D²P", arXiv 2505.06651. Of both the abstracts were read.
 """
 
 from __future__ import annotations

@@ -321,7 +321,7 @@ def test_noise_of_a_tracker_does_not_add_up() -> None:
         np.testing.assert_allclose(said[index]["s"].mean(axis=0), (slopes + now).mean(axis=0), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "choco"])
 def test_one_agent_runs_gradient_descent(name: str) -> None:
     job = smooth(name, {"kind": "complete", "agents": 1}, 6, 0.4)
     ((h, c),) = moments(job)
