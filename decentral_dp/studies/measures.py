@@ -231,7 +231,7 @@ BUDGETS = ("epsilon_max", "epsilon_spent", "epsilon_pure_max", "finite_data", "e
 CLAIMS = ("claimed", "claimed_endless")
 TARGETS = ("privacy.epsilon", "privacy.cap")
 # Measures of what one agent learns of another begin so.
-NETWORK = ("network_epsilon_", "network_linear_")
+NETWORK = CERTIFIED, LINEAR = ("network_epsilon_", "network_linear_")
 _OTHERS = (*NETWORK, "epsilon_to_")
 
 
@@ -279,7 +279,9 @@ def epsilon_words(name: str, cells: pd.DataFrame) -> str:
     """
     if name in CLAIMS:
         return "claimed, not proved"
-    found, at = guarantees(cells) if name in BUDGETS else [], deltas(name, cells)
+    found, at = guarantees(cells) if name in BUDGETS or name.startswith(CERTIFIED) else [], deltas(name, cells)
+    if name.startswith(LINEAR):
+        found = ["linear, no bound for training"]
     words = found[:1] if len(found) == 1 else ["target"] if name == "privacy.epsilon" else []
     return ", ".join(words + ([f"δ = {delta_text(at[0])}"] if len(at) == 1 else []))
 

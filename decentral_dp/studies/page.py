@@ -25,7 +25,7 @@ from decentral_dp.reporting.plots.style import SERIES_COLOURS
 from decentral_dp.reporting.tables import TextTable, html, latex, markdown
 from decentral_dp.studies.gains import gain_words, write_gain_plots
 from decentral_dp.studies.intervals import HOLDS, REFUTED
-from decentral_dp.studies.measures import GUARANTEES, axis_label, own_name
+from decentral_dp.studies.measures import GUARANTEES, LINEAR, axis_label, own_name
 from decentral_dp.studies.plots import are_joined, values_of, write_study_plots
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
@@ -172,7 +172,7 @@ def _guarantee(study: Study, cells: pd.DataFrame, notes: Sequence[str]) -> list[
     """What every ε of the study is, that runs with seeds are simulations, and what rests on an author's word."""
     counts = [(words, int((cells["guarantee"] == name).sum())) for name, words in GUARANTEES.items()]
     kinds = "; ".join(f"{words}: {n} {'cell' if n == 1 else 'cells'}" for words, n in counts if n)
-    linear = any(measure.startswith("network_linear_") for measure in study.measure)
+    linear = any(measure.startswith(LINEAR) for measure in study.measure)
     unsound = " Not so the linear columns: they are no bound for training." if linear else ""
     found = [tag("h2", "Guarantee"), tag("p", f"{kinds[:1].upper()}{kinds[1:]}.{unsound}")] if kinds else []
     if study.kind == "run" and cells["guarantee"].isin(["certified", "as_printed"]).any():

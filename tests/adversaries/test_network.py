@@ -457,8 +457,8 @@ def test_a_view_of_an_object_with_names() -> None:
     ("changes", "sentence"),
     [
         ({"algorithm.kind": "dp_dsgd", "algorithm.heavy_ball": 0.9}, "heavy_ball: dp_dsgd with momentum"),
-        ({"topology.drop": 0.1}, "priced on a network that stays"),
-        ({"topology.over_time": "matching"}, "priced on a network that stays"),
+        ({"topology.drop": 0.1}, "priced exactly on a network that stays"),
+        ({"topology.over_time": "matching"}, "priced exactly on a network that stays"),
     ],
 )
 def test_what_the_linear_system_does_not_describe_is_refused(changes: dict[str, Any], sentence: str) -> None:

@@ -200,15 +200,15 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
         assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
     # The message of round t is heard in round t + 1, if at all.
     heard = [omega != 0.0 for omega in steps.mixed[1:]]
-    assert all((one <= told).all() for one, told in zip(heard, steps.told, strict=False))
-    assert np.array_equal(heard, steps.told[:11]) == (change != "lossy")
+    assert all((one <= may).all() for one, may in zip(heard, steps.visible, strict=False))
+    assert np.array_equal(heard, steps.visible[:11]) == (change != "lossy")
     view = prepare(job).view()
     frame = view.to_frame()
     assert (frame["certified"] <= frame["certified_total"]).all()
     assert frame["certified"].min() < 0.9 * frame["certified_total"].min()
     assert frame["mu_linear"].isna().all()
     # Whoever may hear more learns no less.
-    more = replace(steps, told=tuple(told | (rng.random((6, 6)) < 0.3) for told in steps.told))
+    more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
     each = tuple((i,) for i in range(6))
     known = ~np.eye(6, dtype=bool)
     few, many = (price(one, each, first_alike(one, each))[known] for one in (steps, more))

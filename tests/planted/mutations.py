@@ -878,8 +878,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents of other noise taken for alike",
         "adversaries/network/training.py",
-        "coloured([*steps.moved, *steps.noise, *steps.rounding]",
-        "coloured([*steps.moved, *steps.rounding]",
+        "[*steps.moved, *steps.noise, *steps.rounding]",
+        "[*steps.moved, *steps.rounding]",
         (f"{_VIEW_OF_TRAINING}::test_pairs_that_look_alike_have_one_price",),
     ),
     Mutation(

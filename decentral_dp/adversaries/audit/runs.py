@@ -188,7 +188,7 @@ def _check_unit(job: Job, canaries: int | None) -> None:
         )
     if getattr(job, "pairs", None) is not None:
         raise InputError(
-            "audit: what messages tell whose noise neighbours share is not played. Audit the run without "
+            "audit: noise that neighbours share is played by audit network alone. Audit the run without "
             "privacy.correlation, whose queries are the same."
         )
     if unit == RECORD:

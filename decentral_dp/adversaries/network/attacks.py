@@ -162,9 +162,9 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     path, star, ring, long = (_mixed(*graph) for graph in (("path", 3), ("star", 6), ("ring", 16), ("path", 8)))
     last = Seen(path, 2, 0, _once(2, 2.0))
     for who, variance in (("path 3", 2.0 / 9.0), ("active", 1.0 / 9.0)):
-        told = total_variation_mu(sign_feedback(variance, 0.0))
+        shown = total_variation_mu(sign_feedback(variance, 0.0))
         # No factor bounds a sign.
-        yield Attack(f"sign feedback, {who}", "integral", told, last.linear(), 2.0, 2.0)
+        yield Attack(f"sign feedback, {who}", "integral", shown, last.linear(), 2.0, 2.0)
 
     leaves = Seen(star, 2, 1, np.full(100, 2.0))
     steep = np.repeat([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]], 100, axis=0)
@@ -178,23 +178,23 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     yield next_door.attack("turning sign, ring 16", "exact", turning)
 
     slow = Seen(path, 2, 0, _once(6, 2.0))
-    told = counted_mu(*tanh_feedback(runs, seed), risk)
+    shown = counted_mu(*tanh_feedback(runs, seed), risk)
     # The gradient −tanh of h is 1-smooth, and pulls states apart by 1 + 1.
-    yield slow.attack("tanh feedback, path 3", "runs", told, np.array([[1.0], [2.0], [1.0]]))
+    yield slow.attack("tanh feedback, path 3", "runs", shown, np.array([[1.0], [2.0], [1.0]]))
 
     far = Seen(long, 7, 0, _once(7, 8.0))
-    told = counted_mu(*relay(runs, seed), risk)
-    yield Attack("relay of signs, path 8", "runs", told, far.linear(), 8.0, 8.0)
+    shown = counted_mu(*relay(runs, seed), risk)
+    yield Attack("relay of signs, path 8", "runs", shown, far.linear(), 8.0, 8.0)
 
     either, both = (_picked(0.5, children) for children in ([4], [4, 5]))
-    told = total_variation_mu(picked_child(0.5))
-    yield Attack("picking whom to hear", "integral", told, either, both, float("nan"))
+    shown = total_variation_mu(picked_child(0.5))
+    yield Attack("picking whom to hear", "integral", shown, either, both, float("nan"))
 
     for colluders, who in enumerate(("ring 16", "colluder")):
         shared = SharedNoise.on_a_ring(16, colluders)
-        told = counted_mu(*shared.scores(runs, seed), risk)
+        shown = counted_mu(*shared.scores(runs, seed), risk)
         everything = 2.0 * float(np.sqrt(shared.rounds))
-        yield Attack(f"shared noise, {who}", "runs", told, float("nan"), shared.priced, everything)
+        yield Attack(f"shared noise, {who}", "runs", shown, float("nan"), shared.priced, everything)
 
 
 class Seen(NamedTuple):
@@ -233,11 +233,11 @@ class Seen(NamedTuple):
 class SharedNoise(NamedTuple):
     """Noise of deviation 1 that neighbours share, seen by somebody who sees every message of some rounds.
 
-    known: agents that tell it all that they know. victim: whose record moves its message by 2, in directions that turn.
+    colluders: who tell it all that they know. victim: whose record moves its message by 2, in directions that turn.
     """
 
     noise: PairNoise
-    known: tuple[int, ...]
+    colluders: tuple[int, ...]
     victim: int
     rounds: int
 
@@ -266,9 +266,9 @@ class SharedNoise(NamedTuple):
         value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
         # A colluder has the seeds of its own links.
         weights = network.mixing.toarray()
-        honest = np.setdiff1d(everybody, self.known)
+        honest = np.setdiff1d(everybody, self.colluders)
         weights[np.ix_(honest, honest)] = 0.0
-        told = PairDraws(replace(self.noise, network=Network(csr_array(weights))), root, everybody)
+        disclosed = PairDraws(replace(self.noise, network=Network(csr_array(weights))), root, everybody)
         grid = GAUSSIAN.grid(np.ones(1), 2 * runs)[:, None]
         inner = (network.mixing.toarray() != 0.0)[np.ix_(honest, honest)] & ~np.eye(honest.size, dtype=np.bool_)
         covariance = np.eye(honest.size) + self.noise.ratio**2 * (np.diag(inner.sum(axis=1)) - inner)
@@ -278,7 +278,7 @@ class SharedNoise(NamedTuple):
         for t in range(self.rounds):
             sent = releaser.release(t + 1, {"y": value})["y"].copy()
             sent[self.victim] += way * world
-            unknown = sent - grid * told.sums(t + 1, t + 1, tag("y"), np.broadcast_to(1.0 / grid, (1, 2 * runs)))
+            unknown = sent - grid * disclosed.sums(t + 1, t + 1, tag("y"), np.broadcast_to(1.0 / grid, (1, 2 * runs)))
             score += 2.0 * way * (information @ unknown[honest])
             way = -way if t % 2 == 0 else np.sign(sent[self.victim])
         return score[:runs], score[runs:]
@@ -320,9 +320,9 @@ def counted_mu(first: Array, second: Array, risk: float) -> float:
     cuts = np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0.05, 0.95, 91))
 
     def bound(above: Array, others: Array, cut: Array) -> Array:
-        told = rate_at_least((above[None] >= cut[:, None]).sum(axis=1), above.size, 0.5 * risk)
-        mistaken = rate_at_most((others[None] >= cut[:, None]).sum(axis=1), others.size, 0.5 * risk)
-        return np.asarray(ndtri(told) - ndtri(mistaken))
+        hits = rate_at_least((above[None] >= cut[:, None]).sum(axis=1), above.size, 0.5 * risk)
+        alarms = rate_at_most((others[None] >= cut[:, None]).sum(axis=1), others.size, 0.5 * risk)
+        return np.asarray(ndtri(hits) - ndtri(alarms))
 
     best = int(np.argmax(bound(first[::2], second[::2], cuts)))
     return max(0.0, float(bound(first[1::2], second[1::2], cuts[[best]])[0]))

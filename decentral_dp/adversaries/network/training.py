@@ -52,7 +52,7 @@ class Steps:
 
     Args:
         mixed: ω = I + W of every round, (m, m) each.
-        told: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
+        visible: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
         factors: R of every round, (m, m) each.
         moved: D, (T, m).
         noise: s, (T, m).
@@ -61,7 +61,7 @@ class Steps:
     """
 
     mixed: tuple[Array, ...]
-    told: tuple[NDArray[np.bool_], ...]
+    visible: tuple[NDArray[np.bool_], ...]
     factors: tuple[Array, ...]
     moved: Array
     noise: Array
@@ -87,7 +87,7 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     averaged = job.stream.averaged(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
-    mixed, told = _weights(job)
+    mixed, visible = _weights(job)
     curvature, scalar = problem.loss.curvature * length**2, not isinstance(problem.loss, CrossEntropy)
     factors = tuple(
         _factors(omega, curvature, float(eta), problem.l2, scalar, own_point)
@@ -96,7 +96,7 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
     moved = step[:, None] * 2.0 * job.clip.y / averaged * summation_slack(averaged, problem.q)
     start = float(np.abs(problem.start["y"]).max(initial=0.0)) + abs(algorithm.start.get("y", 0.0))
     rounding = _rounding(mixed, factors, step, noise, averaged.astype(np.float64), problem, length, job.clip.y, start)
-    return Steps(mixed, told, factors, moved, noise, rounding)
+    return Steps(mixed, visible, factors, moved, noise, rounding)
 
 
 def _weights(job: GossipJob) -> tuple[tuple[Array, ...], tuple[NDArray[np.bool_], ...]]:
@@ -173,7 +173,7 @@ def first_alike(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray
         return np.where(marks, -1, own)
     graph = coloured(
         [*steps.moved, *steps.noise, *steps.rounding],
-        [*steps.mixed, *(told.astype(np.float64) for told in steps.told), *steps.factors],
+        [*steps.mixed, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
     first, found = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
@@ -216,7 +216,7 @@ def price(
     mu = np.full((len(observers), m), np.nan)
     for row, members in enumerate(observers):
         victims = np.flatnonzero(first[row] == row * m + np.arange(m))
-        seen = np.stack([told[list(members)].any(axis=0) for told in steps.told])
+        seen = np.stack([visible[list(members)].any(axis=0) for visible in steps.visible])
         noise = steps.noise.copy()
         noise[:, list(members)] = np.inf
         coupled = Coupled(steps.factors, noise, seen, steps.rounding)
