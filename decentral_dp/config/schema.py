@@ -35,6 +35,7 @@ from decentral_dp.files.tables import (
     Target,
     optional,
 )
+from decentral_dp.privacy.pair_ratio import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.user_code import in_file, installed
 
@@ -281,8 +282,9 @@ class CorrelationTable(Table):
             "that only the two know."
         )
     )
-    ratio: Annotated[float, Field(ge=1e-3, le=1e3)] = Field(
-        description="c/σ, the deviation of what a pair shares over that of an agent's own noise."
+    ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = optional(
+        "c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in "
+        "gossip at one price, on a network that stays."
     )
 
 

@@ -153,3 +153,26 @@ def test_silent_agents_are_refused() -> None:
 
 def test_a_run_without_noise_shares_none() -> None:
     assert decentral_dp.build(scenario({"guarantee": "none", "epsilon": None, "clip": {}})).simulation().pairs is None
+
+
+SHIPPED = ("gradient_tracking", "exact_diffusion", "choco", "push_sum", "ldp_dsbo", "gossip_sgda", "federated", "bsa")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_algorithms_that_keep_nothing_share_it_on_every_channel(name: str) -> None:
+    """Planned as recorded, or a run fails; with scales as given, and one agent's own noise no cheaper."""
+    keys = {"algorithm.rounds": 3, "run.evaluate_every": 3, "run.average": 1, "privacy.mechanism": "gaussian"}
+    run = decentral_dp.run(name, set={**keys, "privacy.correlation": PAIRWISE})
+    charged = run.ledger[run.ledger["pair_scale"] > 0.0]
+    assert charged["channel"].nunique() == len(run.simulation().ledger.charged)
+    assert (charged["scale"] > charged["own_scale"]).any()
+
+
+def test_a_ratio_that_is_left_out_errs_little() -> None:
+    correlation = {"across": "pairwise"}
+    chosen = decentral_dp.plan(scenario({"correlation": correlation})).privacy.shared.ratio
+    assert 1.0 < chosen < 10.0
+    against_one = decentral_dp.plan(scenario({"correlation": correlation, "observer": {"colluders": 1}}))
+    assert against_one.privacy.shared.ratio < chosen
+    with pytest.raises(InputError, match="network that stays"):
+        decentral_dp.plan(scenario({"correlation": correlation}, {"over_time": "matching"}))

@@ -39,6 +39,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
+from decentral_dp.privacy.pair_ratio import best_ratio
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.problems.training.problem import Training
@@ -47,11 +48,13 @@ from decentral_dp.simulation.jobs.job import GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
-from decentral_dp.topology.over_time import OverTime
+from decentral_dp.topology.over_time import OverTime, off_diagonal
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
+# Agents of which the best ratio of shared noise is found in seconds.
+_MOST_FOR_RATIO = 256
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
 # The largest exponential variate that float64 samplers can give is below 45 means.
@@ -382,7 +385,20 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
                 f"privacy.{channel}: neighbours share noise of one scale, and here each agent has its own. Give one "
                 "scale and one decay for all."
             )
-    return PairNoise(given.ratio, s.privacy.colluders, network)
+    return PairNoise(given.ratio or _best_ratio(s, network), s.privacy.colluders, network)
+
+
+def _best_ratio(s: Scenario, network: Network) -> float:
+    """The ratio that errs least in gossip. Raises InputError where the network changes, or is large."""
+    if network.over_time is not None or network.n_agents > _MOST_FOR_RATIO:
+        why = (
+            "of a network that stays alone" if network.over_time is not None else f"of {_MOST_FOR_RATIO} agents at most"
+        )
+        raise InputError(f"privacy.correlation.ratio: missing. It is found {why}; give for example ratio = 2.0.")
+    heard = off_diagonal(network.mixing)
+    mixed = heard.toarray() + np.diag(1.0 - heard.sum(axis=1))
+    links = sp.csr_matrix(heard.astype(bool), dtype=np.float64)
+    return best_ratio(mixed, links.maximum(links.T), s.algorithm.rounds, s.privacy.colluders)
 
 
 def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream) -> None:
