@@ -122,13 +122,16 @@ def test_local_blocks_agree(scenario: Make, blocks: int) -> None:
         np.testing.assert_allclose(cut.released[channel], value, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["gossip", "dp_bilevel"])
+@pytest.mark.parametrize("name", ["gossip", "changing", "dp_bilevel"])
 def test_lost_actors_are_started_again_with_the_same_draws(scenario: Make, ray_cluster: None, name: str) -> None:
     import ray
 
     engine = RayEngine(recovery=Recovery(save_every=0.05))
-    rounds = 60 if name == "gossip" else 6
-    given: Any = scenario(algorithm={"rounds": rounds}, topology={"agents": 4}) if name == "gossip" else name
+    rounds = 6 if name == "dp_bilevel" else 60
+    graph = {"kind": "complete", "over_time": "one_peer_exponential", "drop": 0.1} if name == "changing" else {}
+    given: Any = name
+    if name != "dp_bilevel":
+        given = scenario(algorithm={"rounds": rounds}, topology={"agents": 4, **graph})
     job = build(load(given, [f"algorithm.rounds={rounds}", "run.agents_per_actor=2", 'run.engine="ray"']))
     seen: list[int] = []
 
