@@ -18,8 +18,8 @@ from papers.printed_epsilon import CORN, DELTA, LIBSVM, MFDL, MNIST, MUFFLIATO, 
 TITLE = "What printed ε is worth"
 LEAD = (
     "Each ε that a paper on decentralised learning prints, beside the smallest ε that is certified of the same "
-    "releases, and the largest that a test with known error rates shows. Above the diagonal less is private than is "
-    f"printed, below it more. Everything at δ = {short(DELTA)}."
+    "releases, and the largest that a test with known error rates shows. A point above the diagonal is less private "
+    f"than printed, one below it more. All at δ = {short(DELTA)}."
 )
 # Title of a panel → the papers in it.
 _PANELS = {MNIST: (MNIST,), LIBSVM: (LIBSVM,), CORN: (CORN,), PN: (PN,), "pairs of agents": (MFDL, MUFFLIATO, TOP)}
@@ -65,7 +65,7 @@ def draw(frame: pd.DataFrame, to: Path) -> None:
             log_axis(ax, "y", [1e-1, 1e6])
             ax.set_xlim(4e-4, 2e2)
             ax.set_ylim(5e-2, 1e6)
-            ax.legend(fontsize=5.5, loc="upper left")
+            ax.legend(fontsize=6.5, loc="upper left")
         spare = grid.flat[len(_PANELS)]
         spare.axis("off")
         words = "_  certified: no more than this\n▲  shown: no less than this\n⋯  as claimed"
