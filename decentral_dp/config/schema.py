@@ -284,7 +284,7 @@ class CorrelationTable(Table):
     )
     ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = optional(
         "c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in "
-        "gossip at one price, on a network that stays."
+        "gossip at one price, 4 at most, on a network that stays."
     )
 
 

@@ -45,11 +45,9 @@ class PairNoise:
     # Links → gains. Networks that change come back to the same links.
     _gains: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @property
-    def degrees(self) -> list[int]:
-        """How many neighbours each agent may have in a round."""
-        degrees: list[int] = np.bincount(self.network.links().ravel()).tolist()
-        return degrees
+    def degrees(self, t: int | None = None) -> NDArray[np.int64]:
+        """Return (m,) how many neighbours each agent has in round t; default None, those of all rounds together."""
+        return np.bincount(self.network.links(t).ravel(), minlength=self.network.n_agents)
 
     def gain(self, t: int) -> Array:
         """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""

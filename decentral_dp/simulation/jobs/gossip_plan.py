@@ -53,8 +53,11 @@ from decentral_dp.user_code import USER_ERRORS, blamed
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
-# Agents of which the best ratio of shared noise is found in seconds.
-_MOST_FOR_RATIO = 256
+# Agents, and colluders among them, of which the best ratio of shared noise is found in seconds.
+_MOST_FOR_RATIO, _FEW_COLLUDERS = 256, 3
+# Of shared to own noise where it is not given: models after mixing err less with more of it in a dense graph, but what
+# is published are releases, of which it would be most.
+_LARGEST_RATIO = 4.0
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
 # The largest exponential variate that float64 samplers can give is below 45 means.
@@ -236,7 +239,7 @@ def _channel(
             scale = noise[channel].of(representative).at(index // releases_per_round, mechanism)
         largest, drawn = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
-            drawn *= 1.0 + pairs.ratio * max(pairs.degrees)
+            drawn *= 1.0 + pairs.ratio * pairs.degrees().max()
         _check_noise(channel, largest, scale, mechanism, dimension, drawn)
         if pairs is not None:
             scale, shared = pairs.charged(scale, index // releases_per_round, representative)
@@ -398,7 +401,8 @@ def _best_ratio(s: Scenario, network: Network) -> float:
     heard = off_diagonal(network.mixing)
     mixed = heard.toarray() + np.diag(1.0 - heard.sum(axis=1))
     links = sp.csr_matrix(heard.astype(bool), dtype=np.float64)
-    return best_ratio(mixed, links.maximum(links.T), s.algorithm.rounds, s.privacy.colluders)
+    best = best_ratio(mixed, links.maximum(links.T), s.algorithm.rounds, min(s.privacy.colluders, _FEW_COLLUDERS))
+    return min(best, _LARGEST_RATIO)
 
 
 def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream) -> None:

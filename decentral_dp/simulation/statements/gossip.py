@@ -75,22 +75,23 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
     )
 
 
-# Numbers of colluders for which a price is told, beside the largest.
-_MOST_COLLUDERS = 12
+# Numbers of colluders for which a price is told, beside the scenario's own and the largest; more take long to price.
+_FEW_COLLUDERS = 4
 
 
 def _shared(job: GossipJob) -> SharedNoise | None:
     """The noise that neighbours share, and what it is worth against each number of colluders."""
     if job.pairs is None:
         return None
-    degrees, delta, worthless = job.pairs.degrees, job.scenario.privacy.delta, None
+    pairs, delta = job.pairs, job.scenario.privacy.delta
+    most = np.max(
+        [pairs.degrees(t) for t in ((0,) if job.topology.over_time is None else range(job.rounds + 1))], axis=0
+    )
     epsilon: dict[str, Number] = {}
-    for q in sorted({*range(min(max(degrees), _MOST_COLLUDERS)), min(degrees), max(degrees)}):
-        ledger = _against(job.ledger, replace(job.pairs, colluders=q))
+    for q in sorted({q for q in (*range(_FEW_COLLUDERS), pairs.colluders) if q < most.max()} | {int(most.max())}):
+        ledger = _against(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
-        alone = [(np.isinf(c.scale) | (c.scale <= c.shared["own_scale"])).all(axis=0).any() for c in ledger.charged]
-        worthless = q if worthless is None and any(alone) else worthless
-    return SharedNoise(job.pairs.ratio, epsilon, worthless)
+    return SharedNoise(pairs.ratio, epsilon, int(most.min()))
 
 
 def _against(ledger: Ledger, pairs: PairNoise) -> Ledger:

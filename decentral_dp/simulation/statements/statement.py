@@ -149,12 +149,12 @@ class SharedNoise:
     """Noise that neighbours share.
 
     ratio: of its deviation to that of an agent's own. epsilon: number of colluders, as text → ε of the worst agent
-    against them. worthless: the least number against whom some agent has its own noise alone; None where that is none.
+    against them. worthless: the least number that may leave some agent its own noise alone.
     """
 
     ratio: Known
     epsilon: Annotated[Mapping[str, Number], IN_TABLE] = field(default_factory=dict)
-    worthless: int | None = None
+    worthless: Whole = 0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
