@@ -18,7 +18,12 @@ _CONFIDENCE = 0.95
 class Interval(NamedTuple):
     """A number with its confidence interval; all equal where it is exact, NaN where it could not be measured.
 
-    The ends alone are NaN where there is a number and no interval.
+    Args:
+        value: the number, in the unit of what was measured.
+        low, high: ends of the interval, in the same unit; they alone are NaN where there is a number and no interval.
+
+    References:
+        Student's t over repetitions (`over_seeds`); Clopper & Pearson 1934 of shares (`rate_at_least`).
     """
 
     value: float

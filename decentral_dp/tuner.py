@@ -68,9 +68,13 @@ class Arguments(NamedTuple):
 class Tuned:
     """What a tuning run publishes, and what it cost. All of it is covered by `budget`.
 
-    weight: of the regulariser. model: (d,) private minimiser at this weight. ledger: the releases made. budget: what
-    they were planned to cost, which bounds what they did. path: the weights in the order in which they were tried.
-    statement: the guarantee in words.
+    Args:
+        weight: w of the regulariser.
+        model: (d,) private minimiser at this weight.
+        budget: ε and δ that the releases were planned to cost, which bound what they did.
+        ledger: the releases that were made.
+        path: (steps + 1,) the weights in the order in which they were tried.
+        statement: the guarantee in words.
 
     Example:
         >>> import numpy as np, decentral_dp

@@ -28,7 +28,17 @@ Counts = Mapping[Split, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class StepSize:
-    """λ_t = scale/(t+1)^decay."""
+    """A step size λ_t = scale/(t+1)^decay of rounds t = 0, 1, ….
+
+    Args:
+        scale: λ_0, at least 0.
+        decay: exponent, at least 0; default 0, which keeps the step constant.
+
+    Example:
+        >>> step = StepSize(0.5, decay=1.0)
+        >>> step(0), step(4), step.series(3).round(4).tolist()
+        (0.5, 0.1, [0.5, 0.25, 0.1667])
+    """
 
     scale: float
     decay: float = 0.0

@@ -50,7 +50,12 @@ class Work(NamedTuple):
 
 
 class Citation(NamedTuple):
-    """What an algorithm owes to a work, and the work."""
+    """What an algorithm owes to a work.
+
+    Args:
+        part: of the work, as it is listed, "Algorithm 3, corrected".
+        work: the publication.
+    """
 
     part: str
     work: Work

@@ -55,7 +55,12 @@ _AGENT_KEYS = ("train", "validation", "test", "sha256")
 
 
 class ShardEntry(NamedTuple):
-    """What everyone may know of one agent's records: how many of each kind, and the SHA-256 of their file."""
+    """What everyone may know of one agent's records.
+
+    Args:
+        train, validation, test: how many there are of each kind.
+        sha256: of their file, 64 hexadecimal digits in lower case.
+    """
 
     train: int
     validation: int

@@ -43,7 +43,14 @@ def _exchanges(n: int) -> str:
 
 
 class View(NamedTuple):
-    """One block's share of a snapshot."""
+    """One block's share of a snapshot; channel → (b, ·).
+
+    Args:
+        released: the last released values.
+        published: the mean of the last released values.
+        state: the agents' own state, which nobody else sees; empty where they read records of their own.
+        divergence: the first released value that was not finite; None where all are.
+    """
 
     released: dict[str, Array]
     published: dict[str, Array]

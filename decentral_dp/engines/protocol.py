@@ -170,7 +170,12 @@ class CoordinatorNode(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """The first released value that was not finite."""
+    """The first released value that was not finite.
+
+    Args:
+        round: from 1; 0 of the start.
+        channel: that it was released on.
+    """
 
     round: int
     channel: str
@@ -235,7 +240,12 @@ class Snapshot(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The last snapshot and what was really released."""
+    """What a run comes to.
+
+    Args:
+        last: the snapshot of the last round.
+        ledger: of what was really released.
+    """
 
     last: Snapshot
     ledger: Ledger

@@ -16,7 +16,13 @@ from decentral_dp.errors import InputError
 class Domain:
     """A box low ≤ x_s ≤ high, a ball ‖x‖₂ ≤ radius around 0, the simplex {x ≥ 0, Σ x_s = 1}, or all of R^p.
 
-    Raises InputError for a box or ball without interior.
+    Args:
+        kind: which of them; default R^p.
+        low, high: of every coordinate, of a box.
+        radius: in l2, of a ball.
+
+    Raises:
+        InputError: a box or ball without interior.
     """
 
     kind: Literal["everywhere", "box", "ball", "simplex"] = "everywhere"

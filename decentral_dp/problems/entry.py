@@ -29,10 +29,17 @@ Solves: TypeAlias = Literal["bilevel", "minimax"]
 class Facts(NamedTuple):
     """What a problem may know of the data before it is built: public numbers.
 
-    image: (height, width, channels) where records are pictures; `record.reshape(channels, height, width)` is one.
-    seed: public, for what a problem draws. device: "cpu" or "cuda", where it computes. folder: where relative paths
-    start. l2: bound on ‖a‖₂ of every possible record, None where nothing bounds it. trajectory: (L, d) where records
-    are trajectories, as in `Dataset`. clip: of the gradients by x and y, where something is clipped.
+    Args:
+        n_features: d, columns of a record.
+        n_classes: c; 0 where labels are numbers.
+        image: (height, width, channels) where records are pictures; `record.reshape(channels, height, width)` is one.
+        agents: m.
+        seed: public, for what a problem draws.
+        device: "cpu" or "cuda", where it computes.
+        folder: where relative paths start.
+        l2: bound on ‖a‖₂ of every possible record; None where nothing bounds it.
+        trajectory: (L, d) where records are trajectories, as in `Dataset`.
+        clip: variable → bound on its gradients, where something is clipped.
     """
 
     n_features: int

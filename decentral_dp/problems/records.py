@@ -67,7 +67,13 @@ DIRECTIONS = 1 << 21
 
 
 class RegulariserMatrices(NamedTuple):
-    """Data-independent matrices, row-wise: ∇²_yy R (b, q, q), ∇²_xy R (b, p, q), ∇²_yy R·Z (b, q, p) or None."""
+    """Second derivatives of a regulariser R, data-independent, one for each of b points.
+
+    Args:
+        hessian: ∇²_yy R, (b, q, q).
+        jacobian: ∇²_xy R, (b, p, q).
+        product: ∇²_yy R·Z, (b, q, p); None where no Z was given.
+    """
 
     hessian: Array
     jacobian: Array

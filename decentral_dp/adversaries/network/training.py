@@ -51,13 +51,16 @@ class Steps:
     """T rounds of training in public numbers.
 
     Args:
-        mixed: ω = I + W of every round, (m, m) each.
+        mixed: ω = I + W of every round, (m, m) mixing weights each.
         visible: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
-        factors: R of every round, (m, m) each.
-        moved: D, (T, m).
-        noise: s, (T, m).
-        rounding: (T, m), what float64 adds to the distance of two noiseless messages; +inf where messages may leave
+        factors: R of every round, (m, m) each: Lipschitz factors of a step in l2.
+        moved: D, (T, m) by how much in l2 the victim's replaced record moves its own noiseless message.
+        noise: s, (T, m) standard deviations of the noise.
+        rounding: (T, m), what float64 adds to the l2 distance of two noiseless messages; +inf where messages may leave
             their grid.
+
+    References:
+        docs/proofs/37 and 38.
     """
 
     mixed: tuple[Array, ...]

@@ -42,10 +42,13 @@ class Coupled(NamedTuple):
     """What is public of T rounds among m agents.
 
     Args:
-        factors: R, T arrays (m, m), entries at least 0.
-        noise: s, (T, m); +inf at members of the observer, whose noise hides nothing from it.
+        factors: R, T arrays (m, m): by how much at most the l2 distance of two messages of j grows in that of i.
+        noise: s, (T, m) standard deviations; +inf at members of the observer, whose noise hides nothing from it.
         seen: S, (T, m) whether the observer sees the message.
-        rounding: (T, m) what float64 adds to the distance of two noiseless messages.
+        rounding: (T, m) what float64 adds to the l2 distance of two noiseless messages.
+
+    References:
+        docs/proofs/37.
     """
 
     factors: Sequence[Array]

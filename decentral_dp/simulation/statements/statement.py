@@ -63,7 +63,12 @@ _OMITTED = {"omitted": True}
 
 @dataclass(frozen=True)
 class Cost:
-    """ε at δ, and pure ε; None where it is not known."""
+    """What one channel costs one agent.
+
+    Args:
+        epsilon: ε at the δ of the statement; None where it is not known, +inf where nothing is proven.
+        epsilon_pure: ε at δ = 0; +inf of Gaussian noise.
+    """
 
     epsilon: Number = None
     epsilon_pure: Number = None
@@ -85,7 +90,16 @@ class Horizon:
 
 @dataclass(frozen=True)
 class AgentBudget:
-    """What the run costs one agent: over all channels, by channel, and by the kind of record."""
+    """What the run costs one agent.
+
+    Args:
+        agent: its number, from 0.
+        epsilon: ε at the δ of the statement, over all channels; +inf where nothing is proven.
+        epsilon_pure: the same at δ = 0.
+        channels: channel → what its releases cost alone.
+        records: "train" and "validation" → ε at δ of one replaced record of that kind.
+        at_infinity: the limit for T → ∞; None where a plan has an end.
+    """
 
     agent: Whole
     epsilon: Number = None
@@ -106,7 +120,15 @@ def _claims(value: object) -> list[Any]:
 
 @dataclass(frozen=True)
 class Claim:
-    """A budget that a paper claims: for comparison, never a certificate. delta: None where the claim is of pure ε."""
+    """A budget that a paper claims: for comparison, never a certificate.
+
+    Args:
+        epsilon_max: the claimed ε of the worst agent.
+        epsilon_max_at_infinity: the same for T → ∞.
+        agents: the claimed ε of each agent.
+        source: where the paper states it.
+        delta: the claimed δ; None where the claim is of pure ε.
+    """
 
     epsilon_max: Number = None
     epsilon_max_at_infinity: Number = None
@@ -117,9 +139,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class ReleasePrice:
-    """What every release of a channel may cost one record, fixed before the run: lowest and highest, by kind.
+    """What every release of a channel may cost one record, fixed before the run.
 
-    unit: "μ" of a Gaussian pair, or pure "ε". rate: kind → share of a Poisson sample, where it is one.
+    Args:
+        channel: its name.
+        mechanism: law of the noise, "gaussian", "laplace" or "exponential".
+        releases: how many there are in all rounds.
+        width: coordinates of one release.
+        unit: of prices: "μ" of a Gaussian pair, or pure "ε".
+        price: kind of record → lowest and highest price of a release.
+        rate: kind of record → share of a Poisson sample, where it is one.
     """
 
     channel: Text
