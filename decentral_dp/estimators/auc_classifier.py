@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from decentral_dp.simulation.run import run_job
 _LEAST = 0.01
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateAUCClassifier(TwoClasses):
     """A linear classifier of two classes that ranks the records of the second above those of the first.
 
@@ -61,26 +63,14 @@ class PrivateAUCClassifier(TwoClasses):
         (True, True)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        rounds: int = 50,
-        step: float = 0.5,
-        clip: float = 1.0,
-        positive_share: float | Literal["released"] = 0.5,
-        classes: Sequence[Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.rounds = rounds
-        self.step = step
-        self.clip = clip
-        self.positive_share = positive_share
-        self.classes = classes
-        self.random_state = random_state
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    rounds: int = 50
+    step: float = 0.5
+    clip: float = 1.0
+    positive_share: float | Literal["released"] = 0.5
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
 
     def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
         share: Any = self.positive_share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -48,6 +48,7 @@ class Trained(NamedTuple):
     statement: str
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """A classifier that agents train together on a graph, none of whom trusts another.
 
@@ -94,34 +95,18 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         (True, True)
     """
 
-    def __init__(
-        self,
-        *,
-        agents: int | None = None,
-        topology: Any = "ring",
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        model: str | Mapping[str, Any] = "linear",
-        algorithm: str | Mapping[str, Any] = "dp_dsgd",
-        rounds: int | Literal["auto"] = "auto",
-        clip: float | Literal["auto"] = "auto",
-        l2: float = 0.0,
-        data_range: tuple[Number, Number] = (-1.0, 1.0),
-        classes: Sequence[Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.agents = agents
-        self.topology = topology
-        self.epsilon = epsilon
-        self.delta = delta
-        self.model = model
-        self.algorithm = algorithm
-        self.rounds = rounds
-        self.clip = clip
-        self.l2 = l2
-        self.data_range = data_range
-        self.classes = classes
-        self.random_state = random_state
+    agents: int | None = None
+    topology: Any = "ring"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    model: str | Mapping[str, Any] = "linear"
+    algorithm: str | Mapping[str, Any] = "dp_dsgd"
+    rounds: int | Literal["auto"] = "auto"
+    clip: float | Literal["auto"] = "auto"
+    l2: float = 0.0
+    data_range: tuple[Number, Number] = (-1.0, 1.0)
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
         """Train the classifier, privately.
@@ -181,6 +166,7 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return tags
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """A regression that agents train together on a graph, none of whom trusts another.
 
@@ -211,36 +197,19 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
         (True, True)
     """
 
-    def __init__(
-        self,
-        *,
-        agents: int | None = None,
-        topology: Any = "ring",
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        model: str | Mapping[str, Any] = "linear",
-        algorithm: str | Mapping[str, Any] = "dp_dsgd",
-        rounds: int | Literal["auto"] = "auto",
-        clip: float | Literal["auto"] = "auto",
-        l2: float = 0.0,
-        data_range: tuple[Number, Number] = (-1.0, 1.0),
-        label_range: tuple[float, float] | None = None,
-        loss: Literal["squared", "huber"] = "squared",
-        random_state: Any = None,
-    ) -> None:
-        self.agents = agents
-        self.topology = topology
-        self.epsilon = epsilon
-        self.delta = delta
-        self.model = model
-        self.algorithm = algorithm
-        self.rounds = rounds
-        self.clip = clip
-        self.l2 = l2
-        self.data_range = data_range
-        self.label_range = label_range
-        self.loss = loss
-        self.random_state = random_state
+    agents: int | None = None
+    topology: Any = "ring"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    model: str | Mapping[str, Any] = "linear"
+    algorithm: str | Mapping[str, Any] = "dp_dsgd"
+    rounds: int | Literal["auto"] = "auto"
+    clip: float | Literal["auto"] = "auto"
+    l2: float = 0.0
+    data_range: tuple[Number, Number] = (-1.0, 1.0)
+    label_range: tuple[float, float] | None = None
+    loss: Literal["squared", "huber"] = "squared"
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
         """Train the regression, privately.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from decentral_dp.estimators.two_classes import Fitted, TwoClasses
 from decentral_dp.tuner import Method, project, tune
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLogisticRegressionCV(TwoClasses):
     """A logistic regression of two classes that tunes its own regularisation, all within one ε.
 
@@ -54,32 +56,17 @@ class PrivateLogisticRegressionCV(TwoClasses):
         (True, True)
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        weight_range: tuple[float, float] = (0.01, 1.0),
-        validation: float = 0.5,
-        radius: float = 1.0,
-        fit_intercept: bool = True,
-        method: Method = "ppift",
-        steps: int = 15,
-        lam: float = 10.0,
-        classes: Sequence[Any] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.weight_range = weight_range
-        self.validation = validation
-        self.radius = radius
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.steps = steps
-        self.lam = lam
-        self.classes = classes
-        self.random_state = random_state
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    weight_range: tuple[float, float] = (0.01, 1.0)
+    validation: float = 0.5
+    radius: float = 1.0
+    fit_intercept: bool = True
+    method: Method = "ppift"
+    steps: int = 15
+    lam: float = 10.0
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
 
     def _score_rows(self, features: Array) -> Array:
         return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]

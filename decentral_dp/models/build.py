@@ -14,12 +14,11 @@ from pydantic import ConfigDict, Field, model_validator
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Table, optional, require_keys
-from decentral_dp.models.convolution import Image, with_one
+from decentral_dp.models.convolution import Image
 from decentral_dp.models.devices import check_device
-from decentral_dp.models.protocol import Model, Slope, squares
+from decentral_dp.models.linear_terms import with_intercept
+from decentral_dp.models.protocol import UNDERFLOW, Model, Slope, squares
 from decentral_dp.privacy.clipping import clip_factors
-
-_LEAST_SLOPE = 1e-150
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Linear:
         return {"weight": rows[:, :-1], "bias": rows[:, -1]}
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Array]:
-        rows = with_one(inputs)
+        rows = with_intercept(inputs)
         return rows @ x.reshape(self.outputs, -1).T, rows
 
     def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
@@ -61,7 +60,7 @@ class Linear:
 
     def _summed(self, rows: Array, cotangents: Array, extra: Array, bound: float) -> tuple[Array, Array]:
         # Of slopes that vanish when they are squared the norm is taken as that of somewhat larger ones.
-        slopes = np.sqrt(squares(cotangents)) + _LEAST_SLOPE
+        slopes = np.sqrt(squares(cotangents)) + UNDERFLOW
         norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(extra)))
         factors = clip_factors(norms, bound)
         # Zero times infinity is NaN: what is not finite has to go before the product.

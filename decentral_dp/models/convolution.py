@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Norm
-from decentral_dp.models.linear_terms import clip_columns, feature_norms
+from decentral_dp.models.linear_terms import clip_columns, feature_norms, with_intercept
 from decentral_dp.models.protocol import Weighted
 from decentral_dp.privacy.clipping import clipped_sum
 
@@ -258,7 +258,7 @@ class Dense:
         return features
 
     def forward(self, x: Array, records: Array, keep: bool = True) -> tuple[Array, Layer]:
-        inputs = with_one(records)
+        inputs = with_intercept(records)
         hidden = inputs @ x.reshape(self.width, -1).T
         return np.maximum(hidden, 0.0), Layer(inputs, hidden > 0.0)
 
@@ -272,11 +272,6 @@ class Dense:
         inputs = tape.inputs if np.isfinite(norms).all() else np.where(np.isfinite(norms)[:, None], tape.inputs, 0.0)
         slope = np.ascontiguousarray((cotangents * tape.open).T)
         return np.asarray((clip_columns(slope, norms, norm, bound) @ inputs).ravel())
-
-
-def with_one(rows: Array) -> Array:
-    """The rows with a last column of ones."""
-    return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
 
 
 def patches_of(h: Array) -> Array:

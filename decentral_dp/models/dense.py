@@ -21,11 +21,10 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.learner import Cotangents
 from decentral_dp.models.linear_terms import tiles
+from decentral_dp.models.protocol import UNDERFLOW, sizes
 from decentral_dp.privacy.clipping import clip_factors
 
-# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
-_UNDERFLOW = 1e-150
-# Added to slopes that are divided by: of a slope of 0, `_UNDERFLOW` over it stays finite.
+# Added to slopes that are divided by: of a slope of 0, `UNDERFLOW` over it stays finite.
 _LEAST_SLOPE = 1e-300
 
 
@@ -158,12 +157,5 @@ class DenseLayers:
         """(g, n), at least the norm of every record's gradient."""
         total = np.zeros(slopes[0].shape[:2])
         for slope, a in zip(slopes, seen, strict=False):
-            if norm == "l1":
-                total += np.abs(slope).sum(axis=2) * (np.abs(a).sum(axis=2) + self.bias)
-            else:
-                total += _squares(slope) * (_squares(a) + self.bias**2)
-        return np.asarray((np.sqrt(total) if norm == "l2" else total) + _UNDERFLOW)
-
-
-def _squares(rows: Array) -> Array:
-    return np.asarray(np.einsum("gni,gni->gn", rows, rows))
+            total += sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))
+        return np.asarray((np.sqrt(total) if norm == "l2" else total) + UNDERFLOW)

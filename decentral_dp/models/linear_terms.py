@@ -64,7 +64,7 @@ def backward(coefficients: Array, rows: Array) -> Array:
     return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
 
 
-def with_intercept(features: Array, intercept: bool) -> Array:
+def with_intercept(features: Array, intercept: bool = True) -> Array:
     """Append a last column of ones, where there is an intercept. features: (N, d)."""
     return np.column_stack([features, np.ones(len(features))]) if intercept else features
 
@@ -101,9 +101,7 @@ def checked_features(features: Array, labels: Array, n_features: int, intercept:
         raise InputError(
             f"problem: record {int(np.argmax(bad))} has a feature that is not a finite number; remove or mend it."
         )
-    if intercept:
-        return np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
-    return rows
+    return with_intercept(rows, intercept)
 
 
 def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:

@@ -38,13 +38,10 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import one_thread
 from decentral_dp.models.devices import shared, tensor, to_numpy
-from decentral_dp.models.protocol import Slope
+from decentral_dp.models.protocol import UNDERFLOW, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
 
 Activation = Literal["", "relu", "tanh"]
-
-# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
-_UNDERFLOW = 1e-150
 
 
 class Dense(NamedTuple):
@@ -251,4 +248,4 @@ def _rows(parts: Sequence[Tensor]) -> Tensor:
 def _norms(rows: Tensor, norm: Norm) -> Tensor:
     """At least the norms of the rows, (n,)."""
     plain: Tensor = torch.linalg.vector_norm(rows, 1 if norm == "l1" else 2, dim=1)
-    return plain + _UNDERFLOW
+    return plain + UNDERFLOW

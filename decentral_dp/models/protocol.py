@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from decentral_dp.bounded import Array
+from decentral_dp.bounded import Array, Norm
 
 
 class Slope(NamedTuple):
@@ -97,6 +97,15 @@ class Gathering(Protocol):
     def joined(self, parts: Sequence[Any]) -> Array:
         """The sum of all that was kept, (p,), in any order of summation."""
         ...
+
+
+# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
+UNDERFLOW = 1e-150
+
+
+def sizes(rows: Array, norm: Norm) -> Array:
+    """(g, n) sums of squares, or of absolute values in l1, of rows (g, n, i)."""
+    return np.asarray(np.abs(rows).sum(axis=2) if norm == "l1" else np.einsum("gni,gni->gn", rows, rows))
 
 
 def squares(extra: Array) -> Array:

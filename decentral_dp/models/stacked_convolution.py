@@ -28,12 +28,11 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.convolution import Image, corners_of, patches_of, unpatched
 from decentral_dp.models.learner import Cotangents
+from decentral_dp.models.protocol import UNDERFLOW, sizes
 from decentral_dp.privacy.clipping import clip_factors
 
 # Float64 numbers of one tile, 4 MiB: from forward to backward pass it stays in a core's second or third cache.
 _TILE = 1 << 19
-# Squares of numbers below 1e-154 are lost: their root is at most this much too small, in 10⁸ coordinates.
-_UNDERFLOW = 1e-150
 
 
 class _Layer(NamedTuple):
@@ -204,7 +203,7 @@ class ConvolutionLayers:
         """Add the clipped gradients of some records to the sums. It writes into the tape."""
         tape, flat = kept
         g, n, _ = cotangents.shape
-        size = _sizes(cotangents, norm) * (_sizes(flat, norm) + 1.0)
+        size = sizes(cotangents, norm) * (sizes(flat, norm) + 1.0)
         back = np.matmul(cotangents, layers[-1].by_rows)
         gradients: list[tuple[Array, Array]] = []
         for k in reversed(range(len(tape))):
@@ -212,11 +211,11 @@ class ConvolutionLayers:
             slope = _unpooled(back.reshape(after.shape), before, after).reshape(g * n, height * width, -1)
             by_rows = np.matmul(slope.swapaxes(1, 2), seen.reshape(g * n, height * width, 9 * c)).reshape(g, n, -1)
             by_bias = slope.sum(axis=1).reshape(g, n, -1)
-            size += _sizes(by_rows, norm) + _sizes(by_bias, norm)
+            size += sizes(by_rows, norm) + sizes(by_bias, norm)
             gradients.append((by_rows, by_bias))
             if k:
                 back = unpatched(np.matmul(slope.reshape(g, n * height * width, -1), layers[k].by_rows), tape[k].shape)
-        factors = clip_factors((np.sqrt(size) if norm == "l2" else size) + _UNDERFLOW, bound)
+        factors = clip_factors((np.sqrt(size) if norm == "l2" else size) + UNDERFLOW, bound)
         counts = factors[..., None] > 0.0
         finite = bool(counts.all())
         for into, parts in zip(sums[-2::-1], gradients, strict=True):
@@ -230,11 +229,6 @@ class ConvolutionLayers:
         by_rows, by_bias = sums[-1]
         by_rows += np.matmul(clipped.swapaxes(1, 2), flat)
         by_bias += clipped.sum(axis=1)
-
-
-def _sizes(rows: Array, norm: Norm) -> Array:
-    """(g, n) sums of squares, or of absolute values, of rows (g, n, i)."""
-    return np.asarray(np.abs(rows).sum(axis=2) if norm == "l1" else np.einsum("gni,gni->gn", rows, rows))
 
 
 def _unpooled(back: Array, before: Array, after: Array) -> Array:

@@ -1215,15 +1215,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a gradient without its bias",
         "models/dense.py",
-        "_squares(slope) * (_squares(a) + self.bias**2)",
-        "_squares(slope) * _squares(a)",
+        'sizes(slope, norm) * (sizes(a, norm) + (self.bias if norm == "l1" else self.bias**2))',
+        "sizes(slope, norm) * sizes(a, norm)",
         (_TRAINING,),
     ),
     Mutation(
         "a norm of a gradient by its last layer alone",
         "models/dense.py",
-        "zip(slopes, seen, strict=False):\n            if norm",
-        "zip(slopes[-1:], seen[-2:], strict=False):\n            if norm",
+        "zip(slopes, seen, strict=False):\n            total += sizes",
+        "zip(slopes[-1:], seen[-2:], strict=False):\n            total += sizes",
         (_TRAINING,),
     ),
     Mutation(
@@ -1236,15 +1236,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a norm of a network's gradient without the biases of its convolutions",
         "models/stacked_convolution.py",
-        "size += _sizes(by_rows, norm) + _sizes(by_bias, norm)",
-        "size += _sizes(by_rows, norm)",
+        "size += sizes(by_rows, norm) + sizes(by_bias, norm)",
+        "size += sizes(by_rows, norm)",
         (f"{_CONVOLUTIONS}::test_no_record_contributes_more_than_its_clip",),
     ),
     Mutation(
         "a norm of a network's gradient without its first layer",
         "models/stacked_convolution.py",
-        "            size += _sizes(by_rows, norm) + _sizes(by_bias, norm)\n",
-        "            size += (_sizes(by_rows, norm) + _sizes(by_bias, norm)) * (k > 0)\n",
+        "            size += sizes(by_rows, norm) + sizes(by_bias, norm)\n",
+        "            size += (sizes(by_rows, norm) + sizes(by_bias, norm)) * (k > 0)\n",
         (f"{_CONVOLUTIONS}::test_one_replaced_record_moves_a_mean_by_two_clips_over_n",),
     ),
     Mutation(

@@ -25,10 +25,11 @@ from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.files.tables import Count, Key
 from decentral_dp.models import linear_terms as linear
-from decentral_dp.models.convolution import Convolutional, Dense, Image, Network, with_one
+from decentral_dp.models.convolution import Convolutional, Dense, Image, Network
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import Ridge, ridge_terms, ridge_value
+from decentral_dp.problems.bilevel.softmax import class_curvature, class_shares
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked
 from decentral_dp.problems.records import select_split, take
@@ -64,7 +65,7 @@ class Tasks:
 
     def residual(self, scores: Array, label: NDArray[np.int64]) -> tuple[Array, Array]:
         """(softmax, s_bτ·(softmax − unit vector of the place)), both (T, w, n), from scores (T·w, n)."""
-        chances = _softmax(self.per_task(scores))
+        chances = class_shares(self.per_task(scores))
         residual = chances.copy()
         task, record = np.ogrid[: len(self.members), : len(label)]
         residual[task, self.place[label].T, record] -= 1.0
@@ -80,15 +81,9 @@ class Tasks:
 
     def curvature(self, scores: Array, label: NDArray[np.int64]) -> Array:
         """s_bτ·(diag(p) − ppᵀ) in blocks along the diagonal, (T·w, T·w, n)."""
-        chances, w = _softmax(self.per_task(scores)), self.ways
-        out = np.zeros((len(scores), len(scores), scores.shape[1]))
-        for task, p in enumerate(chances):
-            block = -p[:, None] * p
-            diagonal = np.arange(w)
-            # Rows sum to zero: p − p² would cancel near 1.
-            block[diagonal, diagonal] = 0.0
-            block[diagonal, diagonal] = -block.sum(axis=1)
-            out[task * w : task * w + w, task * w : task * w + w] = block * self.share[label, task]
+        out, w = np.zeros((len(scores), len(scores), scores.shape[1])), self.ways
+        for task, p in enumerate(class_shares(self.per_task(scores))):
+            out[task * w : task * w + w, task * w : task * w + w] = class_curvature(p) * self.share[label, task]
         return out
 
     def loss(self, scores: Array, label: NDArray[np.int64]) -> Array:
@@ -109,13 +104,6 @@ class Tasks:
         # Scores that are not numbers have no largest one; the 1 keeps their 0/0 out.
         hit = best[task, self.place[label].T, record] / np.maximum(best.sum(axis=1), 1)
         return np.asarray(hit * (self.share[label].T > 0.0))
-
-
-def _softmax(scores: Array) -> Array:
-    """Along the second axis of (T, w, n). The largest score is taken off first: exp never overflows."""
-    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances /= chances.sum(axis=1, keepdims=True)
-    return np.asarray(chances)
 
 
 def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_classes: int, seed: int) -> Tasks:
@@ -176,13 +164,7 @@ def _given(tasks: Sequence[Sequence[int]], ways: int | None, n_classes: int) -> 
 
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
-    {
-        "lower_grad_y": "train",
-        "lower_hvp": "train",
-        "lower_jvp": "train",
-        "upper_grad_y": "validation",
-        "upper_grad_x": "validation",
-    }
+    {term: "train" if term.startswith("lower_") else "validation" for term in TERMS}
 )
 
 USUAL_RIDGE = 0.01
@@ -437,7 +419,7 @@ class MetaLearning:
     def _scores(self, x: Array, y: Array, records: MetaRecords, part: slice) -> tuple[Array, NDArray[np.int64]]:
         """(T·w, n) scores of some records, and their labels."""
         phi, _ = self.network.forward(x, records.features[part], keep=False)
-        return y.reshape(-1, phi.shape[1] + 1) @ with_one(phi).T, records.label[part]
+        return y.reshape(-1, phi.shape[1] + 1) @ linear.with_intercept(phi).T, records.label[part]
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """None: the derivatives of a deep network have no useful Lipschitz constant."""
@@ -446,7 +428,7 @@ class MetaLearning:
 
 def _finite(phi: Array, norm: Norm) -> tuple[Array, Array]:
     """φ̃ (n, e + 1) and its norms (n,); a record whose embedding is not finite gets zeros, the one included."""
-    extended = with_one(phi)
+    extended = linear.with_intercept(phi)
     extended[~np.isfinite(phi).all(axis=1)] = 0.0
     return extended, linear.feature_norms(extended)[0 if norm == "l1" else 1]
 
