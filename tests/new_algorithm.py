@@ -55,7 +55,7 @@ def missing(name: str) -> Iterator[str]:
     if (entry.algorithm.__doc__ or "(").startswith(("(", f"{entry.algorithm.__name__}(")):
         yield f"{entry.algorithm.__name__}: no docstring; its first line is the summary of `decentral-dp list`."
     if not entry.citations:
-        yield f'ENTRY of {name} cites nothing: add Citation("Algorithm", Work(key, authors, title, year)).'
+        yield f'ENTRY of {name} cites nothing: add Citation("Algorithm", KEY), KEY of works.toml.'
     for citation in entry.citations:
         author = citation.work.authors.split(",")[0]
         if author not in described + entry.summary:

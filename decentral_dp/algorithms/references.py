@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -54,11 +57,29 @@ class Citation(NamedTuple):
 
     Args:
         part: of the work, as it is listed, "Algorithm 3, corrected".
-        work: the publication.
+        cited: the publication, or its key in works.toml.
     """
 
     part: str
-    work: Work
+    cited: Work | str
+
+    @property
+    def work(self) -> Work:
+        """The publication."""
+        return self.cited if isinstance(self.cited, Work) else works()[self.cited]
+
+
+@cache
+def works() -> Mapping[str, Work]:
+    """Key of BibTeX → the publication, of works.toml.
+
+    Example:
+        >>> works()["abadi2016deep"].year
+        2016
+    """
+    tables = tomllib.loads(Path(__file__).with_name("works.toml").read_text(encoding="utf-8"))
+    known = {key: {name: table.pop(name) for name in Work._fields if name in table} for key, table in tables.items()}
+    return {key: Work(key, **known[key], fields=further) for key, further in tables.items()}
 
 
 def _initials(name: str) -> str:
@@ -68,42 +89,7 @@ def _initials(name: str) -> str:
     return " ".join([*each, last])
 
 
-CHEN_WANG = Work(
-    "chen2024locally",
-    "Chen, Ziqin and Wang, Yongqiang",
-    "Locally Differentially Private Decentralized Stochastic Bilevel Optimization with Guaranteed Convergence Accuracy",
-    2024,
-    "ICML 2024, PMLR 235",
-    "Proceedings of the 41st International Conference on Machine Learning",
-    {"series": "Proceedings of Machine Learning Research", "volume": "235"},
-)
-KORNOWSKI = Work(
-    "kornowski2024differentially",
-    "Kornowski, Guy",
-    "Differentially Private Bilevel Optimization",
-    2024,
-    "arXiv:2409.19800",
-)
-LOWY_LIU = Work(
-    "lowy2025differentially",
-    "Lowy, Andrew and Liu, Daogao",
-    "Differentially Private Bilevel Optimization: Efficient Algorithms with Near-Optimal Rates",
-    2025,
-)
-PRIVATEDIFF = Work(
-    "zhang2025improved",
-    "Zhang, Ruijia and Lei, Mingxi and Ding, Meng and Xiang, Zihang and Xu, Jinhui and Wang, Di",
-    "Improved Rates of Differentially Private Nonconvex-Strongly-Concave Minimax Optimization",
-    2025,
-)
-DP_DRO = Work(
-    "xu2025differentially",
-    "Xu, Difei and Ding, Meng and Ma, Zebin and Xie, Huanyi and Tao, Youming and Slaitane, Aicha and Wang, Di",
-    "Differentially Private Non-convex Distributionally Robust Optimization",
-    2025,
-)
-
-NOISED = Citation("Noise on its messages (Algorithm 3 there)", CHEN_WANG)
+NOISED = Citation("Noise on its messages (Algorithm 3 there)", "chen2024locally")
 AS_CERTIFIED = "papers on this algorithm clip and noise as it does here"
 # Where gradients are taken.
 AT_OWN = "the agent's own released point"

@@ -829,8 +829,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an observer that goes on from messages that it does not see",
         "privacy/accounting/neighbour_price.py",
-        "    if inside[:, victim].any() or any(",
-        "    if inside[:, victim].any() and any(",
+        "    if inside[:, victims].any() or any(",
+        "    if inside[:, victims].any() and any(",
         (f"{_NEIGHBOURS}::test_a_view_without_a_neighbour_would_show",),
     ),
     Mutation(

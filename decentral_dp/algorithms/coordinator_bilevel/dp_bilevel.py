@@ -409,4 +409,4 @@ class DpBilevel(lower_solvers.SolvesLower):
         return dp.gaussian_charges(rounds, self.releases_per_round, parts)
 
 
-ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", dp.KORNOWSKI),))
+ENTRY = dp.Entry("dp_bilevel", DpBilevel, (dp.Citation("Algorithm", "kornowski2024differentially"),))

@@ -189,6 +189,6 @@ def kind_of(context: dp.CoordinatorContext, term: str) -> dp.Split | None:
 ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
-    (dp.Citation("Implicit hypergradients, here at a private point, after", dp.LOWY_LIU),),
+    (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
     unprinted="pp_ift was never printed",
 )

@@ -223,6 +223,6 @@ def _is_pure(context: dp.CoordinatorContext) -> bool:
 ENTRY = dp.Entry(
     "regularisation_tuner",
     RegularisationTuner,
-    (dp.Citation('The rule of method = "penalty", its sign corrected', dp.KORNOWSKI),),
+    (dp.Citation('The rule of method = "penalty", its sign corrected', "kornowski2024differentially"),),
     unprinted="the printed regularisation_tuner climbs the validation loss",
 )

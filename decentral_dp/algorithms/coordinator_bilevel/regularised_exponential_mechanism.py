@@ -129,7 +129,7 @@ class RegularisedExponentialMechanism(SingleDraw):
 ENTRY = dp.Entry(
     RegularisedExponentialMechanism.name,
     RegularisedExponentialMechanism,
-    (dp.Citation("Mechanism (Equation 5, its calibration corrected)", dp.LOWY_LIU),),
+    (dp.Citation("Mechanism (Equation 5, its calibration corrected)", "lowy2025differentially"),),
     example={"problem": '"quadratic"', "rounds": "1", "method": '"tangent"'},
     needs_domain=True,
     loss_range=("certified", "as_printed"),

@@ -110,4 +110,4 @@ def bounds_of(context: dp.CoordinatorContext) -> PooledBounds:
     return PooledBounds(context.family, context.counts["train"], context.counts["validation"])
 
 
-ENTRY = dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", dp.LOWY_LIU),))
+ENTRY = dp.Entry("second_order_dp_bilevel", SecondOrder, (dp.Citation("Algorithm", "lowy2025differentially"),))

@@ -127,7 +127,7 @@ def check_compact(context: dp.CoordinatorContext, kind: str) -> None:
 
 def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[str, str]) -> dp.Entry:
     """The entry of a draw that adds no Gaussian noise, from a domain of x. cited: what it takes from Lowy & Liu."""
-    citations = (dp.Citation(cited, dp.LOWY_LIU),)
+    citations = (dp.Citation(cited, "lowy2025differentially"),)
     example = {"rounds": "1", **example}
     return dp.Entry(algorithm.name, algorithm, citations, pure=True, example=example, needs_domain=True)
 

@@ -101,5 +101,9 @@ class WarmStart(dp.Coordinated):
 
 
 ENTRY = dp.Entry(
-    "warm_start", WarmStart, (dp.Citation("Algorithm 2", dp.LOWY_LIU),), needs_domain=True, loss_range=("certified",)
+    "warm_start",
+    WarmStart,
+    (dp.Citation("Algorithm 2", "lowy2025differentially"),),
+    needs_domain=True,
+    loss_range=("certified",),
 )

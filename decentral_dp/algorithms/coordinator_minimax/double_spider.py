@@ -150,6 +150,6 @@ def plan_of_estimates(context: dp.MinimaxContext, rounds: int, period: int, rate
 ENTRY = dp.Entry(
     "double_spider",
     DoubleSpider,
-    (dp.Citation("Algorithm 2, with per-record clips", dp.DP_DRO),),
+    (dp.Citation("Algorithm 2, with per-record clips", "xu2025differentially"),),
     example=dp.DRO | {"smoothness": "1.0"},
 )

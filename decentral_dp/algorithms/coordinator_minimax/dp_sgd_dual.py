@@ -62,17 +62,12 @@ class DpSgdDual(dp.Coordinated):
         )
 
 
-DP_SGD = dp.Work(
-    "bassily2014private",
-    "Bassily, Raef and Smith, Adam and Thakurta, Abhradeep",
-    "Private Empirical Risk Minimization: Efficient Algorithms and Tight Error Bounds",
-    2014,
-    "FOCS 2014",
-    "IEEE 55th Annual Symposium on Foundations of Computer Science (FOCS)",
-)
 ENTRY = dp.Entry(
     "dp_sgd_dual",
     DpSgdDual,
-    (dp.Citation("DP-SGD", DP_SGD), dp.Citation("On (x, η) as one variable (Section 3)", dp.DP_DRO)),
+    (
+        dp.Citation("DP-SGD", "bassily2014private"),
+        dp.Citation("On (x, η) as one variable (Section 3)", "xu2025differentially"),
+    ),
     example=dp.DRO,
 )

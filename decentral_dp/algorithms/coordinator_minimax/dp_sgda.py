@@ -81,6 +81,6 @@ class DpSgda(dp.Coordinated):
 ENTRY = dp.Entry(
     "dp_sgda",
     DpSgda,
-    (dp.Citation("Algorithm 1 of the paper, as DP-SGDA", dp.PRIVATEDIFF),),
+    (dp.Citation("Algorithm 1 of the paper, as DP-SGDA", "zhang2025improved"),),
     example=dp.AUC | dp.ASCENT | {"clip": "clip.x = 1.0\nclip.y = 1.0"},
 )

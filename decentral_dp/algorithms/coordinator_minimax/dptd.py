@@ -71,14 +71,6 @@ class Dptd:
         return State(x, context.problem.project_y(s.y + self.y(t) * w), v, w)
 
 
-DPTD = dp.Work(
-    "zhao2023differentially",
-    "Zhao, Canzhe and Ze, Yanjie and Dong, Jing and Wang, Baoxiang and Li, Shuai",
-    "Differentially Private Temporal Difference Learning with Stochastic Nonconvex-Strongly-Concave Optimization",
-    2023,
-    "WSDM 2023",
-    "Proceedings of the Sixteenth ACM International Conference on Web Search and Data Mining",
-)
 TEMPORAL_DIFFERENCES = {
     "problem": '"mspbe"',
     "data": '"cartpole"',
@@ -88,7 +80,7 @@ TEMPORAL_DIFFERENCES = {
 ENTRY = dp.Entry(
     "dptd",
     Dptd,
-    (dp.Citation("An algorithm of the kind of", DPTD),),
+    (dp.Citation("An algorithm of the kind of", "zhao2023differentially"),),
     example=TEMPORAL_DIFFERENCES,
     unprinted="the noise that dptd was printed with is not known here",
 )

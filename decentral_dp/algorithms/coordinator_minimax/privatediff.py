@@ -137,6 +137,6 @@ class PrivateDiff(steps.Estimating):
 ENTRY = dp.Entry(
     "privatediff",
     PrivateDiff,
-    (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", dp.PRIVATEDIFF),),
+    (dp.Citation("Algorithms 3 and 4; certified here with a y that is released", "zhang2025improved"),),
     example=dp.AUC | dp.ASCENT | {"smoothness": "1.0"},
 )

@@ -95,7 +95,7 @@ def _carried(t: int, period: int, released: dp.Bundle, variable: str, estimate: 
 ENTRY = dp.Entry(
     "privatediff_xy",
     PrivateDiffXY,
-    (dp.Citation("After Algorithm 3", dp.PRIVATEDIFF),),
+    (dp.Citation("After Algorithm 3", "zhang2025improved"),),
     example=dp.AUC | {"smoothness": "1.0"},
     unprinted="privatediff_xy was never printed, unlike privatediff",
 )

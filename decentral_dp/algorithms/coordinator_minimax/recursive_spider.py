@@ -128,6 +128,6 @@ class RecursiveSpider(steps.Estimating):
 ENTRY = dp.Entry(
     "recursive_spider",
     RecursiveSpider,
-    (dp.Citation("Algorithm 3, corrected", dp.DP_DRO),),
+    (dp.Citation("Algorithm 3, corrected", "xu2025differentially"),),
     example=dp.KL_DRO | {"smoothness": "1.0"},
 )

@@ -89,19 +89,12 @@ def check_unprotected(guarantee: str) -> None:
         raise dp.InputError(UNPROTECTED)
 
 
-SCDRO = dp.Work(
-    "qi2022stochastic",
-    "Qi, Qi and Lyu, Jiameng and Chan, Kung-sik and Bai, Er-Wei and Yang, Tianbao",
-    "Stochastic Constrained DRO with a Complexity Independent of Sample Size",
-    2022,
-    "arXiv:2210.05740",
-)
 ENTRY = dp.Entry(
     "scdro",
     Scdro,
     (
-        dp.Citation("After the algorithm", SCDRO),
-        dp.Citation("As the baseline that is not private (Table 3)", dp.DP_DRO),
+        dp.Citation("After the algorithm", "qi2022stochastic"),
+        dp.Citation("As the baseline that is not private (Table 3)", "xu2025differentially"),
     ),
     example=dp.KL_DRO | {"guarantee": '"none"', "clip": ""},
     check_guarantee=check_unprotected,

@@ -28,14 +28,7 @@ class Central(DpDsgd):
     """A server that all agents trust with their records: DP-SGD on the pooled records, noise once."""
 
 
-DP_SGD = dp.Work(
-    "abadi2016deep",
-    "Abadi, Martín and others",
-    "Deep Learning with Differential Privacy",
-    2016,
-    "CCS 2016",
-)
-_CITED = (dp.Citation("DP-SGD", DP_SGD),)
+_CITED = (dp.Citation("DP-SGD", "abadi2016deep"),)
 ENTRIES = (
     dp.Entry("alone", Alone, _CITED, message=dp.ONE_STEP, network="isolated", unprinted=dp.AS_CERTIFIED),
     dp.Entry("central", Central, _CITED, message=dp.ONE_STEP, network="pooled", unprinted=dp.AS_CERTIFIED),

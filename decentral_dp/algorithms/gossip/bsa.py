@@ -117,11 +117,4 @@ class Bsa(dp.Algorithm):
         }
 
 
-BSA = dp.Work(
-    "ghadimi2018approximation",
-    "Ghadimi, Saeed and Wang, Mengdi",
-    "Approximation Methods for Bilevel Programming",
-    2018,
-    "arXiv:1802.02246",
-)
-ENTRY = dp.Entry("bsa", Bsa, (dp.Citation("Algorithm", BSA),))
+ENTRY = dp.Entry("bsa", Bsa, (dp.Citation("Algorithm", "ghadimi2018approximation"),))

@@ -155,11 +155,4 @@ def transposed_times(z: dp.Array, vectors: dp.Array) -> dp.Array:
     return np.asarray((vectors[:, None, :] @ z.reshape(rows, q, -1))[:, 0, :])
 
 
-DSBO_JHIP = dp.Work(
-    "chen2022decentralized",
-    "Chen, Xuxing and Huang, Minhui and Ma, Shiqian",
-    "Decentralized Bilevel Optimization",
-    2022,
-    "arXiv:2206.05670",
-)
-ENTRY = dp.Entry("dsbo_jhip", DsboJhip, (dp.Citation("Algorithm", DSBO_JHIP), dp.NOISED))
+ENTRY = dp.Entry("dsbo_jhip", DsboJhip, (dp.Citation("Algorithm", "chen2022decentralized"), dp.NOISED))

@@ -55,17 +55,10 @@ class ExactDiffusion(OneLevel):
         return State(s.x, y, correction)
 
 
-EXACT = dp.Work(
-    "yuan2019exact",
-    "Yuan, Kun and Ying, Bicheng and Zhao, Xiaochuan and Sayed, Ali H.",
-    "Exact Diffusion for Distributed Optimization and Learning, Part I: Algorithm Development",
-    2019,
-    "IEEE Transactions on Signal Processing 67(3)",
-)
 ENTRY = dp.Entry(
     "exact_diffusion",
     ExactDiffusion,
-    (dp.Citation("Exact diffusion, here with noise", EXACT),),
+    (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),),
     message=dp.ONE_STEP,
     unprinted="exact_diffusion was printed without noise",
 )

@@ -73,18 +73,7 @@ class GossipSgda(dp.Derived):
 ENTRY = dp.Entry(
     "gossip_sgda",
     GossipSgda,
-    (
-        dp.Citation(
-            "Decentralised SGDA, here with noise and without variance reduction",
-            dp.Work(
-                "gao2022decentralized",
-                "Gao, Hongchang",
-                "Decentralized Stochastic Gradient Descent Ascent for Finite-Sum Minimax Problems",
-                2022,
-                "arXiv 2212.02724",
-            ),
-        ),
-    ),
+    (dp.Citation("Decentralised SGDA, here with noise and without variance reduction", "gao2022decentralized"),),
     message=dp.ONE_STEP,
     unprinted=(
         'privacy.guarantee: gossip_sgda has no "as_printed"; DPMixSGD noises a recursive estimate, which is '

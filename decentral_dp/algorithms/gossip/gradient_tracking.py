@@ -75,16 +75,9 @@ class GradientTracking(OneLevel):
         }
 
 
-DIGING = dp.Work(
-    "nedic2017achieving",
-    "Nedić, Angelia and Olshevsky, Alex and Shi, Wei",
-    "Achieving Geometric Convergence for Distributed Optimization over Time-Varying Graphs",
-    2017,
-    "SIAM Journal on Optimization 27(4)",
-)
 ENTRY = dp.Entry(
     "gradient_tracking",
     GradientTracking,
-    (dp.Citation("Gradient tracking, here with noise", DIGING),),
+    (dp.Citation("Gradient tracking, here with noise", "nedic2017achieving"),),
     unprinted="private forms of gradient_tracking have noise schedules of their own",
 )

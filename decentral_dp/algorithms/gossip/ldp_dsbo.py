@@ -136,6 +136,6 @@ def step_along(steps: tuple[float, float, float], a: dp.Array, own: Any, neighbo
 ENTRY = dp.Entry(
     "ldp_dsbo",
     LdpDsbo,
-    (dp.Citation("Algorithm and convergence theorem (Theorem 4.1)", dp.CHEN_WANG),),
+    (dp.Citation("Algorithm and convergence theorem (Theorem 4.1)", "chen2024locally"),),
     message=dp.ONE_STEP,
 )

@@ -94,15 +94,9 @@ class PushSum(dp.Derived):
         return State(s.x, combined - self.step_of_clip(t) * gradient, w, combined)
 
 
-SGP = dp.Work(
-    "assran2019stochastic",
-    "Assran, Mahmoud and Loizou, Nicolas and Ballas, Nicolas and Rabbat, Mike",
-    "Stochastic Gradient Push for Distributed Deep Learning",
-    2019,
-    "ICML 2019",
-    "Proceedings of the 36th International Conference on Machine Learning",
-    {"volume": "97"},
-)
 ENTRY = dp.Entry(
-    "push_sum", PushSum, (dp.Citation("Stochastic gradient push, here with noise", SGP),), message=dp.ONE_STEP
+    "push_sum",
+    PushSum,
+    (dp.Citation("Stochastic gradient push, here with noise", "assran2019stochastic"),),
+    message=dp.ONE_STEP,
 )

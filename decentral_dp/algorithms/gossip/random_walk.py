@@ -66,17 +66,10 @@ class RandomWalk(OneLevel):
         return State(s.x, token - self.y(t) * dataset.batch(t).lower_grad_y(s.x, token))
 
 
-CYFFERS = dp.Work(
-    "cyffers2024differentially",
-    "Cyffers, Edwige and Bellet, Aurélien and Upadhyay, Jalaj",
-    "Differentially Private Decentralized Learning with Random Walks",
-    2024,
-    "ICML 2024",
-)
 ENTRY = dp.Entry(
     "random_walk",
     RandomWalk,
-    (dp.Citation("Walk of a token", CYFFERS),),
+    (dp.Citation("Walk of a token", "cyffers2024differentially"),),
     message=f"is that of its holder alone, and {dp.ONE_STEP}",
     unprinted="what the paper prints of random_walk is for an observer inside the network",
 )

@@ -140,22 +140,14 @@ class DpDsgd(OneLevel):
         return Moving(s.x, y, combined)
 
 
-DSGD = dp.Work(
-    "lian2017can",
-    "Lian, Xiangru and others",
-    "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for Decentralized Parallel "
-    "Stochastic Gradient Descent",
-    2017,
-    "NeurIPS 2017",
-    "Advances in Neural Information Processing Systems",
-    {"volume": "30"},
-)
 ENTRIES = (
     dp.Entry(
         "ldp_single_level",
         LdpSingleLevel,
-        (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", dp.CHEN_WANG),),
+        (dp.Citation("Algorithm (its lower level alone, Appendix G.3)", "chen2024locally"),),
         message=dp.ONE_STEP,
     ),
-    dp.Entry("dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", DSGD),), message=dp.ONE_STEP),
+    dp.Entry(
+        "dp_dsgd", DpDsgd, (dp.Citation("Decentralised SGD, here with noise", "lian2017can"),), message=dp.ONE_STEP
+    ),
 )

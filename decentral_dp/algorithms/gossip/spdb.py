@@ -122,12 +122,4 @@ class Spdb(dp.Algorithm):
         }
 
 
-SPDB = dp.Work(
-    "lu2022decentralized",
-    "Lu, Songtao and others",
-    "Decentralized Bilevel Optimization for Personalized Client Learning",
-    2022,
-    "ICASSP 2022",
-    "IEEE International Conference on Acoustics, Speech and Signal Processing (ICASSP)",
-)
-ENTRY = dp.Entry("spdb", Spdb, (dp.Citation("A primal-dual method after", SPDB),))
+ENTRY = dp.Entry("spdb", Spdb, (dp.Citation("A primal-dual method after", "lu2022decentralized"),))

@@ -190,16 +190,11 @@ def _less(factor: dp.Array, size: dp.Array) -> dp.Array:
         return np.where(factor == 0.0, 0.0, factor * size)
 
 
-VRDBO = dp.Work(
-    "gao2023convergence",
-    "Gao, Hongchang and Gu, Bin and Thai, My T.",
-    "On the Convergence of Distributed Stochastic Bilevel Optimization Algorithms over a Network",
-    2023,
-    "AISTATS 2023",
-    "Proceedings of the 26th International Conference on Artificial Intelligence and Statistics",
-)
 ENTRY = dp.Entry(
     "vrdsbo",
     Vrdsbo,
-    (dp.Citation("Algorithm", VRDBO), dp.Citation("Noise on its messages (Appendix A there)", dp.CHEN_WANG)),
+    (
+        dp.Citation("Algorithm", "gao2023convergence"),
+        dp.Citation("Noise on its messages (Appendix A there)", "chen2024locally"),
+    ),
 )
