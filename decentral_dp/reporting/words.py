@@ -6,8 +6,10 @@ Every ε is rounded up.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -164,161 +166,24 @@ _TEST = (*_LOSS, *(f"_last{end}" for end in _SPREAD))
 BASELINES = MappingProxyType(
     {"alone": "each agent alone", "central": "a trusted server", "none": "this network without noise"}
 )
+_CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "endings": {"spread": _SPREAD, "loss": _LOSS, "test": _TEST},
+    "reach": {"price": PRICE, "runs": OF_RUNS, "fact": FACT, "sent": SENT, "plans": OF_PLANS},
+}
+
+
+def _measures() -> Mapping[str, Measure]:
+    tables = tomllib.loads(Path(__file__).with_name("measures.toml").read_text(encoding="utf-8"))
+    return MappingProxyType(
+        {
+            name: Measure(**{key: _CHOICES[key][text] if key in _CHOICES else text for key, text in table.items()})
+            for name, table in tables.items()
+        }
+    )
+
+
 # In the order of a run's page, then by name.
-MEASURES: Mapping[str, Measure] = MappingProxyType(
-    {
-        "upper_loss": Measure("upper loss (validation)", "Upper loss (validation records)", endings=_LOSS),
-        "lower_loss": Measure(
-            "lower loss (train)",
-            "Lower loss (train records, regulariser included)",
-            "lower loss (train), or train_loss: what training at one level makes small",
-            endings=_LOSS,
-        ),
-        "test_loss": Measure("loss on held-out records", "Test loss (held-out records)", endings=_TEST),
-        "test_auc": Measure("AUC on held-out records", "Test AUC (held-out records)", endings=_TEST),
-        "test_accuracy": Measure("accuracy on held-out records", "Test accuracy (held-out records)", endings=_TEST),
-        "test_f1": Measure(page="Test F1 (held-out records)", meaning="F1 on held-out records", endings=_TEST),
-        "test_balanced_accuracy": Measure(
-            page="Test accuracy, mean over classes (held-out records)",
-            meaning="mean over classes of the share of their held-out records that is found",
-            endings=_TEST,
-        ),
-        "test_brier": Measure(
-            page="Test Brier score (held-out records)",
-            meaning="mean squared error of the probabilities on held-out records",
-            endings=_TEST,
-        ),
-        "test_recall": Measure(
-            page="Test recall of the second class (held-out records)",
-            meaning="share of the second class that is found on held-out records, at problem.threshold",
-            endings=_TEST,
-        ),
-        "test_precision": Measure(
-            page="Test precision of the second class (held-out records)",
-            meaning="share of what is said to be of the second class that is, on held-out records",
-            endings=_TEST,
-        ),
-        "test_calibration": Measure(
-            page="Test calibration error (held-out records)",
-            meaning="mean distance between confidence and how often it is right, on held-out records",
-            endings=_TEST,
-        ),
-        "test_rmse": Measure(
-            "root mean squared error on held-out records", "RMSE, in the label's unit (held-out records)", endings=_TEST
-        ),
-        "test_r2": Measure("R² on held-out records", "R², variance explained (held-out records)", endings=_TEST),
-        "test_worst_class_accuracy": Measure(
-            page="Test accuracy on the worst class (held-out records)",
-            meaning="accuracy on the worst class of held-out records",
-        ),
-        "test_robust_loss": Measure(
-            page="Test robust loss (held-out records)", meaning="robust loss on held-out records"
-        ),
-        "test_mspbe": Measure(
-            page="Test MSPBE (held-out trajectories)",
-            meaning="mspbe: mean squared projected Bellman error on held-out trajectories",
-        ),
-        "test_return_error": Measure(
-            page="Test error of predicted returns (held-out trajectories)",
-            meaning="mspbe: root mean squared error of predicted returns, held-out trajectories",
-        ),
-        "test_critic_auc": Measure(
-            page="AUC of a critic trained afresh on held-out records; 0.5 is best",
-            meaning="wgan: AUC of a critic trained afresh on held-out records; 0.5 is best",
-        ),
-        "test_distance": Measure(
-            page="Distance of generated to held-out records; 0 is best",
-            meaning="wgan: distance of generated to held-out records; 0 is best",
-        ),
-        "test_mean_gap": Measure(page="Distance of their means", meaning="wgan: ‖mean held out − mean generated‖₂"),
-        "test_spread": Measure(
-            page="Spread of generated over that of held-out records; 1 is best",
-            meaning="wgan: spread of generated over that of held-out records; 1 is best",
-        ),
-        "primal": Measure("value that is minimised", "Φ(x): F at the best y (train records)"),
-        "objective": Measure(page="F at the published x and y (train records)", meaning="F at the published x and y"),
-        "best_strength": Measure(page="Best λ (train records)", meaning="kl_dro: the best λ on train records"),
-        "robust_loss": Measure(page="Robust loss (train records)", meaning="robust loss on train records"),
-        "loss": Measure(page="Loss (train records)", meaning="mean loss on train records"),
-        "estimate": Measure(
-            page="The published critic's own estimate (train records)",
-            meaning="wgan: the published critic's own estimate of the distance",
-        ),
-        "gradient_norm": Measure(
-            "norm of its gradient",
-            "Norm of the gradient of Φ (train records)",
-            "norm of the gradient of the value that is minimised",
-        ),
-        "auc": Measure(page="AUC (train records)", meaning="AUC on train records"),
-        "hypergradient_norm": Measure("‖∇F‖₂ at the average x", "Hypergradient norm"),
-        "hypergradient_gap": Measure(
-            page="Distance to the hypergradient on held-out records",
-            meaning="‖∇F(x̄) − ∇F_P(x̄)‖₂, P the held-out records; of trusted coordinators",
-        ),
-        "consensus_x": Measure(
-            "distance of x to the network average (ℓ2)", "Distance to the average, x", endings=_SPREAD
-        ),
-        "consensus_y": Measure(
-            "distance of y to the network average (ℓ2)", "Distance to the average, y", endings=_SPREAD
-        ),
-        "consensus_z": Measure(
-            "distance of z to the network average (ℓ2)", "Distance to the average, z", endings=_SPREAD
-        ),
-        "agents": Measure("agents", meaning="number of agents", reach=FACT),
-        "bits": Measure("bits sent per agent", meaning="bits that an agent has sent, mean over agents", reach=SENT),
-        "bits_to_test_accuracy_0.9": Measure(
-            meaning="bits sent per agent where a metric first reaches a level; any metric, any level", reach=OF_RUNS
-        ),
-        "claimed": Measure("ε claimed by the printed formula", reach=PRICE),
-        "claimed_endless": Measure("ε claimed by the printed formula for T → ∞", reach=OF_PLANS),
-        "diverged": Measure(
-            meaning="1 where a value stopped being finite, else 0; a mean is a share of cells", reach=OF_RUNS
-        ),
-        "endless_stream": Measure("ε of the worst agent on an endless stream", reach=OF_PLANS),
-        "epsilon_max": Measure("ε of the worst agent", reach=PRICE),
-        "epsilon_pure_max": Measure("pure ε of the worst agent", reach=PRICE),
-        "epsilon_spent": Measure("ε spent by the worst agent"),
-        "epsilon_to_test_accuracy_0.9": Measure(
-            meaning="ε spent by the worst agent where a metric first reaches a level; any metric, any level",
-            reach=OF_RUNS,
-        ),
-        "finite_data": Measure("ε of the worst agent for T → ∞ on these data", reach=OF_PLANS),
-        "messages": Measure("messages sent per agent", reach=SENT),
-        "neighbour_weight": Measure("smallest total weight of an agent's neighbours", reach=FACT),
-        "network_epsilon_distance_1": Measure(
-            meaning="largest certified ε towards a neighbour; …_2, …_3: that far away", reach=FACT
-        ),
-        "network_linear_distance_1": Measure(
-            meaning="largest ε towards a neighbour by the linear price, in training no bound; …_2, …_3: that far away",
-            reach=FACT,
-        ),
-        "network_epsilon_max": Measure(
-            "largest ε towards one other agent",
-            meaning="certified ε of one record towards one other agent, the largest of all pairs",
-            reach=FACT,
-        ),
-        "network_epsilon_mean": Measure(
-            "mean ε towards one other agent",
-            meaning="certified ε of one record towards one other agent, the mean over all pairs",
-            reach=FACT,
-        ),
-        "ok": Measure(meaning="1 where the cell ended ok, else 0; a mean is a share of cells", reach=FACT),
-        "rounds": Measure(meaning="rounds that were run", reach=FACT),
-        "rounds_to_test_accuracy_0.9": Measure(
-            meaning="first evaluated round at which a metric reaches a level; any metric, any level", reach=OF_RUNS
-        ),
-        "seconds": Measure(meaning="time that the run took", reach=OF_RUNS),
-        "spectral_gap": Measure("spectral gap 1 − ρ", reach=FACT),
-        "test_worst_group_loss": Measure(meaning="loss of the worst group of held-out records"),
-        "weight_clean": Measure(
-            meaning="hyper_cleaning: mean weight of groups whose labels are right", endings=_SPREAD
-        ),
-        "weight_corrupted": Measure(
-            meaning="hyper_cleaning: mean weight of groups whose labels are wrong", endings=_SPREAD
-        ),
-        "worst_group_loss": Measure(meaning="loss of the worst group of train records"),
-    }
-)
+MEASURES = _measures()
 # Ending of a name → what it adds to a label, and what it means.
 ENDINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS_PER_INCH = 72.0
-# Inches between what is drawn and the rim of a figure.
-_RIM = 0.09
 
 # Okabe and Ito's palette: distinct under every common colour-vision deficiency, and in grey.
 BLUE, VERMILLION, GREEN, ORANGE, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#555555"
@@ -41,50 +39,6 @@ SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PINK, "#56B4E9", GREY, "black
 LETTERS_PER_INCH, _AROUND_AXES = 14.5, 0.85
 # Letters of a title, which stands above the axes alone, in an inch of a figure.
 TITLE_LETTERS_PER_INCH = 9.4
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.7,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "figure.constrained_layout.w_pad": _RIM,
-    "figure.constrained_layout.h_pad": _RIM,
-    "lines.markersize": 3.5,
-    # Names come from the user: a dollar sign in one must not start a formula.
-    "text.parse_math": False,
-    "savefig.dpi": 220,
-    # Letters stay letters in a PDF, and the same picture is the same SVG.
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "decentral_dp",
-}
-# In a paper letters have eight points, as its captions have.
-PAPER_STYLE: dict[Any, Any] = {
-    "font.size": 8.0,
-    "axes.titlesize": 8.5,
-    "axes.titlepad": 6.0,
-    "axes.linewidth": 0.6,
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.0,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "figure.constrained_layout.w_pad": 0.03,
-    "figure.constrained_layout.h_pad": 0.03,
-}
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
 # Nothing of the software and the day is written: the same picture is the same file.
@@ -108,7 +62,9 @@ def package_style(paper: bool = False) -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE | PAPER_STYLE if paper else STYLE)
+        for name in ("package", "paper") if paper else ("package",):
+            path = Path(__file__).with_name(f"{name}.mplstyle")
+            matplotlib.rcParams.update(matplotlib.rc_params_from_file(path, use_default_template=False))
         yield
 
 
