@@ -45,12 +45,7 @@ _TABLES = {
             for name in map(of.format, (*_SHAPES, "symmetry", "fractal dimension"))
         ),
     ),
-    "wine": _Table(
-        "wine_data.csv",
-        True,
-        ("class_0", "class_1", "class_2"),
-        tuple(_WINE.split()),
-    ),
+    "wine": _Table("wine_data.csv", True, ("class_0", "class_1", "class_2"), tuple(_WINE.split())),
     "digits": _Table(
         "digits.csv.gz",
         False,

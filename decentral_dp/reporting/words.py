@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from decentral_dp.formatting import SUPERSCRIPTS
 from decentral_dp.simulation.statements.statement import PrivacyStatement, Setting
@@ -227,51 +227,6 @@ def metric_words(name: str) -> str | None:
     return words + ENDINGS[ending][0] if words else None
 
 
-_CAPTIONS = {
-    "losses": "Losses by round, each over the records of all agents. Line: mean over agents; band: lowest to highest.",
-    "accuracy": "Accuracy on held-out records by round. Line: mean over agents; band: worst to best agent. Early on, "
-    "an average over the last values covers the few there are.",
-    "explained": "R² on held-out records by round: 1 is a perfect prediction, 0 (dotted) that of their mean label. "
-    "Line: mean over agents; band: worst to best agent.",
-    "upper_variable": "What was tuned: the final published x, one place per coordinate. Dot: mean over agents; bar: "
-    "lowest to highest agent; dashed, if all places started at one value: where x started. Drawn from released "
-    "values alone.",
-    "hypergradient": "Norm of the hypergradient at the agents' average x, with the lower level solved there; "
-    "zero at a stationary point.",
-    "primal": "The value that is minimised, by round.",
-    "gradient": "The norm of its gradient, by round.",
-    "consensus": "How far the agents lie from their average, per variable. 0 where they agree.",
-    "epsilon": "ε spent up to each round by the agent that spends most, beside target, cap and claim.",
-    "noise": "What each release carries: noise scale, and how far one replaced record can move it. "
-    "Lines that coincide are drawn as one, with all their names.",
-    "topology": "Who talks to whom. Places follow hop counts, or the graph's own coordinates. "
-    "Where agents differ in ε or in weight on neighbours, "
-    "colour tells.",
-}
-_COORDINATORS_CAPTIONS = _CAPTIONS | {
-    "losses": "Losses by round, each over the records of all agents.",
-    "accuracy": "Shares of held-out records that are classified correctly, by round.",
-    "upper_variable": "What was tuned: the published x, one place per coordinate; dashed: where x started. Drawn from "
-    "published values alone.",
-    "hypergradient": "Norm of the hypergradient at the published x, with the lower level solved there; zero at a "
-    "stationary point. Where records are held out, also how far it is from the hypergradient on these, which stands "
-    "for the gap to the population and has the sampling error of so many records in it.",
-    "epsilon": "ε spent up to each round, the same for every agent, beside target and claim. Prices were fixed before "
-    "the run.",
-    "noise": "What each release carries: the scale of its noise, or of its random choice, and how far one replaced "
-    "record can move it. Scales follow from sensitivities, which are public, and from prices fixed before the run. "
-    "Lines that coincide are drawn as one, with all their names.",
-}
-_MINIMAX_CAPTIONS = _COORDINATORS_CAPTIONS | {
-    "accuracy": "How the published model does on held-out records, by round.",
-    "upper_variable": "The published x, one place per coordinate; dashed: where x started.",
-    "losses": "On held-out records, by round.",
-    "primal": "Φ(x), which is F at the best y for the published x, on all train records; the best y is solved for.",
-    "gradient": "The true norm of the gradient of Φ on all train records, not of what was released; zero at a "
-    "stationary point inside the set of x.",
-}
-
-
 def metric_label(name: str) -> str:
     """What a measured name is, or the name itself."""
     return metric_words(name) or name.replace("_", " ")
@@ -289,8 +244,8 @@ class SettingWords:
         unstated: rows of "What was run" that say nothing here; lower: names of the variables beside x; variables: what
         they are.
         many: whether every agent publishes a value of its own; else one is published for all.
-    trust: whom agents trust. letters: what formulas of queries mean.
-    sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
+        trust: whom agents trust. letters: what formulas of queries mean.
+        sees: what the adversary sees. because: why that is private; {reasons} and {draws} are filled in.
         printed: of a protocol as printed, with a claim and without. unprotected: what went out without noise.
         kind: what a record keeps besides its place when it is replaced. dearest: what an agent's ε is the larger of.
         covered, release, settings: of what the guarantee covers. uncovered, private: of what it does not cover.
@@ -299,102 +254,48 @@ class SettingWords:
         columns: heads of the table of metrics.
     """
 
-    where: str = ""
-    network: str = ""
-    whose: str = "worst agent"
-    mean: str = "mean "
-    final: str = "final "
-    over: str = "mean over agents"
-    unstated: tuple[str, ...] = ()
-    lower: str = "y and z"
-    variables: str = (
-        "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient, from which "
-        "the gradient of x is made; some algorithms make it in other ways."
-    )
-    many: bool = True
-    trust: str = "nobody is trusted"
-    letters: str = ""
-    sees: str = "every message ever sent"
-    because: str = (
-        "each record's contribution is clipped, noise is added before anything leaves an agent, and every release is "
-        "charged."
-    )
-    printed: tuple[str, str] = (
-        "The paper's protocol and constants.",
-        # Only where the paper prints a budget are protocol and constants its own.
-        "Noise on every message, and nothing is clipped.",
-    )
-    unprotected: str = "messages went out as they were"
-    kind: str = ", its kind (train or validation)"
-    dearest: str = ": the larger of one train and one validation record"
-    covered: str = "What agents released"
-    release: str = "every message to a neighbour, at every round"
-    settings: str = "public settings only"
-    uncovered: str = "What only the simulator sees"
-    private: str = "x, y, z in state.npz"
-    signal: str = "over all rounds and agents"
-    spent: str = "ε spent by the worst agent"
-    loss: str = "loss, mean over agents"
-    hypergradient: str = "‖∇F‖₂ at the average x"
+    where: str
+    network: str
+    whose: str
+    mean: str
+    final: str
+    over: str
+    unstated: tuple[str, ...]
+    lower: str
+    variables: str
+    many: bool
+    trust: str
+    letters: str
+    sees: str
+    because: str
+    printed: tuple[str, str]
+    unprotected: str
+    kind: str
+    dearest: str
+    covered: str
+    release: str
+    settings: str
+    uncovered: str
+    private: str
+    signal: str
+    spent: str
+    loss: str
+    hypergradient: str
     captions: Mapping[str, str]
-    columns: tuple[str, ...] = ("Metric", "Mean over agents", "Lowest agent", "Highest agent")
+    columns: tuple[str, ...]
 
 
-_AGENTS = SettingWords(captions=MappingProxyType(_CAPTIONS))
-_SERVER = replace(
-    _AGENTS,
-    where=" and a server",
-    network="a server asks every agent; the scenario's graph plays no part",
-    release="every answer to the server, at every round",
-)
-_PRINTED = (
-    "The noise is the paper's, by its own formula; what it is worth follows from what one record can really move."
-)
-# What the scores of a coordinator are of is said above the table.
-_COORDINATOR = SettingWords(
-    where=" and a trusted coordinator",
-    network="a trusted coordinator asks every agent; the scenario's graph plays no part",
-    whose="the same for every agent",
-    mean="",
-    final="",
-    over="",
-    unstated=("Records in use", "Messages"),
-    lower="y",
-    variables="",
-    many=False,
-    trust="a coordinator is trusted",
-    letters="h is the upper loss of a record, l its lower loss",
-    sees="everything that the coordinator publishes",
-    because="{reasons}the coordinator {draws}, before it publishes it; the price of every release was fixed before the "
-    "run, and how much noise that takes follows from public sensitivities alone. It does not hold against the "
-    "coordinator, whom every agent trusts.",
-    printed=(_PRINTED, _PRINTED),
-    unprotected="the coordinator published what it found",
-    covered="What the coordinator published",
-    release="every release, at every round",
-    settings="public settings and scales",
-    uncovered="What the coordinator or only the simulator sees",
-    private="whatever an agent hands to the coordinator",
-    signal="over all rounds",
-    spent="ε spent",
-    loss="loss",
-    hypergradient="‖∇F‖₂ at the published x",
-    captions=MappingProxyType(_COORDINATORS_CAPTIONS),
-    columns=("Metric", "Value"),
-)
-WORDS: Mapping[Setting, SettingWords] = MappingProxyType(
-    {
-        "gossip": _AGENTS,
-        "coordinator_bilevel": _COORDINATOR,
-        "coordinator_minimax": replace(
-            _COORDINATOR,
-            kind="",
-            dearest="",
-            letters="f is the loss of a record",
-            captions=MappingProxyType(_MINIMAX_CAPTIONS),
-        ),
-    }
-)
+_TABLES = tomllib.loads(Path(__file__).with_name("settings.toml").read_text(encoding="utf-8"))
+
+
+def _table(name: str) -> dict[str, Any]:
+    own = {key: tuple(value) if isinstance(value, list) else value for key, value in _TABLES[name].items()}
+    like = _table(own.pop("like")) if "like" in own else {}
+    return {**like, **own, "captions": {**like.get("captions", {}), **own.get("captions", {})}}
+
+
+WORDS: Mapping[Setting, SettingWords] = {name: SettingWords(**_table(name)) for name in get_args(Setting)}
+_SERVER = SettingWords(**_table("server"))
 
 
 def observer_text(privacy: PrivacyStatement) -> str:
@@ -416,6 +317,6 @@ def words_of(privacy: PrivacyStatement, graph: Json, solves: str = "bilevel") ->
     if privacy.pools_records:
         pools = "every agent hands its records to a trusted coordinator; the scenario's graph plays no part"
         words = replace(words, network=pools)
-    elif graph.get("central") and words is _AGENTS:
+    elif graph.get("central") and words is WORDS["gossip"]:
         words = _SERVER
     return replace(words, lower="y", variables="") if solves == "minimax" else words
