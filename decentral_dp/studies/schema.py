@@ -34,20 +34,16 @@ class Variant(Table):
 
     name: str = Field(description="What tables, plots and claims call it.")
     scenario: str | None = optional("Another base scenario, by name or path; the study's if left out.")
-    unset: list[str] = Field(
-        default=[], description='Keys that are taken out of the scenario, such as "privacy" or "algorithm.z".'
-    )
-    set: dict[str, Any] = Field(default={}, description="Key of the scenario → value, in every run of this variant.")
+    unset: list[str] = optional('Keys that are taken out of the scenario, such as "privacy" or "algorithm.z".', [])
+    set: dict[str, Any] = optional("Key of the scenario → value, in every run of this variant.", {})
 
 
 class Plot(Table):
     """One picture."""
 
     name: PictureName
-    title: Line = Field(default="", description="Heading of the picture.")
-    x: str = Field(
-        default="round", description='What is on the horizontal axis: an axis of the grid, "round", or a measured name.'
-    )
+    title: Line = optional("Heading of the picture.", "")
+    x: str = optional('What is on the horizontal axis: an axis of the grid, "round", or a measured name.', "round")
     y: str | list[str] = Field(description="Measured name on the vertical axis, or several.")
     lines: str | None = optional(
         "Axis whose values are lines of their own. Where x is measured, what else varies at one x has own markers."
@@ -57,12 +53,10 @@ class Plot(Table):
         "Axis whose values are points along a line, where x is measured: of names they are written above, of numbers "
         "they are joined."
     )
-    log: Literal["", "x", "y", "xy"] = Field(
-        default="", description='Which axes are logarithmic: "x", "y", "xy", or "" for none.'
-    )
-    where: Where = Field(default={}, description="Axis → value, or values, that are drawn; all if left out.")
-    x_label: str = Field(default="", description="Words on the horizontal axis; its name if left out.")
-    y_label: str = Field(default="", description="Words on the vertical axis; the measured name if left out.")
+    log: Literal["", "x", "y", "xy"] = optional('Which axes are logarithmic: "x", "y", "xy", or "" for none.', "")
+    where: Where = optional("Axis → value, or values, that are drawn; all if left out.", {})
+    x_label: str = optional("Words on the horizontal axis; its name if left out.", "")
+    y_label: str = optional("Words on the vertical axis; the measured name if left out.", "")
 
     @property
     def measures(self) -> list[str]:
@@ -73,7 +67,7 @@ class Side(Table):
     """The mean of a measured name over the seeds of the cells where axes have these values."""
 
     measure: str = Field(description="Measured name whose mean over seeds is taken.")
-    where: Where = Field(default={}, description="Axis → value of the runs that count.")
+    where: Where = optional("Axis → value of the runs that count.", {})
     best: str | None = optional(
         "Axis of whose values the one with the highest mean is taken, as who tunes by these numbers would."
     )
@@ -92,7 +86,7 @@ class Claim(Table):
         )
     )
     right: Side | Finite = Field(description="What it is compared with: another mean, or a number.")
-    factor: Positive = Field(default=1.0, description="The factor of the comparison, above 0.")
+    factor: Positive = optional("The factor of the comparison, above 0.", 1.0)
 
 
 class Pair(Table):
@@ -107,15 +101,12 @@ class Gain(Table):
     """Paired differences between variants, level by level, as a table and a phase diagram."""
 
     name: PictureName
-    title: Line = Field(default="", description="Heading of the picture.")
+    title: Line = optional("Heading of the picture.", "")
     measure: str = Field(description="Measured name whose differences are taken.")
-    where: dict[str, Label] = Field(default={}, description="Axis → value of the runs that count; all if left out.")
-    better: Literal["higher", "lower"] = Field(
-        default="higher", description='Whether "higher" or "lower" values are a gain.'
-    )
-    between: Literal["programs", "networks"] = Field(
-        default="programs",
-        description='What the sides differ in: "programs", on one network, or "networks", of one program.',
+    where: dict[str, Label] = optional("Axis → value of the runs that count; all if left out.", {})
+    better: Literal["higher", "lower"] = optional('Whether "higher" or "lower" values are a gain.', "higher")
+    between: Literal["programs", "networks"] = optional(
+        'What the sides differ in: "programs", on one network, or "networks", of one program.', "programs"
     )
     x: str = Field(description="Axis of the grid on the horizontal axis; of numbers, where there is a y.")
     y: str | None = optional("Axis of the grid, of numbers, on the vertical axis; left out: the gain itself, as lines.")
@@ -125,8 +116,8 @@ class Gain(Table):
 class Layout(Table):
     """How `table.md` and `table.tex` are laid out; the page has every column."""
 
-    columns: list[str] = Field(
-        default=[], description="Measured names that are columns, of those that are measured; all of them if left out."
+    columns: list[str] = optional(
+        "Measured names that are columns, of those that are measured; all of them if left out.", []
     )
     pivot: str | None = optional(
         "Axis whose values stand side by side, once for each measured name, instead of below each other."
@@ -136,39 +127,31 @@ class Layout(Table):
 class Study(Table):
     """A study, complete; see the package's description."""
 
-    title: Line = Field(default="", description="One line, for tables and pictures.")
-    description: str = Field(default="", description="What is asked, and how it was set up.")
+    title: Line = optional("One line, for tables and pictures.", "")
+    description: str = optional("What is asked, and how it was set up.", "")
     scenario: str = Field(description="The base scenario: a shipped name, or a path from the study's folder.")
-    kind: Literal["run", "plan"] = Field(
-        default="run", description='"run": every scenario is run; "plan": it is only priced.'
+    kind: Literal["run", "plan"] = optional('"run": every scenario is run; "plan": it is only priced.', "run")
+    seeds: Count | list[Seed] = optional("Number of seeds (1, 2, …), or their list.", 1)
+    confidence: Share = optional("Level of the confidence intervals over seeds.", 0.95)
+    rounds: Literal["last", "all"] | list[Count] = optional(
+        'Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a '
+        'round. "last": the end alone; "all": of runs every round that is evaluated, of plans 1, 2, 5, 10, …; or '
+        "a list, of which runs keep those that are evaluated.",
+        "last",
     )
-    seeds: Count | list[Seed] = Field(default=1, description="Number of seeds (1, 2, …), or their list.")
-    confidence: Share = Field(default=0.95, description="Level of the confidence intervals over seeds.")
-    rounds: Literal["last", "all"] | list[Count] = Field(
-        default="last",
-        description=(
-            'Rounds whose values are kept, and at which plans are priced, for plots with x = "round" and claims at a '
-            'round. "last": the end alone; "all": of runs every round that is evaluated, of plans 1, 2, 5, 10, …; or '
-            "a list, of which runs keep those that are evaluated."
-        ),
+    measure: list[str] = optional(
+        "Measured names that tables show, of `show measures`; those of plots and claims are measured, too.", []
     )
-    measure: list[str] = Field(
-        default=[],
-        description="Measured names that tables show, of `show measures`; those of plots and claims are measured, too.",
+    unset: list[str] = optional("Keys that are taken out of every scenario.", [])
+    set: dict[str, Any] = optional("Key of the scenario → value, in every run.", {})
+    grid: dict[str, Any] = optional("Axes: key of the scenario → list of values; every combination is run.", {})
+    variants: list[Variant] = optional("Named bundles of changes, as one more axis.", [])
+    where: list[Where] = optional(
+        "Parts of the grid that are run, each as axis → value, or values; the whole grid if left out.", []
     )
-    unset: list[str] = Field(default=[], description="Keys that are taken out of every scenario.")
-    set: dict[str, Any] = Field(default={}, description="Key of the scenario → value, in every run.")
-    grid: dict[str, Any] = Field(
-        default={}, description="Axes: key of the scenario → list of values; every combination is run."
-    )
-    variants: list[Variant] = Field(default=[], description="Named bundles of changes, as one more axis.")
-    where: list[Where] = Field(
-        default=[],
-        description="Parts of the grid that are run, each as axis → value, or values; the whole grid if left out.",
-    )
-    plots: list[Plot] = Field(default=[], description="Pictures to draw.")
-    formats: Annotated[list[Format], Field(min_length=1)] = Field(
-        default=["png"], description='Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".'
+    plots: list[Plot] = optional("Pictures to draw.", [])
+    formats: Annotated[list[Format], Field(min_length=1)] = optional(
+        'Formats of the pictures: "png", "svg" and "pdf"; the page shows "png".', ["png"]
     )
     width: Annotated[float, Field(ge=2.0, le=20.0)] | None = optional(
         "Width of the pictures in inches, with letters of 8 points, as for a column of a paper (3.3); as a page needs "
@@ -177,20 +160,16 @@ class Study(Table):
     height: Annotated[float, Field(ge=0.5, le=20.0)] | None = optional(
         "Height of each panel of the pictures in inches, between its axes; as its width asks for if left out."
     )
-    foot: bool = Field(
-        default=True,
-        description="Whether pictures say at their foot what their points and intervals are; a paper has its caption.",
+    foot: bool = optional(
+        "Whether pictures say at their foot what their points and intervals are; a paper has its caption.", True
     )
-    interactive: bool = Field(
-        default=False,
-        description="Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.",
+    interactive: bool = optional(
+        "Whether the page has its pictures to zoom into as well, which adds 5 MB; needs plotly.", False
     )
     table: Layout = Field(default_factory=Layout, description="How the tables for a README and a paper are laid out.")
-    gains: list[Gain] = Field(default=[], description="Paired differences between variants, with phase diagrams.")
-    claims: list[Claim] = Field(default=[], description="Claims to check, each with a verdict.")
-    versions: dict[str, str] = Field(
-        default={}, description="Versions of the software that wrote a results folder; not read."
-    )
+    gains: list[Gain] = optional("Paired differences between variants, with phase diagrams.", [])
+    claims: list[Claim] = optional("Claims to check, each with a verdict.", [])
+    versions: dict[str, str] = optional("Versions of the software that wrote a results folder; not read.", {})
 
     # Where the names of scenario files start: the folder of the study file. What --set changed in the scenarios.
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
