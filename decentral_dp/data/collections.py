@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -24,41 +25,13 @@ from decentral_dp.data.fetch import Declared, check, gunzip, is_url, members, re
 from decentral_dp.data.tables import libsvm_names, matrix, parse_libsvm, read_archive
 from decentral_dp.errors import InputError, quoted, quoted_path
 
-_IDX_NAMES = {
-    "images": "train-images-idx3-ubyte",
-    "labels": "train-labels-idx1-ubyte",
-    "test_images": "t10k-images-idx3-ubyte",
-    "test_labels": "t10k-labels-idx1-ubyte",
-}
-
-
-def _idx_offered(address: str, *sums: str) -> tuple[str, Mapping[str, tuple[str, str]]]:
-    return address, {key: (f"{name}.gz", sha) for (key, name), sha in zip(_IDX_NAMES.items(), sums, strict=True)}
-
-
-# Where publishers offer the files of images, and the SHA-256 of each as libraries that fetch them state it:
-# collection → (address of the folder, key of problem.files → (file, SHA-256)).
+CATALOGUE: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("sets.toml").read_text(encoding="utf-8"))
+_PICTURES = {name: table for name, table in CATALOGUE.items() if "image" in table}
+# Collection → (address of the folder where its publisher offers the files, key of problem.files → (file, SHA-256)).
 PUBLISHED: Mapping[str, tuple[str, Mapping[str, tuple[str, str]]]] = {
-    "mnist": _idx_offered(
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
-    "fashion_mnist": _idx_offered(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    ),
-    "cifar10": (
-        "https://www.cs.toronto.edu/~kriz/",
-        {"archive": ("cifar-10-binary.tar.gz", "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")},
-    ),
+    name: (table["address"], {key: (file, sha) for key, (file, sha) in table["files"].items()})
+    for name, table in _PICTURES.items()
 }
-
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -73,11 +46,7 @@ class Collection(NamedTuple):
     image: tuple[int, int, int]
 
 
-COLLECTIONS: Mapping[str, Collection] = {
-    "mnist": Collection("MNIST", (28, 28, 1)),
-    "fashion_mnist": Collection("Fashion-MNIST", (28, 28, 1)),
-    "cifar10": Collection("CIFAR-10", (32, 32, 3)),
-}
+COLLECTIONS = {name: Collection(table["title"], tuple(table["image"])) for name, table in _PICTURES.items()}
 
 
 class _Layout(NamedTuple):
@@ -102,7 +71,7 @@ _IDX = _Layout(
     "MNIST",
     {
         key: tuple(f"{stem}{end}" for stem in (name, name.replace("-idx", ".idx")) for end in ("", ".gz"))
-        for key, name in _IDX_NAMES.items()
+        for key, name in ((key, file.removesuffix(".gz")) for key, (file, _) in PUBLISHED["mnist"][1].items())
     },
     (
         ("images", "labels"),

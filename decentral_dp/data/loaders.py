@@ -15,26 +15,7 @@ from decentral_dp.data.synthetic import SYNTHETIC
 from decentral_dp.data.trajectories import ENVIRONMENTS
 from decentral_dp.errors import InputError
 
-DATASETS: Mapping[str, str] = {
-    "breast_cancer": "569 fine-needle aspirates, 30 shape features of cell nuclei, malignant or benign",
-    "wine": "178 wines of one region, 13 chemical measurements, three cultivars",
-    "digits": "1797 handwritten digits of 8×8 pixels with values 0..16, ten classes",
-    "mnist": "70000 handwritten digits of 28×28 pixels, from files of your own; without them digits stand in",
-    "fashion_mnist": "70000 pictures of clothes, 28×28 pixels, from files of your own; without them digits stand in",
-    "cifar10": "60000 colour photographs of 32×32 pixels, from files of your own; without them digits stand in",
-    "a9a": "48842 people of a census, 123 binary features, whether they earn much; from LibSVM files of your own",
-    "ijcnn1": "141691 states of an engine, 22 features, two classes; from LibSVM files of your own",
-    "celeba": "202599 photographs of faces: one attribute of CelebA's list, and features from a file of your own",
-    "femnist": "handwritten digits and letters of 28×28 pixels by some 3500 writers; from LEAF's files of your own",
-    "synthetic_normal": "agent i = 1..m draws features from N(0, i²); labels are the sign of a noisy linear score",
-    "synthetic_chi2": "agent i = 1..m draws features from χ²(i); labels are the sign of a noisy linear score",
-    "synthetic_mixed": "agent i draws from N(0, i²) if i is even and from χ²(i) if it is odd; labels as above",
-    "synthetic_classification": "two Gaussian classes a given distance apart, the same for all agents",
-    "synthetic_census": "sparse records shaped like a9a: 14 attributes as 123 binary features, one class of a quarter",
-    "cartpole": "trajectories: a cart that balances a pole until it falls, 4 numbers a step; played by gymnasium",
-    "acrobot": "trajectories: two links that swing up to a height, 6 numbers a step; played by gymnasium",
-    "pong": "trajectories: Atari's Pong played at random, 128 bytes of memory a step; by gymnasium and ale-py",
-}
+DATASETS: Mapping[str, str] = {name: table["line"] for name, table in collections.CATALOGUE.items()}
 
 # Data with a name → their classes, which are known without looking at a record; none of trajectories.
 _CLASSES: Mapping[str, tuple[Label, ...]] = {

@@ -11,15 +11,15 @@ from pathlib import Path
 from decentral_dp.files.regular import regular
 
 PACKAGE = Path(__file__).parent.parent
-# Rooms that no number depends on.
-_UNREAD = ("cli", "reporting")
+# Rooms that no number depends on, and what is read as files of its own.
+_UNREAD = ("cli", "reporting", "scenarios", "topologies")
 
 
 @functools.cache
 def package_digest() -> str:
     """Digest version and sources of what computes the numbers."""
     digest = blake2b(importlib.metadata.version("decentral_dp").encode(), digest_size=8)
-    for path in sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.csv")):
+    for path in sorted(path for ending in ("py", "csv", "toml") for path in PACKAGE.rglob(f"*.{ending}")):
         name = path.relative_to(PACKAGE)
         if name.parts[0] not in _UNREAD:
             digest.update(str(name).encode() + b"\0" + regular(path, "scenario").read_bytes())
