@@ -13,7 +13,7 @@ import pandas as pd
 from decentral_dp.reporting.plots.style import (
     BLUE,
     SERIES_COLOURS,
-    STYLE,
+    letter_size,
     log_axis,
     new_figure,
     package_style,
@@ -48,7 +48,7 @@ def write_finding(finding: Finding, path: Path) -> Path:
             ax.set_ylabel(" or ".join(dict.fromkeys(rows["measure"])))
         for ax in grid.flat[len(panels) :]:
             ax.set_visible(False)
-        size = STYLE["axes.titlesize"]
+        size = letter_size("axes.title")
         figure.suptitle(
             f"{finding.title}: {finding.words}", x=0.01, ha="left", fontweight="bold", fontsize=size, wrap=True
         )

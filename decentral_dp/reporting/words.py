@@ -289,8 +289,10 @@ _TABLES = tomllib.loads(Path(__file__).with_name("settings.toml").read_text(enco
 
 
 def _table(name: str) -> dict[str, Any]:
-    own = {key: tuple(value) if isinstance(value, list) else value for key, value in _TABLES[name].items()}
-    like = _table(own.pop("like")) if "like" in own else {}
+    own: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in _TABLES[name].items()
+    }
+    like = _table(str(own.pop("like"))) if "like" in own else {}
     return {**like, **own, "captions": {**like.get("captions", {}), **own.get("captions", {})}}
 
 
