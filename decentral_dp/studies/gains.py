@@ -314,7 +314,7 @@ def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float |
 
 def _lines(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | None = None) -> Figure:
     """One line a pair: the mean gain with its interval."""
-    figure = style.new_figure(width or 5.8, 4.0)
+    figure = style.new_figure(*((5.8, 4.0) if width is None else (width, 0.7 * width)))
     ax = figure.subplots()
     ax.axhline(0.0, color=style.GREY, linewidth=1.0)
     values = list(dict.fromkeys(rows[gain.x]))
