@@ -1234,6 +1234,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_TRAINING,),
     ),
     Mutation(
+        "a clip that slopes below a half make wider",
+        "models/dense.py",
+        "norms *= np.maximum(1.0, whole / (np.abs(slopes[-1]).sum(axis=2) + _LEAST_SLOPE))",
+        "norms *= np.minimum(1.0, np.abs(slopes[-1]).sum(axis=2) / whole)",
+        (_TRAINING,),
+    ),
+    Mutation(
+        "probabilities that ignore the clip",
+        "problems/training/problem.py",
+        "np.log(np.clip(share, _WHOLE, 1.0))",
+        "np.log(np.clip(share, 1.0, 1.0))",
+        (
+            "tests/problems/training/test_training.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",
+        ),
+    ),
+    Mutation(
         "a norm of a network's gradient without the biases of its convolutions",
         "models/stacked_convolution.py",
         "size += sizes(by_rows, norm) + sizes(by_bias, norm)",
