@@ -253,15 +253,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one noise for all rounds",
         "privacy/mechanisms/releasers.py",
-        'Draws(self._streams, index, tag(",".join(channels)), part)',
-        'Draws(self._streams, 1, tag(",".join(channels)), part)',
+        "Draws(self._streams, index, tagged, part)",
+        "Draws(self._streams, 1, tagged, part)",
         (f"{_MECHANISMS}::test_agents_channels_and_rounds_have_independent_noise",),
     ),
     Mutation(
         "one noise for all channels",
         "privacy/mechanisms/releasers.py",
-        'Draws(self._streams, index, tag(",".join(channels)), part)',
-        'Draws(self._streams, index, tag("value"), part)',
+        "Draws(self._streams, index, tagged, part)",
+        "Draws(self._streams, index, tag('value'), part)",
         (f"{_MECHANISMS}::test_channels_that_are_released_one_by_one_have_independent_noise",),
     ),
     Mutation(
