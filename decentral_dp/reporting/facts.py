@@ -106,7 +106,9 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
 def _shared(shared: SharedNoise) -> str:
     """What neighbours share, and what it is worth against each number of colluders."""
     prices = ", ".join(f"{q}: {epsilon_text(epsilon)}" for q, epsilon in shared.epsilon.items())
-    text = f"noise of each two neighbours, {shared.ratio:g} times an agent's own, that cancels; ε by colluders {prices}"
+    text = (
+        f"noise of each two neighbours, {shared.ratio:.3g} times an agent's own, that cancels; ε by colluders {prices}"
+    )
     return f"{text}; against {shared.worthless} it is worth nothing to some agent."
 
 

@@ -282,7 +282,7 @@ def test_the_command_audits_a_run(
         (["quadratic", "--out", "missing/audit.json"], "there is no folder"),
         (["rign"], "rign"),
         (["."], "no run folder"),
-        ([], "give a scenario or a run folder, or --all"),
+        ([], "give a scenario, a run folder or network, or --all"),
         (["--all", "--set", "algorithm.rounds=2"], "as they are shipped"),
     ],
 )

@@ -465,7 +465,8 @@ def test_no_agent_moves_a_block_further_than_its_clip_says(unit: Unit, norm: Nor
 def test_a_block_is_the_difference_of_its_steps_clipped_as_one() -> None:
     """By finite differences of the loss, and of the ridge, which acts on the un-noised point as well."""
     job = built({"unit": "agent"}, problem={"l2": 0.3})
-    problem, records = job.problem, job.records["train"][0]
+    # The loss itself, not that of probabilities which allow for a clip.
+    problem, records = replace(job.problem, clip=Clip()), job.records["train"][0]
     at = np.array([[0.2, -0.1, 0.4, 0.3]])
     y, n, small = at[0].copy(), len(records.label), 1e-6
     for _ in range(5):

@@ -159,9 +159,12 @@ def test_a_price_that_depends_on_the_weights_is_refused() -> None:
 
 
 def test_momentum_is_left_out_where_the_network_changes() -> None:
-    assert decentral_dp.load("classification").algorithm.own_keys()["heavy_ball"] == 0.9
-    changing = decentral_dp.load("classification", set={"topology.over_time": "matching"})
-    assert changing.algorithm.own_keys()["heavy_ball"] == 0.0
+    def planned(**keys: Any) -> float:
+        job = decentral_dp.build("classification", set=keys)
+        return float(job.simulation().scenario.algorithm.own_keys()["heavy_ball"])
+
+    assert planned() == 0.9
+    assert planned(**{"topology.over_time": "matching"}) == 0.0
 
 
 # --- what is sent ----------------------------------------------------------------------------------------------------

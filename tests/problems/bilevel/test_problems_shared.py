@@ -155,7 +155,7 @@ def test_blocks_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     records = LINEAR.prepare(*raw(np.random.default_rng(6), 50), "l2")
     clip, zero = Clip("l2", z=0.8), np.zeros(D)
     whole = LINEAR.terms(zero, zero, zero, records, records, clip).upper_grad_y
-    monkeypatch.setattr("decentral_dp.problems.bilevel.means.blocks", lambda n, d: blocks(n, d * 10**5))
+    monkeypatch.setattr("decentral_dp.models.linear_terms.blocks", lambda n, d: blocks(n, d * 10**5))
     np.testing.assert_allclose(LINEAR.terms(zero, zero, zero, records, records, clip).upper_grad_y, whole, rtol=1e-12)
 
 
