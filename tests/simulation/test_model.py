@@ -298,8 +298,12 @@ def test_a_table_that_does_not_fit_is_refused_in_a_sentence(csv: Path) -> None:
     assert "no number" in _refusal(plain.predict, [["a"] * 30])
 
 
-@pytest.mark.parametrize(("name", "kind"), [("quadratic", "mean_estimation"), ("dptd", None), ("own_losses", None)])
-def test_what_predicts_nothing_is_said(name: str, kind: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "package"),
+    [("quadratic", "mean_estimation", "numpy"), ("dptd", None, "gymnasium"), ("own_losses", None, "torch")],
+)
+def test_what_predicts_nothing_is_said(name: str, kind: str | None, package: str) -> None:
+    pytest.importorskip(package)
     run = decentral_dp.run(name, set={"algorithm.rounds": 2} | ({"problem.kind": kind} if kind else {}))
     assert "has no model that predicts" in _refusal(lambda: run.model)
     assert "has no model that predicts" in _refusal(run.predict, np.zeros((1, 2)))
