@@ -44,14 +44,26 @@ class PairNoise:
     network: Any
     # Links → gains. Networks that change come back to the same links.
     _gains: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # Round → links, of the last round that was asked for: a release asks for them several times.
+    _links: dict[int | None, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def links(self, t: int | None = None) -> NDArray[np.int64]:
+        """Return (E, 2) the pairs of agents that share noise in round t; default None, in any round."""
+        of = None if self.network.over_time is None else t
+        found = self._links.get(of)
+        if found is None:
+            found = np.asarray(self.network.links(of))
+            self._links.clear()
+            self._links[of] = found
+        return found
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (m,) how many neighbours each agent has in round t; default None, those of all rounds together."""
-        return np.bincount(self.network.links(t).ravel(), minlength=self.network.n_agents)
+        return np.bincount(self.links(t).ravel(), minlength=self.network.n_agents)
 
     def gain(self, t: int) -> Array:
         """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""
-        links, m = self.network.links(t), self.network.n_agents
+        links, m = self.links(t), self.network.n_agents
         key = links.tobytes()
         if key not in self._gains:
             ends = np.concatenate([links, links[:, ::-1]]).T
@@ -74,9 +86,7 @@ class PairNoise:
             releases of all agents takes.
         """
         effective = own * np.stack([self.gain(t)[agents] for t in rounds.tolist()])
-        number = np.array(
-            [self.network.n_agents + len(self.network.links(t)) for t in rounds.tolist()], dtype=np.float64
-        )
+        number = np.array([self.network.n_agents + len(self.links(t)) for t in rounds.tolist()], dtype=np.float64)
         drawn = {"own_scale": own, "pair_scale": self.ratio * own, "variates": number[:, None]}
         return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}
 
@@ -94,7 +104,7 @@ class PairDraws:
         self.noise, self.agents = noise, agents
         self._place = np.full(noise.network.n_agents, -1)
         self._place[agents] = np.arange(agents.size)
-        links = self._touching(noise.network.links())
+        links = self._touching(noise.links())
         self._numbers = self._numbered(links)
         self._streams = Streams(root, "pair", self._numbers)
 
@@ -117,7 +127,7 @@ class PairDraws:
             (b, D).
         """
         out = np.zeros((self.agents.size, ratio.shape[1]))
-        links, scale = self._touching(self.noise.network.links(t)), self.noise.ratio * ratio
+        links, scale = self._touching(self.noise.links(t)), self.noise.ratio * ratio
         rows, ends = np.searchsorted(self._numbers, self._numbered(links)), self._place[links].tolist()
         size = max(1, _CACHED_VARIATES // out.shape[1])
         for first in range(0, len(links), size):

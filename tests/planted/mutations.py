@@ -1457,8 +1457,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "pair noise of another round's links",
         "privacy/pair_noise.py",
-        "self._touching(self.noise.network.links(t))",
-        "self._touching(self.noise.network.links(t + 1))",
+        "self._touching(self.noise.links(t))",
+        "self._touching(self.noise.links(t + 1))",
         (f"{_PAIRS}::test_its_covariance_is_the_laplacian",),
     ),
     Mutation(
