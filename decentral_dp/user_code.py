@@ -17,6 +17,7 @@ its top, another one beside it by its name, where nothing that is installed is c
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 import sysconfig
@@ -32,7 +33,7 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted
-from decentral_dp.files.regular import is_file, regular
+from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import class_at, defined, line_at_top, line_in_class, place_in_class
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
@@ -163,7 +164,7 @@ class _Beside:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         file = self._folder / f"{name}.py"
-        if path is not None or not self._asks() or not is_file(file):
+        if path is not None or not self._asks() or not os.path.isfile(file):
             return None
         self.names.add(name)
         return ModuleSpec(name, self, origin=str(file))  # type: ignore[arg-type]  # what a loader needs, it has
@@ -210,7 +211,7 @@ def run_file(path: Path, wanted: str) -> ModuleType:
     Raises:
         InputError: where there is no such file, or it does not run; with its line.
     """
-    if not is_file(regular(path, wanted.partition(" ")[0])):
+    if not os.path.isfile(regular(path, wanted.partition(" ")[0])):
         near = difflib.get_close_matches(path.stem, [p.stem for p in path.parent.glob("*.py")], n=1)
         meant = f"; did you mean {near[0]}.py" if near else ""
         here = "" if path.parent.resolve() == Path.cwd() else f", and none of this name in {Path.cwd()}"

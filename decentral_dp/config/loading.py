@@ -8,6 +8,7 @@ refused with the nearest valid name, wrong values with their name, value and con
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 import types
@@ -21,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from decentral_dp.config.missing_keys import missing_keys, missing_sentence, with_planned
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
-from decentral_dp.files.regular import is_file, is_there, regular, stems_beside
+from decentral_dp.files.regular import regular, stems_beside
 from decentral_dp.files.tables import Table
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
@@ -54,7 +55,7 @@ def scenario_names() -> list[str]:
 def find(name_or_file: str, what: str = "scenario") -> Path:
     """The scenario (or study) file of that path or shipped name."""
     path, shipped = Path(name_or_file), shipped_names(what)
-    if is_file(path):
+    if os.path.isfile(path):
         return path
     if name_or_file in shipped:
         return shipped_folder(what) / f"{name_or_file}.toml"
@@ -65,7 +66,7 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
     meant = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
     mend = f'Give the path of a .toml file, or a name from "decentral-dp list {Path(_FOLDERS[what]).name}".'
     name = quoted_path(name_or_file)
-    wrong = f"{name} is no file" if path.suffix == ".toml" or is_there(path) else f"no {what} {name}"
+    wrong = f"{name} is no file" if path.suffix == ".toml" or os.path.exists(path) else f"no {what} {name}"
     raise InputError(f"{what}: {wrong}{meant} {mend}")
 
 

@@ -26,7 +26,6 @@ from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
 from decentral_dp.data.synthetic import USUAL_SIZES, require_memory
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import is_there
 from decentral_dp.files.source_lines import place_in_class, place_of
 from decentral_dp.models import devices
 from decentral_dp.privacy.clipping import Clip
@@ -136,7 +135,7 @@ def place_of_shards(s: Scenario) -> str:
     place = os.path.expanduser(s.problem.data)
     # Files of agents need not be there, so the manifest tells where relative paths start.
     manifest = os.path.expanduser(s.problem.manifest or "")
-    return os.path.abspath((s.folder if is_there(s.folder / manifest) else Path.cwd()) / place)
+    return os.path.abspath((s.folder if os.path.exists(s.folder / manifest) else Path.cwd()) / place)
 
 
 def agent_shards_of(c: Components, n_agents: int) -> AgentShards | None:

@@ -21,7 +21,6 @@ from decentral_dp.config.component_tables import (
     which_table,
 )
 from decentral_dp.errors import InputError, quoted
-from decentral_dp.files.regular import is_there
 from decentral_dp.files.tables import (
     Channel,
     Count,
@@ -488,9 +487,9 @@ class Scenario(Table):
             raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
         path = os.path.expanduser(path)
         extra = self._folder / path
-        found = os.path.abspath(extra if is_there(extra) else path)
+        found = os.path.abspath(extra if os.path.exists(extra) else path)
         # ".." after a link leads elsewhere than its letters say.
-        return Path(os.path.realpath(extra) if is_there(extra) and not is_there(Path(found)) else found)
+        return Path(os.path.realpath(extra) if os.path.exists(extra) and not os.path.exists(found) else found)
 
     def image_files(self) -> dict[str, Any] | None:
         """The table problem.files, its paths absolute and its URLs as they are."""
@@ -541,7 +540,7 @@ class Scenario(Table):
             named |= {("topology", "over_time", "files", str(k)): name for k, name in enumerate(sequence)}
         found = {place: self.resolve(name) for place, name in named.items() if isinstance(name, str)}
         # Whoever reads it refuses what is no regular file.
-        return {place: path for place, path in found.items() if is_there(path) and not path.is_dir()}
+        return {place: path for place, path in found.items() if os.path.exists(path) and not path.is_dir()}
 
 
 def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:

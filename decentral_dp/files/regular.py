@@ -92,19 +92,6 @@ def permitted(where: str) -> Iterator[None]:
         ) from error
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is something of this name, which may be too long for a file system."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is a regular file of this name, which may be too long for a file system."""
-    return is_there(path) and path.is_file()
-
-
 def stems_beside(path: Path, suffix: str) -> dict[str, str]:
     """Files of this suffix in the folder of a path: name without suffix → path; none where it cannot be listed."""
     try:

@@ -29,6 +29,7 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import tomllib
 import warnings
@@ -40,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from decentral_dp.errors import InputError, printable, quoted
-from decentral_dp.files.regular import is_file, regular
+from decentral_dp.files.regular import regular
 from decentral_dp.topology.graphs import GENERATORS, Array, Graph, generate, unknown
 from decentral_dp.user_code import USER_ERRORS, reason
 
@@ -397,7 +398,7 @@ def read(path: str | Path, directed: bool = False) -> Content:
     """
     path = Path(path)
     named = path.suffix in ("", ".toml") and path.parent in (Path(), Path("topologies"))
-    if not is_file(path) and named and (path.suffix == "" or path.stem in names()):
+    if not os.path.isfile(path) and named and (path.suffix == "" or path.stem in names()):
         path = find_named(path.stem)
     if path.suffix == ".toml":
         return _from_toml(path, directed)
