@@ -36,7 +36,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.means import MeanEstimation, MeanLowerBound
-from decentral_dp.problems.bilevel.penalties import ClassStrengths, Pull, SharedStrength, Strengths
+from decentral_dp.problems.bilevel.penalties import Pull, Strengths
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.protocol import Problem
@@ -280,32 +280,12 @@ class Declared(Family):
 
 
 @dataclass(frozen=True)
-class Shared(LossFamily):
-    """A loss of y alone in both levels, R = ½ e^x ‖y‖², p = 1.
-
-    With w = e^x: ∇²_xy R = w yᵀ, so M ≤ ‖y‖, and everything of x is w times something. See docs/proofs/18.
-
-    Args:
-        problem: the bilevel problem.
-        loss: bounds of l = h.
-    """
-
-    problem: Problem
-    loss: LossBounds
-
-    def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
-        least, most = box_strengths(self.problem.p, low, high, record_mass)
-        r = self.loss.reach(least, record_mass, 0.0)
-        return _regularised(self.loss, r, r, least, most * r, most, most, m=r)
-
-
-@dataclass(frozen=True)
-class Separate(LossFamily):
+class Regularised(LossFamily):
     """A loss of y alone in both levels, R = ½ scale Σ_s e^{x_s} ‖y_s‖², y_s the lower variables of strength s.
 
     With Ω = diag(w) and w_min ≤ w ≤ w_max, ∇²_xy R holds w_s y_s, of spectral norm max_s w_s‖y_s‖. Further
-    M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k.
-    See docs/proofs/18.
+    M ≤ min(‖y‖√(w_max/w_min), c G/w_min), as ‖Ω(H + Ω)⁻¹‖ ≤ √(w_max/w_min), not 1, and Ωy = −Σ c_k ∇l_k. One strength
+    for all (p = 1) has M ≤ ‖y‖. See docs/proofs/18.
 
     Args:
         problem: the bilevel problem.
@@ -320,8 +300,8 @@ class Separate(LossFamily):
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, record_mass))
         r = self.loss.reach(least, record_mass, 0.0)
-        m = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
-        return _regularised(self.loss, r, r, least, most * r, most, most, m)
+        several = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
+        return _regularised(self.loss, r, r, least, most * r, most, most, m=r if self.problem.p == 1 else several)
 
 
 @dataclass(frozen=True)
@@ -381,12 +361,8 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
         return Weighed(problem, loss_of(problem.model, radius, label_bound))
     loss = loss_of(problem, radius, label_bound)
     match problem.penalty if isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic) else None:
-        case SharedStrength():
-            return Shared(problem, loss)
-        case Strengths():
-            return Separate(problem, loss)
-        case ClassStrengths():
-            return Separate(problem, loss, 2.0 / problem.q)
+        case Strengths(_, scale):
+            return Regularised(problem, loss, scale)
         case Pull(ridge):
             return Pulled(problem, loss, ridge)
     raise _without(problem)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
-from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Separate, Shared, Weighed, worst
+from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.constants.problem_constants import (
     UP,
@@ -91,7 +91,7 @@ class PooledBounds:
         Where both levels share a loss of y alone, ‖∇_y f‖ ≤ G(‖y‖) for every record, and G grows with its argument.
         There ∇²_xy R is linear in y about the centre, and rounding errors are those of numbers as large as y.
         """
-        if not isinstance(self.family, Shared | Separate):
+        if not isinstance(self.family, Regularised):
             return constants, known
         norm = UP * float(np.linalg.norm(y))
         lipschitz, mixed = UP * self.family.loss.gradient(norm), UP * constants.c_gxy * norm
@@ -436,7 +436,7 @@ def record_bounds(family: Family) -> tuple[float, float]:
     """(R, B): ‖a‖₂ ≤ R and |b| ≤ B for every record that the family's constants are about; inf where it has none."""
     if isinstance(family, Mean | Linear):
         return family.record_radius, math.inf
-    if isinstance(family, Shared | Separate | Pulled | Weighed):
+    if isinstance(family, Regularised | Pulled | Weighed):
         loss = family.loss
         if isinstance(loss, SquaredLoss):
             return loss.radius, loss.label_bound

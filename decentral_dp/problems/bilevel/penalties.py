@@ -65,106 +65,52 @@ class Penalised(Protocol):
         return self.penalty.value(x, y)
 
 
-def largest_strength(curvature: float) -> float:
-    """The x with exp(x) = curvature: beyond it a penalty ½ exp(x) y² curves more."""
-    return math.log(curvature)
-
-
 class Strengths(NamedTuple):
-    """R(x, y) = ½ Σ_s exp(x_s) y_s²: one strength for every lower variable."""
+    """R(x, y) = ½ scale Σ_r Σ_s exp(x_s) Y_rs², Y being y as a (copies, p) matrix: each strength has so many variables.
 
-    def uppers(self, q: int) -> int:
-        return q
-
-    def largest_x(self, curvature: float) -> float:
-        return largest_strength(curvature)
-
-    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            strength = np.exp(x)
-            grad_y = strength * y
-            return Regulariser(grad_y, strength * z, grad_y * z)
-
-    def value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * (np.exp(x) * y * y).sum(axis=1))
-
-    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """All Jacobians are diagonal; attained at the corner of the box."""
-        if (found := _corner(box)) is None:
-            return None
-        strength, y, z = found
-        return strength * np.array([[y * z, z, y], [y, 1.0, 0.0], [z, 0.0, 1.0]])
-
-
-class ClassStrengths(NamedTuple):
-    """R(x, y) = Σ_r Σ_s exp(x_s) Y_rs² / q, Y being y as a (classes, p) matrix: a strength for every feature.
-
-    dimension: q.
+    copies: lower variables of one strength; one by default, of a strength for every variable, and q for p = 1.
     """
 
-    classes: int
-    dimension: int
+    copies: int = 1
+    scale: float = 1.0
 
     def uppers(self, q: int) -> int:
-        return q // self.classes
+        return q // self.copies
 
     def largest_x(self, curvature: float) -> float:
-        return largest_strength(0.5 * self.dimension * curvature)
+        return math.log(curvature / self.scale)
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        shape = (len(y), self.classes, x.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
-            strength = np.exp(x)[:, None, :] * (2.0 / self.dimension)
-            grad_y = strength * y.reshape(shape)
-            jvp = (grad_y * z.reshape(shape)).sum(axis=1)
-            return Regulariser(grad_y.reshape(y.shape), (strength * z.reshape(shape)).reshape(y.shape), jvp)
+            strength, along = self.scale * np.exp(x)[:, None, :], self._by_strength(z)
+            grad_y = strength * self._by_strength(y)
+            jvp = (grad_y * along).sum(axis=1)
+            if x.shape[1] == 1:
+                # The same but for rounding, which seeded runs have had.
+                jvp = strength[:, 0] * (y * z).sum(axis=1, keepdims=True)
+            return Regulariser(grad_y.reshape(y.shape), (strength * along).reshape(y.shape), jvp)
 
     def value(self, x: Array, y: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            squares = (y * y).reshape(len(y), self.classes, x.shape[1]).sum(axis=1)
-            return np.asarray((np.exp(x) * squares).sum(axis=1) / self.dimension)
+            squares = np.square(self._by_strength(y)).sum(axis=1)
+            return np.asarray(0.5 * self.scale * (np.exp(x) * squares).sum(axis=1))
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """A coordinate of x moves a variable of each class; attained at the corner of the box."""
+        """A coordinate of x moves all variables of its strength at once; attained at the corner of the box."""
         if (found := _corner(box)) is None:
             return None
-        (strength, y, z), c = found, self.classes
-        return 2.0 / self.dimension * strength * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
+        (strength, y, z), c = found, self.copies
+        return self.scale * strength * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
+
+    def _by_strength(self, y: Array) -> Array:
+        """(b, q) → (b, copies, p)."""
+        return y.reshape(len(y), self.copies, -1)
 
 
 def _corner(box: Mapping[str, float]) -> tuple[float, float, float] | None:
     """sup exp(x_s), sup |y_s| and sup |z_s|; None where a bound is missing, or too large for a float64."""
     x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
     return None if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)) else (math.exp(x), y, z)
-
-
-class SharedStrength(NamedTuple):
-    """R(x, y) = ½ exp(x) ‖y‖²: one strength for all lower variables, p = 1. dimension: q."""
-
-    dimension: int
-
-    def uppers(self, q: int) -> int:
-        return 1
-
-    def largest_x(self, curvature: float) -> float:
-        return largest_strength(curvature)
-
-    def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        with np.errstate(over="ignore", invalid="ignore"):
-            strength = np.exp(x)
-            return Regulariser(strength * y, strength * z, strength * (y * z).sum(axis=1, keepdims=True))
-
-    def value(self, x: Array, y: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(0.5 * np.exp(x[:, 0]) * np.square(y).sum(axis=1))
-
-    def lipschitz(self, box: Mapping[str, float]) -> Array | None:
-        """What x moves is moved in all q lower variables at once; attained at the corner of the box."""
-        if (found := _corner(box)) is None:
-            return None
-        (strength, y, z), q = found, self.dimension
-        return strength * np.array([[q * y * z, z, y], [q * y, 1.0, 0.0], [q * z, 0.0, 1.0]])
 
 
 class Pull(NamedTuple):

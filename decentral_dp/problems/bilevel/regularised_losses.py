@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
-from decentral_dp.problems.bilevel.penalties import Intercept, Pull, Ridge, SharedStrength, Strengths, check_ridge
+from decentral_dp.problems.bilevel.penalties import Intercept, Pull, Ridge, Strengths, check_ridge
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
 from decentral_dp.problems.entry import Entry
@@ -55,7 +55,7 @@ def logistic_regularisation(
     intercept → append a constant feature 1, regularised like the others.
     """
     model = LogisticHyperparameter.from_dataset(n_features, classes, intercept)
-    return replace(model, name="logistic_regularisation", chosen=SharedStrength(model.q))
+    return replace(model, name="logistic_regularisation", chosen=Strengths(model.q))
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -65,7 +65,7 @@ def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadr
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    shared = SharedStrength(n_features + intercept)
+    shared = Strengths(n_features + intercept)
     return Quadratic(n_features, intercept=intercept, chosen=shared, name="ridge_regularisation")
 
 

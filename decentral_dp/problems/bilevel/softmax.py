@@ -14,7 +14,7 @@ from decentral_dp.bounded import Array, LipschitzConstants, Norm
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LinearClassifier
-from decentral_dp.problems.bilevel.penalties import ClassStrengths, Penalty
+from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Terms, asked
 
@@ -60,7 +60,7 @@ class SoftmaxHyperparameter(LinearClassifier):
 
     @property
     def penalty(self) -> Penalty:
-        return ClassStrengths(len(self.classes), self.q) if self.chosen is None else self.chosen
+        return Strengths(len(self.classes), 2.0 / self.q) if self.chosen is None else self.chosen
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""

@@ -17,7 +17,7 @@ from decentral_dp.participants.solve import solve_lower
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems import BILEVEL as PROBLEMS
 from decentral_dp.problems.bilevel.means import MeanLowerBound
-from decentral_dp.problems.bilevel.penalties import SharedStrength
+from decentral_dp.problems.bilevel.penalties import Strengths
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.protocol import TERMS
 from decentral_dp.problems.records import regulariser_matrices
@@ -52,7 +52,7 @@ def test_there_is_one_upper_variable(name: str) -> None:
 
 def test_the_penalty_is_differentiated_rightly() -> None:
     rng = np.random.default_rng(1)
-    penalty, h = SharedStrength(D), 1e-5
+    penalty, h = Strengths(D), 1e-5
     x, dx = rng.normal(size=(2, 4, 1))
     y, z, dy = rng.normal(size=(3, 4, D))
 
@@ -74,7 +74,7 @@ def test_the_penalty_is_differentiated_rightly() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_two_points_move_the_penalty_farther_than_its_constants(seed: int) -> None:
-    rng, penalty = np.random.default_rng(seed), SharedStrength(D)
+    rng, penalty = np.random.default_rng(seed), Strengths(D)
     box = {"x": 0.6, "y": 0.8, "z": 1.1}
     bound = penalty.lipschitz(box)
     assert bound is not None
@@ -93,7 +93,7 @@ def test_no_two_points_move_the_penalty_farther_than_its_constants(seed: int) ->
 
 
 def test_the_penaltys_constants_are_attained() -> None:
-    penalty, top = SharedStrength(2), np.array([[0.3]])
+    penalty, top = Strengths(2), np.array([[0.3]])
     y, z, small = np.full((1, 2), 0.8), np.full((1, 2), 1.1), np.array([[0.3 - 1e-6]])
     bound = penalty.lipschitz({"x": 0.3, "y": 0.8, "z": 1.1})
     assert bound is not None
