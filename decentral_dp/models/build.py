@@ -51,14 +51,9 @@ class Linear:
         rows = with_intercept(inputs)
         return rows @ x.reshape(self.outputs, -1).T, rows
 
-    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        return self._summed(at.tape, at.cotangents, extra, bound)
-
-    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        # The records are the same, so the difference is an outer product as well: nothing cancels.
-        return self._summed(at.tape, at.cotangents - before.cotangents, extra, bound)
-
-    def _summed(self, rows: Array, cotangents: Array, extra: Array, bound: float) -> tuple[Array, Array]:
+    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+        # The records are the same, so a difference is an outer product as well: nothing cancels.
+        rows, cotangents = at.tape, at.cotangents if since is None else at.cotangents - since.cotangents
         # Of slopes that vanish when they are squared the norm is taken as that of somewhat larger ones.
         slopes = np.sqrt(squares(cotangents)) + UNDERFLOW
         norms = np.hypot(slopes * np.sqrt(squares(rows)), np.sqrt(squares(extra)))

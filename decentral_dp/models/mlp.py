@@ -3,7 +3,7 @@
 With a₀ the record, h_l = A_l a_{l−1} + b_l, a_l = φ_l(h_l) and δ_l = ∂⟨a_L, c⟩/∂h_l, a record's gradient by (A_l, b_l)
 is the outer product δ_l (a_{l−1}, 1)ᵀ. Hence (ghost norms; Goodfellow 2015)
 
-    ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + 1),          ‖gradient‖₁ = Σ_l ‖δ_l‖₁ (‖a_{l−1}‖₁ + 1),
+    ‖gradient‖₂² = Σ_l ‖δ_l‖₂² (‖a_{l−1}‖₂² + 1),
 
 and the sum of clipped gradients is one product (s∘δ_l)ᵀ (a_{l−1}, 1) per layer. The 1 is the bias's: a record of zeros
 moves biases in the first layer, too. Without a bias there is no 1.
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decentral_dp.bounded import Array, Norm
+from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import one_thread
 from decentral_dp.models.devices import shared, tensor, to_numpy
@@ -71,11 +71,10 @@ class Outer(NamedTuple):
     right: Tensor
     one: bool
 
-    def norms(self, norm: Norm) -> Tensor:
-        right = _norms(self.right, norm)
-        if self.one:
-            right = right + 1.0 if norm == "l1" else torch.hypot(right, right.new_ones(()))
-        return _norms(self.left, norm) * right
+    @property
+    def norms(self) -> Tensor:
+        right = _norms(self.right)
+        return _norms(self.left) * (torch.hypot(right, right.new_ones(())) if self.one else right)
 
 
 # For each layer, the outer products that add up to its part of a record's gradient.
@@ -130,32 +129,22 @@ class Mlp:
                 seen.append(a)
             return to_numpy(a), Tape(weights, seen) if keep else None
 
-    def clipped(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Array, Array]:
-        rows, factors = self.kept(at, extra, bound, norm)
+    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+        rows, factors = self.kept(at, extra, bound, since)
         return self.joined([rows]), factors
 
-    def clipped_change(
-        self, at: Slope, before: Slope, extra: Array, bound: float, norm: Norm = "l2"
-    ) -> tuple[Array, Array]:
-        rows, factors = self.kept_change(at, before, extra, bound, norm)
-        return self.joined([rows]), factors
-
-    def kept(self, at: Slope, extra: Array, bound: float, norm: Norm = "l2") -> tuple[Gradients, Array]:
+    def kept(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Gradients, Array]:
         with one_thread():
-            pairs = zip(self.layers, self._deltas(at), at.tape.seen, strict=False)
-            return self._scaled([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound, norm)
-
-    def kept_change(
-        self, at: Slope, before: Slope, extra: Array, bound: float, norm: Norm = "l2"
-    ) -> tuple[Gradients, Array]:
-        with one_thread():
+            deltas, seen = self._deltas(at), at.tape.seen
+            if since is None:
+                pairs = zip(self.layers, deltas, seen, strict=False)
+                return self._scaled([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound)
             changes: list[tuple[Outer, ...]] = []
-            for k, (now, then) in enumerate(zip(self._deltas(at), self._deltas(before), strict=True)):
-                a = at.tape.seen[k]
-                slope = Outer(now - then, a, self.layers[k].bias)
+            for k, (now, then) in enumerate(zip(deltas, self._deltas(since), strict=True)):
+                slope = Outer(now - then, seen[k], self.layers[k].bias)
                 # The records themselves are the same at both points.
-                changes.append((slope, Outer(then, a - before.tape.seen[k], False)) if k else (slope,))
-            return self._scaled(changes, extra, bound, norm)
+                changes.append((slope, Outer(then, seen[k] - since.tape.seen[k], False)) if k else (slope,))
+            return self._scaled(changes, extra, bound)
 
     def joined(self, parts: Sequence[Gradients]) -> Array:
         with one_thread():
@@ -183,14 +172,14 @@ class Mlp:
                 delta = delta @ tape.weights[k]
         return out[::-1]
 
-    def _scaled(self, gradients: Gradients, extra: Array, bound: float, norm: Norm) -> tuple[Gradients, Array]:
+    def _scaled(self, gradients: Gradients, extra: Array, bound: float) -> tuple[Gradients, Array]:
         """The gradients of the records that count, clipped, and the factors of all.
 
         gradients: for each layer, the outer products that add up to a record's gradient.
         """
-        lengths = [sum((outer.norms(norm) for outer in outers[1:]), outers[0].norms(norm)) for outers in gradients]
-        parts = [to_numpy(torch.stack(lengths, dim=1)), row_norms(extra, norm)[:, None]]
-        factors = clip_factors(row_norms(np.concatenate(parts, axis=1), norm), bound)
+        lengths = [sum((outer.norms for outer in outers[1:]), outers[0].norms) for outers in gradients]
+        parts = [to_numpy(torch.stack(lengths, dim=1)), row_norms(extra, "l2")[:, None]]
+        factors = clip_factors(row_norms(np.concatenate(parts, axis=1), "l2"), bound)
         counts = factors > 0.0
         if not counts.all():
             # Zero times infinity is NaN: what is not finite, or is cut to nothing, has to go before the product.
@@ -245,7 +234,7 @@ def _rows(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _norms(rows: Tensor, norm: Norm) -> Tensor:
+def _norms(rows: Tensor) -> Tensor:
     """At least the norms of the rows, (n,)."""
-    plain: Tensor = torch.linalg.vector_norm(rows, 1 if norm == "l1" else 2, dim=1)
+    plain: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return plain + UNDERFLOW

@@ -99,21 +99,15 @@ class TorchModel:
         """Name → parameter of the module, in its shape."""
         return {name: to_numpy(part).copy() for name, part in self._parts(self._tensor(x))}
 
-    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        return self._summed(at, None, extra, bound)
-
-    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        return self._summed(at, before, extra, bound)
-
-    def _summed(self, at: Slope, before: Slope | None, extra: Array, bound: float) -> tuple[Array, Array]:
+    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         factors = np.zeros(len(extra))
         with quiet_torch(self.device):
             total = shared(np.zeros(self.p), self.device)
             for start in range(0, len(extra), self.group):
                 part = slice(start, start + self.group)
                 rows = self._rows(at, part)
-                if before is not None:
-                    then = self._rows(before, part)
+                if since is not None:
+                    then = self._rows(since, part)
                     rows = {name: row - then[name] for name, row in rows.items()}
                 factors[part] = self._add(total, rows, extra[part], bound)
             return to_numpy(total), factors

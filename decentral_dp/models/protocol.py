@@ -50,25 +50,18 @@ class Model(Weighted, Protocol):
         """φ (n, e), and the tape if `keep`."""
         ...
 
-    def clipped(self, at: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        """(Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), s (n,)) with s_k = min(1, bound/norm), and 0 where the norm is not finite.
-
-        norm: at least that of the record's whole gradient, `extra` included.
-        """
-        ...
-
-    def clipped_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Array, Array]:
-        """Sum clipped differences of the gradients at two points, on the same records in the same order.
+    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+        """Sum clipped gradients, or clipped differences of the gradients at two points.
 
         Args:
-            at: the one point.
-            before: the other, whose gradients are subtracted.
-            extra: (n, k) difference of the further coordinates.
-            bound: the largest norm of a record's difference.
+            at: the point.
+            extra: (n, k) further coordinates, or their difference.
+            bound: the largest norm of a record's gradient, or difference.
+            since: another point, whose gradients are subtracted, on the same records in the same order; default none.
 
         Returns:
-            As of `clipped`, for the differences: their clipped sum (p,), and s (n,). The norm is at least that of the
-            record's difference, `extra` included.
+            Σ_k s_k ∇_x ⟨φ_k, c_k⟩ (p,), and s (n,) with s_k = min(1, bound/norm), and 0 where the norm is not finite.
+            The norm is at least that of the record's whole gradient, or difference, `extra` included.
         """
         ...
 
@@ -86,12 +79,8 @@ class Named(Protocol):
 class Gathering(Protocol):
     """A model that adds up the records of many evaluations at once: `clipped` is `joined` of one `kept`."""
 
-    def kept(self, at: Slope, extra: Array, bound: float) -> tuple[Any, Array]:
+    def kept(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
         """What the records that count contribute, in whatever form, and s (n,), both as of `clipped`."""
-        ...
-
-    def kept_change(self, at: Slope, before: Slope, extra: Array, bound: float) -> tuple[Any, Array]:
-        """The same of `clipped_change`."""
         ...
 
     def joined(self, parts: Sequence[Any]) -> Array:

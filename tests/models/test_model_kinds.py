@@ -113,7 +113,7 @@ def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
     records, cotangents, beside = rng.normal(size=(8, 64)), rng.normal(size=(8, 1)), np.zeros((8, 0))
     at, there = (slope(small, w, records, cotangents) for w in (small.start, small.start + 0.1))
     total, factors = small.clipped(at, beside, 0.5)
-    small.clipped_change(at, there, beside, 0.5)
+    small.clipped(at, beside, 0.5, there)
     assert set(sizes) == {3, 2}
     here = slope(model, model.start, records, cotangents)
     np.testing.assert_allclose(total, model.clipped(here, beside, 0.5)[0], atol=1e-12)
@@ -147,7 +147,7 @@ def test_a_stack_forms_no_row():
     with most_held() as watch:
         at, there = (slope(model, w, records, cotangents) for w in (model.start, model.start + 0.1))
         model.clipped(at, np.zeros((50, 0)), 0.5)
-        model.clipped_change(at, there, np.zeros((50, 0)), 0.5)
+        model.clipped(at, np.zeros((50, 0)), 0.5, there)
     assert watch.most == model.p < 50 * model.p / 10
     assert model.cells < 1000 < model.p
 
@@ -169,7 +169,7 @@ def sums_of(model, d):
     records[3] = np.nan
     x = np.random.default_rng(2).normal(size=model.p)
     here, there = (slope(model, at, records, cotangents) for at in (x, x - 1e-6))
-    return model.clipped(here, beside, 0.5), model.clipped_change(here, there, 1e-6 * beside, 1e-6)
+    return model.clipped(here, beside, 0.5), model.clipped(here, 1e-6 * beside, 1e-6, there)
 
 
 def same_sums(wanted, found):

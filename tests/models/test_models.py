@@ -78,7 +78,7 @@ def test_no_contribution_is_longer_than_its_bound(name, seed, bound, size, slope
         there = Slope(model.forward(far, records[one])[1], then.cotangents[one])
         for total, factor in (
             model.clipped(here, beside[one], bound),
-            model.clipped_change(here, there, beside[one], bound),
+            model.clipped(here, beside[one], bound, there),
         ):
             whole = np.concatenate([total, factor[0] * beside[k]])
             assert np.linalg.norm(whole) <= bound * ROOM
@@ -100,7 +100,7 @@ def test_what_is_not_finite_counts_as_nothing(name, bad, where):
         with np.errstate(all="ignore"):
             here, there = (slope(model, at, spoilt["record"], spoilt["cotangent"]) for at in (x, before))
             total, factors = model.clipped(here, spoilt["beside"], bound)
-            change, others = model.clipped_change(here, there, spoilt["beside"], bound)
+            change, others = model.clipped(here, spoilt["beside"], bound, there)
         if not (name == "resnet" and where == "record" and bad == 1e200):
             # Group normalisation takes any finite picture.
             assert factors[2] == others[2] == 0.0 or (math.isfinite(bad) and bound > 0.0)
@@ -110,7 +110,7 @@ def test_what_is_not_finite_counts_as_nothing(name, bad, where):
             kept, _ = model.clipped(here, beside[rest], bound)
             np.testing.assert_allclose(total, kept, atol=1e-10)
             if others[2] == 0.0:
-                sensitivity, _ = model.clipped_change(here, there, beside[rest], bound)
+                sensitivity, _ = model.clipped(here, beside[rest], bound, there)
                 np.testing.assert_allclose(change, sensitivity, atol=1e-10)
         assert np.isfinite(total).all()
         assert np.isfinite(change).all()
@@ -140,28 +140,9 @@ def test_no_records(name):
     _, model, d = case(name)
     records, cotangents, beside = data(d, n=0)
     at = slope(model, model.start, records, cotangents)
-    for total, factors in (model.clipped(at, beside, 1.0), model.clipped_change(at, at, beside, 1.0)):
+    for total, factors in (model.clipped(at, beside, 1.0), model.clipped(at, beside, 1.0, at)):
         np.testing.assert_array_equal(total, np.zeros(model.p))
         assert factors.shape == (0,)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_clipping_in_l1(bias):
-    layers = (Dense(5, 4, bias, "relu"), Dense(4, 2, bias))
-    model = Mlp(layers, np.random.default_rng(0).normal(size=sum(layer.size for layer in layers)))
-    oracle = nn.Sequential(nn.Linear(5, 4, bias=bias), nn.ReLU(), nn.Linear(4, 2, bias=bias)).double()
-    records, cotangents, beside = data(5)
-    x, before = model.start, model.start - 1e-3
-    here, there = (slope(model, at, records, cotangents) for at in (x, before))
-    now, then = (rows_at(oracle, at, records, cotangents) for at in (x, before))
-    norms = np.abs(np.concatenate([now, beside], axis=1)).sum(axis=1)
-    total, factors = model.clipped(here, beside, 2.0, "l1")
-    np.testing.assert_allclose(factors, np.minimum(1.0, 2.0 / norms))
-    np.testing.assert_allclose(total, factors @ now)
-    changes = np.abs(np.concatenate([now - then, 1e-3 * beside], axis=1)).sum(axis=1)
-    _, factors = model.clipped_change(here, there, 1e-3 * beside, 1e-3, "l1")
-    assert (factors * changes <= 1e-3 * (1.0 + 1e-9)).all()
-    assert (factors * changes >= 0.4e-3).all()
 
 
 def test_squares_that_underflow_let_nothing_through():

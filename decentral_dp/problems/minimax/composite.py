@@ -245,17 +245,12 @@ class Composite(Minimax):
         self, total: Array, here: Slope, there: Slope | None, extra: Array, bound: float, kept: list[Any]
     ) -> Array:
         """As `_add`, of the gradient by the model's weights; and the factors of the records."""
-        model = self.model
-        if isinstance(model, Gathering):
-            rows, factors = (
-                model.kept(here, extra, bound) if there is None else model.kept_change(here, there, extra, bound)
-            )
+        if isinstance(self.model, Gathering):
+            rows, factors = self.model.kept(here, extra, bound, there)
             kept.append(rows)
-            return factors
-        found, factors = (
-            model.clipped(here, extra, bound) if there is None else model.clipped_change(here, there, extra, bound)
-        )
-        total += found
+        else:
+            found, factors = self.model.clipped(here, extra, bound, there)
+            total += found
         return factors
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:

@@ -169,10 +169,8 @@ class Wgan(Minimax):
 
     def _summed(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
         """Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
-        here, none = self._slope(y, records, along), np.zeros((len(along), 0))
-        if since is None:
-            return self.critic.clipped(here, none, bound)[0]
-        return self.critic.clipped_change(here, self._slope(since, records, along), none, bound)[0]
+        there = None if since is None else self._slope(since, records, along)
+        return self.critic.clipped(self._slope(y, records, along), np.zeros((len(along), 0)), bound, there)[0]
 
     def _slope(self, y: Array, records: Real, along: Array) -> Slope:
         return Slope(self.critic.forward(y, records.inputs)[1], along)
