@@ -236,7 +236,7 @@ def trace(
             over_grid(lower_loss, 2)(x, y, *records)
         if regulariser is not None:
             with _blame("regulariser", device, regulariser):
-                vmap(_scalar("regulariser", regulariser))(x, y)
+                vmap(scalar("regulariser: it", regulariser, _advice("regulariser")))(x, y)
                 forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
         if predict is not None:
             with _blame("predict", device, predict):
@@ -255,7 +255,7 @@ def _reads_records(
     before = [r.clone() for r in records]
     for name, loss in (("upper_loss", upper_loss), ("lower_loss", lower_loss)):
         with _blame(name, device, loss):
-            value = vmap(_scalar(name, loss))(x, y, *records)
+            value = vmap(scalar(f"{name}: it", loss, _advice(name)))(x, y, *records)
             if not all(torch.equal(*pair) for pair in zip(before, records, strict=True)):
                 raise InputError(f"{name}: it changes a record in place; {_advice(name)}.")
             if not _uses(value, y):
@@ -288,20 +288,20 @@ def _forward(differentiate: Callable[[bool], Any]) -> bool:
     return True
 
 
-def _scalar(name: str, f: Callable[..., Any]) -> Callable[..., Tensor]:
-    """`f`, refusing anything but one float64 number."""
+def scalar(what: str, f: Callable[..., Any], advice: str) -> Callable[..., Tensor]:
+    """`f`, refusing anything but one float64 number. what: begins a refusal, up to its verb; advice: ends it."""
     import torch
 
     def checked(*arguments: Tensor) -> Tensor:
         value = f(*arguments)
         if not isinstance(value, torch.Tensor):
-            raise InputError(f"{name}: it returned {type(value).__name__}, not a tensor; {_advice(name)}.")
+            raise InputError(f"{what} returned {type(value).__name__}, not a tensor; {advice}.")
         if value.dim() != 0:
             shape = tuple(value.shape)
-            raise InputError(f"{name}: it returned shape {shape} for one record, not one number; sum or average it.")
+            raise InputError(f"{what} returned shape {shape} for one record, not one number; sum or average it.")
         if value.dtype != torch.float64:
             raise InputError(
-                f"{name}: it returned {value.dtype}, but clipping and sums need torch.float64; "
+                f"{what} returned {value.dtype}, but clipping and sums need torch.float64; "
                 "give every tensor that it creates dtype=torch.float64, and cast nothing down."
             )
         return value
@@ -349,8 +349,13 @@ def _blame(name: str, device: str, function: Callable[..., Any]) -> Iterator[Non
 
 
 def _advice(name: str) -> str:
+    return advice_on(ARGUMENTS[name])
+
+
+def advice_on(arguments: str) -> str:
+    """How a function of a record is written. arguments: "(outputs, label)"."""
     return (
-        f"write it in torch, in float64, as a pure function of {ARGUMENTS[name]}: torch.where instead of branches, "
+        f"write it in torch, in float64, as a pure function of {arguments}: torch.where instead of branches, "
         "no .item() or .numpy(), no random draws, nothing changed in place"
     )
 

@@ -194,7 +194,7 @@ class Convolutional:
             block, kept = blocks[k], tape[k]
             _, height, width, _ = kept.shape
             o = len(block.bias)
-            slope = _unpooled(back * (kept.after > 0.0), kept).reshape(n, height * width, o)
+            slope = unpooled(back, kept.before.copy(), kept.after).reshape(n, height * width, o)
             by_shift, by_scale = slope.sum(axis=1), np.einsum("kio,kio->ko", slope, kept.unit)
             # Through the normalisation: dv = (v̂' − mean v̂' − v̂·mean(v̂'·v̂))/spread, the means over a group.
             size = height * width * (o // self.groups)
@@ -303,12 +303,15 @@ def corners_of(height: int, width: int) -> list[tuple[slice, ...]]:
     return [(slice(None), slice(i, down, 2), slice(j, right, 2)) for i in (0, 1) for j in (0, 1)]
 
 
-def _unpooled(back: Array, kept: Kept) -> Array:
-    """Adjoint of the max-pooling: to the first largest number of each window."""
-    slope = np.zeros_like(kept.before)
-    free = np.ones(kept.after.shape, dtype=bool)
-    for corner in corners_of(*kept.before.shape[1:3]):
-        largest = (kept.before[corner] == kept.after) & free
-        free &= ~largest
-        slope[corner] = back * largest
-    return slope
+def unpooled(back: Array, before: Array, after: Array) -> Array:
+    """Slopes of what goes into pooling and ReLU, to the first largest of each window, in the place of `before`."""
+    height, width = before.shape[1:3]
+    left = back * (after > 0.0)
+    free = np.ones(after.shape, dtype=bool)
+    for corner in corners_of(height, width):
+        largest = (before[corner] == after) & free
+        free ^= largest
+        np.multiply(left, largest, out=before[corner])
+    before[:, height // 2 * 2 :] = 0.0
+    before[:, :, width // 2 * 2 :] = 0.0
+    return before

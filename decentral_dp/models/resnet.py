@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.models.autodiff import quiet_torch
 from decentral_dp.models.convolution import CHANNELS_PER_GROUP, Image
-from decentral_dp.models.devices import module_on
 from decentral_dp.models.mlp import Mlp
 from decentral_dp.models.module import TorchModel, as_model, trainable
 
@@ -96,7 +95,7 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
 
 def resnet(image: Image, width: int, depth: int, outputs: int, seed: int, device: str = "cpu") -> Mlp | TorchModel:
     with quiet_torch():
-        module = module_on(residual_network(image, width, depth, outputs, seed), device)
+        module = residual_network(image, width, depth, outputs, seed).to(device)
         return as_model(module, math.prod(image), outputs, device)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.models.convolution import Image, corners_of, patches_of, unpatched
+from decentral_dp.models.convolution import Image, corners_of, patches_of, unpatched, unpooled
 from decentral_dp.models.learner import Cotangents
 from decentral_dp.models.protocol import UNDERFLOW, sizes
 from decentral_dp.privacy.clipping import clip_factors
@@ -208,7 +208,7 @@ class ConvolutionLayers:
         gradients: list[tuple[Array, Array]] = []
         for k in reversed(range(len(tape))):
             (_, height, width, c), seen, before, after = tape[k]
-            slope = _unpooled(back.reshape(after.shape), before, after).reshape(g * n, height * width, -1)
+            slope = unpooled(back.reshape(after.shape), before, after).reshape(g * n, height * width, -1)
             by_rows = np.matmul(slope.swapaxes(1, 2), seen.reshape(g * n, height * width, 9 * c)).reshape(g, n, -1)
             by_bias = slope.sum(axis=1).reshape(g, n, -1)
             size += sizes(by_rows, norm) + sizes(by_bias, norm)
@@ -229,17 +229,3 @@ class ConvolutionLayers:
         by_rows, by_bias = sums[-1]
         by_rows += np.matmul(clipped.swapaxes(1, 2), flat)
         by_bias += clipped.sum(axis=1)
-
-
-def _unpooled(back: Array, before: Array, after: Array) -> Array:
-    """The slopes of what went into pooling and ReLU, in the place of `before`: to the first largest of each window."""
-    height, width = before.shape[1:3]
-    left = back * (after > 0.0)
-    free = np.ones(after.shape, dtype=bool)
-    for corner in corners_of(height, width):
-        largest = (before[corner] == after) & free
-        free ^= largest
-        np.multiply(left, largest, out=before[corner])
-    before[:, height // 2 * 2 :] = 0.0
-    before[:, :, width // 2 * 2 :] = 0.0
-    return before

@@ -49,7 +49,7 @@ from decentral_dp.data import nearest
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.files.tables import Key, Positive
-from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
+from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, scalar
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
@@ -300,25 +300,9 @@ def _check_own(path: Path, loss: Callable[..., Any], outputs: int, classes: int)
     """Run it on two made-up records, where a failure would later pass for a bad record. Raises InputError."""
     import torch
 
-    draw = np.random.default_rng(0)
-    rows = tensor(draw.normal(size=(2, outputs)))
-    advice = (
-        "write it in torch, in float64, as a pure function of (outputs, label): torch.where instead of branches, no "
-        ".item() or .numpy(), no random draws, nothing changed in place"
-    )
-
-    def checked(row: Tensor, label: Tensor) -> Tensor:
-        value = loss(row, label)
-        if not isinstance(value, torch.Tensor):
-            raise InputError(f"{path}: loss returned {type(value).__name__}, not a tensor; {advice}.")
-        if value.dim() != 0:
-            raise InputError(
-                f"{path}: loss returned shape {tuple(value.shape)} for one record, not one number; sum it."
-            )
-        if value.dtype != torch.float64:
-            raise InputError(f"{path}: loss returned {value.dtype}, but sums need torch.float64; cast nothing down.")
-        return value
-
+    rows = tensor(np.random.default_rng(0).normal(size=(2, outputs)))
+    advice = advice_on("(outputs, label)")
+    checked = scalar(f"{path}: loss", loss, advice)
     before = rows.clone()
     try:
         with quiet_torch():

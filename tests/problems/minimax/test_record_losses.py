@@ -134,7 +134,10 @@ def test_one_record_that_cannot_be_evaluated_changes_no_other(tmp_path: Path) ->
         (f"outputs = 0\n{CROSS_ENTROPY}", "outputs is 0; it must be a whole number, at least 1."),
         ("def loss(outputs, label):\n    return outputs\n", "loss returned shape (3,) for one record, not one number"),
         ("def loss(outputs, label):\n    return 1.0\n", "loss returned float, not a tensor; write it in torch"),
-        ("def loss(outputs, label):\n    return outputs.sum().float()\n", "loss returned torch.float32, but sums need"),
+        (
+            "def loss(outputs, label):\n    return outputs.sum().float()\n",
+            "loss returned torch.float32, but clipping and sums need",
+        ),
         ("def loss(outputs, label):\n    return outputs.sum().item()\n", "loss does not run: RuntimeError"),
         ("def loss(outputs):\n    return outputs.sum()\n", "loss does not run: TypeError"),
     ],
