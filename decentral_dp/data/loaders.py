@@ -34,9 +34,9 @@ FILED = ("celeba", "femnist")
 _TAKE_FILES = (*COLLECTIONS, *COLLECTED, *FILED)
 # A file's ending → its reader, which gives what the file holds. A new format is a function and a line here.
 FORMATS: Mapping[str, Callable[[Path, tables.Declared], tables.Table]] = {
-    ".csv": tables.read_csv,
+    ".csv": tables.read_table,
     ".npz": tables.read_npz,
-    ".parquet": tables.read_parquet,
+    ".parquet": tables.read_table,
 }
 
 # Argument → key of the scenario's table.

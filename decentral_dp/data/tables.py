@@ -11,6 +11,7 @@ import io
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -92,8 +93,8 @@ class Roles(NamedTuple):
         return [name for name in self if name is not None]
 
 
-def read_csv(path: Path, declared: Declared) -> Table:
-    """Read a comma-separated file with one header line.
+def read_table(path: Path, declared: Declared) -> Table:
+    """Read a CSV file with one header line, or a Parquet file.
 
     Every column that is not label, agent or split, and that no rule drops, is a feature or several.
 
@@ -105,27 +106,33 @@ def read_csv(path: Path, declared: Declared) -> Table:
         What the file holds, labels as they stand.
 
     Raises:
-        InputError: with the row (records counted from 1) and column.
+        InputError: with the row (records counted from 1) and column; or a file that is too large or damaged.
     """
+    # Slow to import.
+    import pandas as pd
+
     where = f"problem.data: {str(path)!r}"
     rules = declared.rules or ColumnRules()
-    header = read_header(regular(path, "problem.data"), where)
-    raw, roles = select_columns(str(path), header, declared)
-
-    text = {*roles.words, *(c for c in raw if c in rules.text)}
-    try:
-        frame = next(_csv_parts(path, header, raw, text, None))
-    except (ValueError, MemoryError) as error:
-        _explain(path, header, raw, roles, rules, error)
-    if frame.empty:
-        raise InputError(f"{where} has a header but no records.")
-    columns = {c: _stripped(frame[c]) if c in text else frame[c].to_numpy() for c in (*raw, *roles.words)}
-    # An empty text cell may be a row that is too short: pandas fills those up.
-    if any((columns[c] == "").any() for c in roles.words) or _are_cut_off(path, header, columns):
-        _explain(path, header, raw, roles, rules)
-    names = rules.names(raw)
-    features = encode_features(columns, names, rules, where)
+    raw, roles = select_columns(str(path), _header(path, where), declared)
+    names, text = rules.names(raw), {*roles.words, *(c for c in raw if c in rules.text)}
+    # Of cells that are no numbers there is a last refusal, after the one that names their places.
+    for columns in read_columns(path, (*raw, *roles.words), text, None, where):
+        gaps = {c: columns[c] == "" if columns[c].dtype.kind == "U" else pd.isna(columns[c]) for c in roles.words}
+        known = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
+        refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
+        features = encode_features(columns, names, rules, where, known)
     return _table(features, names, columns, roles, f"{where}, column", declared.agents)
+
+
+def _header(path: Path, where: str) -> list[str]:
+    """The names of the columns. Raises InputError."""
+    if path.suffix.lower() != ".parquet":
+        return read_header(regular(path, "problem.data"), where)
+    with _parquet(path, where) as kept:
+        header = list(kept.schema_arrow.names)
+    if len(set(header)) < len(header):
+        raise InputError(f"{where} has two columns of one name; give every column its own.")
+    return header
 
 
 def select_columns(source: str, header: Sequence[str], declared: Declared) -> tuple[tuple[str, ...], Roles]:
@@ -214,45 +221,16 @@ def _is_too_long(path: Path, columns: int) -> bool:
         return False
 
 
-def _are_cut_off(path: Path, header: Sequence[str], columns: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether a row is too short, where its last cell may be a gap."""
-    last = columns.get(header[-1])
-    if last is not None and (last.dtype.kind != "U" or not (last == "").any()):
-        return False
-    return any(len(row) != len(header) for row in _rows(path))
-
-
-def _explain(
-    path: Path,
-    header: list[str],
-    raw: tuple[str, ...],
-    roles: Roles,
-    rules: ColumnRules,
-    cause: Exception | None = None,
-) -> NoReturn:
-    """Name all columns that cannot be used, by the first places in them: what a cell holds is private."""
-    where = f"problem.data: {str(path)!r}"
-    _require_lengths(path, header, where)
-    cells = itertools.islice(_rows(path), 1, None)
-    columns = {c: np.array(column, dtype=np.str_) for c, column in zip(header, zip(*cells, strict=True), strict=True)}
-    gaps = {c: np.char.strip(columns[c]) == "" for c in roles.words}
-    found = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
-    encode_features(columns, rules.names(raw), rules, where, found)
-    raise InputError(
-        f"{where} cannot be read as a table of numbers; save it as CSV with one line for each record."
-    ) from cause
-
-
 def read_columns(
-    path: Path, wanted: Sequence[str], text: Collection[str], rows: int, where: str
+    path: Path, wanted: Sequence[str], text: Collection[str], rows: int | None, where: str
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Read some columns of a CSV or Parquet file, a part of the records at a time; others are left unread.
+    """Read some columns of a CSV or Parquet file, all records or a part of them at a time; others are left unread.
 
     Args:
         path: of the file.
         wanted: names of columns.
         text: those of them that hold words, gaps or dates, which public rules read.
-        rows: records of a part.
+        rows: records of a part; None for all.
         where: begins the messages.
 
     Yields:
@@ -320,7 +298,7 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
 
 
 # What pandas raises for cells that are no numbers, and for rows of other lengths.
-_NO_NUMBERS = (ValueError, OverflowError)
+_NO_NUMBERS = (ValueError, OverflowError, MemoryError)
 
 
 def _stripped(cells: Any) -> NDArray[Any]:
@@ -352,27 +330,44 @@ def _csv_parts(
         yield from parts
 
 
-def _parquet_parts(path: Path, wanted: Sequence[str], rows: int, where: str) -> Iterator[dict[str, NDArray[Any]]]:
+@contextmanager
+def _parquet(path: Path, where: str) -> Iterator[Any]:
+    """An open Parquet file. Raises InputError for what is none, or is damaged."""
     # Slow to import, and few records come so.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    done = 0
     try:
         with regular(path, where).open("rb") as file:
-            kept = pq.ParquetFile(file)
-            require_columns(wanted, list(kept.schema_arrow.names), where)
-            refuse_above(_unpacked(kept), f"{where} unpacks to")
-            for batch in kept.iter_batches(rows, columns=list(wanted), use_threads=False):
-                part = pa.Table.from_batches([batch])
-                yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
-                done += batch.num_rows
+            yield pq.ParquetFile(file)
+    except InputError:
+        raise
     except OSError as error:
-        raise InputError(f"{where} cannot be read: {error.strerror}; give the path of a Parquet file.") from error
-    except pa.ArrowException as error:
+        reason = error.strerror or "it is damaged, or no Parquet file"
+        raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
+    except (pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
         raise InputError(f"{where} is damaged, or no Parquet file; write it anew.") from error
-    if not done:
-        raise InputError(f"{where} has columns but no records; wanted at least one.")
+
+
+def _parquet_parts(
+    path: Path, wanted: Sequence[str], rows: int | None, where: str
+) -> Iterator[dict[str, NDArray[Any]]]:
+    import pyarrow as pa
+
+    with _parquet(path, where) as kept:
+        require_columns(wanted, list(kept.schema_arrow.names), where)
+        metadata = kept.metadata
+        if not metadata.num_rows:
+            raise InputError(f"{where} has columns but no records; wanted at least one.")
+        # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
+        pages = sum(int(metadata.row_group(k).total_byte_size) for k in range(metadata.num_row_groups))
+        whole = 0 if rows is not None else _BYTES_OF_NUMBER * metadata.num_rows * len(wanted)
+        refuse_above(max(pages, whole), f"{where} unpacks to")
+        options: dict[str, Any] = {"columns": list(wanted), "use_threads": False}
+        batches = ([batch] for batch in kept.iter_batches(rows or metadata.num_rows, **options))
+        for some in [list(itertools.chain(*batches))] if rows is None else batches:
+            part = pa.Table.from_batches(some)
+            yield {c: _arrow_cells(part.column(c), f"{where}, column {c!r}") for c in wanted}
 
 
 def read_npz(path: Path, declared: Declared) -> Table:
@@ -467,61 +462,6 @@ def column(values: NDArray[Any], records: int, where: str) -> NDArray[Any]:
 
 
 _BYTES_OF_NUMBER = 8
-
-
-def read_parquet(path: Path, declared: Declared) -> Table:
-    """Read a Parquet file; its columns of words, gaps or dates by public rules.
-
-    Args:
-        path: of the file.
-        declared: what the scenario says of its columns.
-
-    Returns:
-        What the file holds, labels as they stand.
-
-    Raises:
-        InputError: a column that no rule makes numbers of, or a file that is too large or damaged.
-    """
-    where = f"problem.data: {str(path)!r}"
-    # Slow to import, and few records come so.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rules = declared.rules or ColumnRules()
-    try:
-        with regular(path, "problem.data").open("rb") as file:
-            kept = pq.ParquetFile(file)
-            header, rows = list(kept.schema_arrow.names), int(kept.metadata.num_rows)
-            if len(set(header)) < len(header):
-                raise InputError(f"{where} has two columns of one name; give every column its own.")
-            raw, roles = select_columns(str(path), header, declared)
-            names = rules.names(raw)
-            # What it is unpacked to is bounded before it is: a page of equal values takes a few bytes.
-            refuse_above(_BYTES_OF_NUMBER * rows * len(names), f"{where} unpacks to")
-            refuse_above(_unpacked(kept), f"{where} unpacks to")
-            frame = kept.read(columns=[*raw, *roles.words], use_threads=False)
-    except InputError:
-        raise
-    except OSError as error:
-        reason = error.strerror or "it is damaged, or no Parquet file"
-        raise InputError(f"{where} cannot be read: {reason}; give the path of a Parquet file.") from error
-    except (pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
-        raise InputError(f"{where} is damaged, or no Parquet file; write it anew.") from error
-    if not rows:
-        raise InputError(f"{where} has columns but no records.")
-    columns = {name: _arrow_cells(frame.column(name), f"{where}, column {name!r}") for name in frame.column_names}
-    gaps = [
-        Place(EMPTY, c, int(np.argmax(np.asarray(frame.column(c).is_null()))) + 1)
-        for c in roles.words
-        if frame.column(c).null_count
-    ]
-    features = encode_features(columns, names, rules, where, gaps)
-    return _table(features, names, columns, roles, f"{where}, column", declared.agents)
-
-
-def _unpacked(kept: Any) -> int:
-    """Bytes of all pages once they are unpacked, as the file states them."""
-    return sum(int(kept.metadata.row_group(k).total_byte_size) for k in range(kept.metadata.num_row_groups))
 
 
 def _arrow_cells(column: Any, where: str) -> NDArray[Any]:

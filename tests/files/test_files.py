@@ -15,7 +15,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.config.loading import load
-from decentral_dp.data.tables import Declared, read_csv, read_npz
+from decentral_dp.data.tables import Declared, read_npz, read_table
 from decentral_dp.files import regular
 from decentral_dp.files.regular import most_bytes
 from decentral_dp.simulation.jobs.build import build
@@ -29,7 +29,7 @@ def _read_scenario(path: Path) -> Any:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "csv": lambda path: read_csv(path, Declared("y")),
+    "csv": lambda path: read_table(path, Declared("y")),
     "npz": lambda path: read_npz(path, Declared()),
     "graph": lambda path: read(path.with_suffix(".edges")),
     "scenario": _read_scenario,
