@@ -141,38 +141,40 @@ def over_grid(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
     return vmap(vmap(fn, in_dims=(*(None,) * rows, 0, 0)), in_dims=(*(0,) * rows, None, None))
 
 
-def rows_or_nan(oracle: Callable[..., Mapping[str, Tensor]], features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict[str, Any]:
     """Evaluate the rows of every record, NaN for a record whose evaluation raises; a device that fails is no record's.
 
     Its place is taken by a record that does not raise: the others keep theirs and are rounded as they would be, and
-    one record changes nothing but its own row.
+    one record changes nothing but its own row. Whether a run stops must not depend on a private value.
 
     Args:
-        oracle: features and labels → term → rows.
-        features: (n, d).
-        labels: (n,).
+        oracle: what records are → term → rows, tensors or arrays.
+        records: features (n, d) and labels (n,), or whatever else the oracle reads, row by row.
 
     Returns:
         Term → (n, …); nothing where every record raises.
     """
     try:
-        return dict(oracle(features, labels))
+        return dict(oracle(*records))
     except USER_ERRORS as error:
         if is_of_device(error):
             raise
-        sound = [k for k in range(len(labels)) if _runs(oracle, features[k : k + 1], labels[k : k + 1])]
+        n = len(records[0])
+        sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
     if not sound:
         return {}
-    stand_in = [k if k in set(sound) else sound[0] for k in range(len(labels))]
-    out = {term: rows.clone() for term, rows in oracle(features[stand_in], labels[stand_in]).items()}
+    stand_in = [k if k in set(sound) else sound[0] for k in range(n)]
+    # Copies, for they are written into.
+    found = oracle(*(part[stand_in] for part in records)).items()
+    out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in found}
     for rows in out.values():
         rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
     return out
 
 
-def _runs(oracle: Callable[..., Any], features: Tensor, labels: Tensor) -> bool:
+def _runs(oracle: Callable[..., Any], *one: Any) -> bool:
     try:
-        oracle(features, labels)
+        oracle(*one)
     except USER_ERRORS as error:
         if is_of_device(error):
             raise

@@ -7,6 +7,7 @@ copies what was computed back. Clips, sums and noise of a bilevel problem are nu
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,6 @@ def repeatable(device: str) -> Iterator[None]:
 
 def is_of_device(error: BaseException) -> bool:
     """Whether an error says that the device failed, or has no memory left: no record is to blame for it."""
-    import torch
-
+    torch = sys.modules.get("torch")
     kinds = ("OutOfMemoryError", "AcceleratorError")
     return isinstance(error, tuple(getattr(torch, kind) for kind in kinds if hasattr(torch, kind)))

@@ -29,6 +29,7 @@ import numpy as np
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_in_class
+from decentral_dp.models.autodiff import rows_or_nan
 from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
@@ -195,31 +196,13 @@ class RecordwiseProblem:
 
 
 def evaluated(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-    """The rows that a formula of the user's own gives; NaN for a record that it raises on, which a clip cuts to zero.
+    """The rows that a formula of the user's own gives; NaN for a record that it raises on, which clips cut to zero."""
 
-    A record that raises is replaced by one that does not: the others are rounded as they would be without it, and the
-    run goes on, for whether it stops must not depend on a private value.
-    """
-    n = len(records[0])
-    try:
-        return np.array(call(records), dtype=np.float64).reshape(shape)
-    except USER_ERRORS:
-        sound = [k for k in range(n) if _runs(call, tuple(a[k : k + 1] for a in records))]
-    out = np.full(shape, np.nan)
-    if sound:
-        kept = set(sound)
-        stand_in = [k if k in kept else sound[0] for k in range(n)]
-        rows = np.array(call(tuple(a[stand_in] for a in records)), dtype=np.float64).reshape(shape)
-        out[sound] = rows[sound]
-    return out
+    def rows(*some: Array) -> dict[str, Array]:
+        return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}
 
-
-def _runs(call: Callable[[tuple[Array, ...]], Any], one: tuple[Array, ...]) -> bool:
-    try:
-        call(one)
-    except USER_ERRORS:
-        return False
-    return True
+    found: Array | None = rows_or_nan(rows, *records).get("rows")
+    return np.full(shape, np.nan) if found is None else found
 
 
 def recordwise(author: Any, n_features: int, n_classes: int, name: str) -> RecordwiseProblem:
