@@ -34,13 +34,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, logsumexp
 
-from decentral_dp.bounded import Array, Norm
+from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.files.tables import Key, Positive
@@ -49,7 +49,7 @@ from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
 from decentral_dp.problems.minimax.losses import Cap, Capped, CappedObjective, Loss, Strength, capped_loss
-from decentral_dp.problems.minimax.protocol import Known, Minimax, Scores
+from decentral_dp.problems.minimax.protocol import Known, Scores
 
 # The least that h̄ may be promised to be.
 LEAST_MEAN = 1e-6
@@ -103,52 +103,25 @@ class Inner(CappedObjective):
 
 
 @dataclass(frozen=True)
-class KlDro(Minimax):
-    """loss: ℓ with its cap B. strength: λ₀. radius: ρ."""
+class KlDro(Composite):
+    """h on the outputs of a model, with terms of its own. radius: ρ."""
 
-    model: Model
-    loss: Capped
-    strength: float
+    objective: Inner
     radius: float
 
     @property
-    def p(self) -> int:
-        return self.model.p
-
-    q: ClassVar[int] = 1
+    def loss(self) -> Capped:
+        return self.objective.loss
 
     @property
     def terms(self) -> Mapping[str, bool]:
         return dict.fromkeys(_TERMS, True)
 
-    @property
-    def start(self) -> Mapping[str, Array]:
-        return self._h.start
-
-    @property
-    def highest(self) -> float:
-        """The largest λ that can be best."""
-        return max(self.strength, self.loss.cap / math.sqrt(8.0 * self.radius))
-
-    @property
-    def _inner(self) -> Inner:
-        return Inner(self.loss, self.strength, self.highest, self.loss.cap)
-
-    @property
-    def _h(self) -> Composite:
-        return Composite(self.model, self._inner)
-
     def width(self, term: str) -> int:
-        return self.p if term == "inner_x" else 1
-
-    def prepare(self, features: Array, labels: Array, norm: Norm) -> Labelled:
-        return self._h.prepare(features, labels, norm)
-
-    def project_y(self, y: Array) -> Array:
-        return self._inner.project_y(y)
+        return super().width(_TERMS.get(term, term))
 
     def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return self._h.known(_TERMS[term], x, y)
+        return super().known(_TERMS[term], x, y)
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.width(term))
@@ -158,24 +131,22 @@ class KlDro(Minimax):
 
         What lies outside the interval that holds every mean is moved to its end.
         """
-        h, by_strength = (self._inside(term, y, v) for term, v in (("inner", inner), ("inner_y", inner_y)))
+        h, by_strength = (
+            np.clip(mean, *self.objective.ends(term, y)) for term, mean in (("inner", inner), ("inner_y", inner_y))
+        )
         of_h = y / h
         return of_h * inner_x, -(np.log(h) + self.radius + of_h * by_strength)
-
-    def _inside(self, term: str, y: Array, mean: Array) -> Array:
-        low, high = self._inner.ends(term, y)
-        return np.clip(mean, low, high)
 
     def sums(
         self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
-        return self._h.sums(records, [q._replace(term=_TERMS[q.term]) for q in queries], drawn)
+        return super().sums(records, [q._replace(term=_TERMS.get(q.term, q.term)) for q in queries], drawn)
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
         losses, strength = self._losses(x, train), float(y[0])
         best = self.best(losses)
         by_x, by_strength = self.gradient(x, strength, train)
-        if strength <= self.strength:
+        if strength <= self.objective.lowest:
             by_strength = min(by_strength, 0.0)
         out = {
             "primal": self.value(losses, best),
@@ -186,8 +157,9 @@ class KlDro(Minimax):
             "robust_loss": self.robust(losses),
         }
         if test is not None:
-            scores = self._h.scores(x, y, test, test)
-            out |= {**scores, "test_robust_loss": self.robust(self._losses(x, test))}
+            scores = self.objective.test_scores(self._outputs(x, test), test.labels)
+            out |= {f"test_{name}": value for name, value in scores.items()}
+            out["test_robust_loss"] = self.robust(self._losses(x, test))
         return out
 
     def value(self, losses: Array, strength: float) -> float:
@@ -196,7 +168,7 @@ class KlDro(Minimax):
 
     def best(self, losses: Array) -> float:
         """The λ that minimises Ψ: where KL(p, 1/n) = ρ for p ∝ e^{ℓ/λ}, or λ₀ where it is less already."""
-        return self._level(losses, self.strength)
+        return self._level(losses, self.objective.lowest)
 
     def robust(self, losses: Array) -> float:
         """max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ."""
@@ -209,7 +181,7 @@ class KlDro(Minimax):
             return lowest
         if lowest == 0.0 and math.log(len(losses) / np.count_nonzero(losses == losses.max())) <= self.radius:
             return 0.0
-        low, high = lowest, self.highest
+        low, high = lowest, self.objective.highest
         for _ in range(80):
             middle = 0.5 * (low + high)
             if _spread(losses, middle) > self.radius:
@@ -224,26 +196,18 @@ class KlDro(Minimax):
         shift = float(self._losses(x, records).max())
         y = np.array([strength])
         query = [ClippedQuery(term, x, y, np.inf) for term in ("inner", "grad_x", "grad_y")]
-        h, by_x, by_strength = Composite(self.model, replace(self._inner, shift=shift)).sums(records, query)
+        h, by_x, by_strength = replace(self, objective=replace(self.objective, shift=shift)).sums(records, query)
         of_h = strength / h[0]
         return of_h * by_x, math.log(h[0] / len(records.labels)) + self.radius + float(of_h * by_strength[0])
 
     def _losses(self, x: Array, records: Labelled) -> Array:
-        return self.loss.cut(self._h.record_losses(x, records))
+        return self.loss.cut(self.record_losses(x, records))
 
-    def record_losses(self, x: Array, records: Labelled) -> Array:
-        return self._h.record_losses(x, records)
 
-    def confidences(self, x: Array, records: Labelled) -> Array | None:
-        return self._h.confidences(x, records)
-
-    words = "a model"
-
-    def predict(self, y: Array, features: Array) -> Array:
-        return self._h.predict(y, features)
-
-    def named(self, y: Array) -> dict[str, Array]:
-        return self._h.named(y)
+def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlDro:
+    """The problem of a model, ℓ with its cap B, λ₀ and ρ; no larger λ than max(λ₀, B/√(8ρ)) can be best."""
+    highest = max(strength, loss.cap / math.sqrt(8.0 * radius))
+    return KlDro(model, Inner(loss, strength, highest, loss.cap), radius)
 
 
 def _log_mean(exponents: Array) -> float:
@@ -279,7 +243,7 @@ def kl_dro(
             f"small as exp(−{cap / strength:.3g}), which any noise would drown. Give at least "
             f"{least_text(cap / reach)}, or lower the cap."
         )
-    return KlDro(facts.model(capped.loss.outputs, model), capped, strength, radius)
+    return kl_robust(facts.model(capped.loss.outputs, model), capped, strength, radius)
 
 
 ENTRY = Entry(

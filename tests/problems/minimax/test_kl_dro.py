@@ -17,7 +17,7 @@ from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.build import Linear
 from decentral_dp.problems import MINIMAX, Facts
 from decentral_dp.problems.minimax.composite import Labelled
-from decentral_dp.problems.minimax.kl_dro import KlDro
+from decentral_dp.problems.minimax.kl_dro import KlDro, kl_robust
 from decentral_dp.problems.minimax.losses import capped_loss
 from decentral_dp.problems.minimax.protocol import Attackable, Compositional
 from tests.support.robust_oracle import context_of, furthest, in_ball, linear_losses, slope
@@ -28,7 +28,7 @@ CLASSES = {"cross_entropy": 3, "squared": 0}
 
 def problem_of(loss: str = "cross_entropy", strength: float = STRENGTH, cap: float = CAP, d: int = 2) -> KlDro:
     capped = capped_loss(loss, cap, CLASSES[loss], Path())
-    return KlDro(Linear(d, capped.loss.outputs), capped, strength, RADIUS)
+    return kl_robust(Linear(d, capped.loss.outputs), capped, strength, RADIUS)
 
 
 def records(loss: str, n: int, seed: int, size: float = 1.0) -> Labelled:
@@ -196,25 +196,25 @@ def test_the_interval_of_strengths_loses_nothing(seed: int) -> None:
     draw = np.random.default_rng(seed)
     losses = draw.uniform(0, CAP, 8) if seed else np.repeat([0.0, CAP], 4)
     for radius in (0.01, 0.3, 1.0):
-        problem = KlDro(Linear(1, 1), problem_of("squared").loss, 0.05, radius)
+        problem = kl_robust(Linear(1, 1), problem_of("squared").loss, 0.05, radius)
 
         def psi(v: float, r: float = radius) -> float:
             return v * math.log(np.mean(np.exp((losses - CAP) / v))) + CAP + v * r
 
-        grid = np.geomspace(0.05, 400 * problem.highest, 4000)
+        grid = np.geomspace(0.05, 400 * problem.objective.highest, 4000)
         best = grid[int(np.argmin([psi(float(v)) for v in grid]))]
-        assert best <= problem.highest * 1.01
+        assert best <= problem.objective.highest * 1.01
         if seed == 0 and radius == 0.01:
-            assert best >= 0.95 * problem.highest
+            assert best >= 0.95 * problem.objective.highest
         assert problem.value(losses, problem.best(losses)) <= min(psi(float(v)) for v in grid) + 1e-9
         assert problem.robust(losses) == pytest.approx(in_ball(losses, radius), abs=1e-5)
-        assert problem.project_y(np.array([1e9]))[0] == problem.highest == problem.start["y"][0]
+        assert problem.project_y(np.array([1e9]))[0] == problem.objective.highest == problem.start["y"][0]
         assert problem.project_y(np.array([-1.0]))[0] == 0.05
 
 
 def test_a_ball_that_holds_everything() -> None:
     """Beyond radius log n all weight may be on the largest loss."""
-    problem = KlDro(Linear(1, 1), problem_of("squared").loss, 0.05, 3.0)
+    problem = kl_robust(Linear(1, 1), problem_of("squared").loss, 0.05, 3.0)
     assert problem.robust(np.array([0.1, 0.5, 1.5])) == 1.5
 
 
@@ -244,6 +244,6 @@ def test_the_strength_that_a_refusal_names_works(cap: float) -> None:
 
 def test_it_is_built_as_it_is_asked_for() -> None:
     problem = build()
-    assert (problem.p, problem.q, problem.strength, problem.radius, problem.loss.cap) == (15, 1, 1.0, 0.5, 5.0)
+    assert (problem.p, problem.q, problem.objective.lowest, problem.radius, problem.loss.cap) == (15, 1, 1.0, 0.5, 5.0)
     assert {t: problem.width(t) for t in problem.terms} == {"inner": 1, "inner_x": 15, "inner_y": 1}
     np.testing.assert_array_equal(problem.public("inner_x", np.zeros(15), np.ones(1), 0), np.zeros(15))

@@ -14,7 +14,7 @@ from decentral_dp.models.build import Linear
 from decentral_dp.problems.minimax.composite import Composite, Labelled
 from decentral_dp.problems.minimax.dro import DroObjective
 from decentral_dp.problems.minimax.group_dro import GroupDroObjective
-from decentral_dp.problems.minimax.kl_dro import KlDro
+from decentral_dp.problems.minimax.kl_dro import kl_robust
 from decentral_dp.problems.minimax.losses import Capped, capped_loss
 from decentral_dp.problems.minimax.protocol import Minimax
 from tests.support.robust_oracle import CASES, Array, context_of, furthest
@@ -47,7 +47,7 @@ def dro(name: str) -> Subject:
 def kl_dro() -> Subject:
     capped = capped_loss("squared", CAP, 0, Path())
     met = dict.fromkeys(("inner", "inner_x", "inner_y"), (0.9, 0.9))
-    problem = KlDro(Linear(2, 1), capped, 0.25, 0.4)
+    problem = kl_robust(Linear(2, 1), capped, 0.25, 0.4)
     return Subject(problem, 0, lambda draw: draw.uniform(0.25, 3.0, size=1), 0.1, met)
 
 
@@ -128,7 +128,7 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
     if name == "dro":
         problem, term, y = Composite(Linear(1, 1), DroObjective(capped, CASES[0].made(), 3.0)), "grad_y", 0.5
     else:
-        problem, term, y = KlDro(Linear(1, 1), capped, 0.25, 0.4), "inner", 1.0
+        problem, term, y = kl_robust(Linear(1, 1), capped, 0.25, 0.4), "inner", 1.0
     asked = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)
     known = problem.known(term, asked.x, asked.y)
     assert known is not None
