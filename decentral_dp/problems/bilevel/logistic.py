@@ -17,6 +17,19 @@ from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, asked
 
 
+class ScoreBounds(NamedTuple):
+    """Bounds on a record's terms, as ℓ1 norms over powers of R ≥ ‖a‖₁ and M_z ≥ |z_s|, of norms ‖a aᵀ‖_{1→1} ≤ R².
+
+    slope: ‖∇_y l‖ ≤ slope·R. curvature: ‖∇²_yy l‖ ≤ curvature·R². along: ‖∇²_yy l·z‖ ≤ along·R² M_z. third: the
+    Jacobian of ∇²_yy l·z in y is at most R³ M_z/third.
+    """
+
+    slope: float
+    curvature: float
+    along: float
+    third: float
+
+
 @dataclass(frozen=True)
 class LinearClassifier(Penalised, StackedProblem, Protocol):
     """A problem whose loss is one of a linear classifier in both levels, and of y alone.
@@ -44,6 +57,32 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
     def width(self) -> int:
         """Features of a record, with the intercept."""
         return self.n_features + self.intercept
+
+    bounds: ClassVar[ScoreBounds]
+
+    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
+        """Constants for x_s ≤ box["x"], |y_s| ≤ box["y"], |z_s| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
+
+        Those of the records are `bounds`. The swaps hold over two points, since they bound each record's term by
+        itself.
+        """
+        known, regulariser = linear.declared_bounds(box, radius), self.penalty.lipschitz(box)
+        if known is None or regulariser is None:
+            return None
+        r, m_z = known.radius + self.intercept, known.z
+        slope, curvature, along, third = self.bounds
+        train, validation = np.zeros((2, 3, 3))
+        train[1, 1] = train[2, 2] = validation[2, 1] = curvature * r**2
+        train[2, 1] = r**3 * m_z / third
+        return LipschitzConstants(
+            data={"train": train, "validation": validation},
+            regulariser=regulariser,
+            swap={
+                "train": np.array([0.0, 2 * slope * r, 2 * along * r**2 * m_z]),
+                "validation": np.array([0.0, 0.0, 2 * slope * r]),
+            },
+            two_point=True,
+        )
 
     words: ClassVar[str] = "a linear model"
 
@@ -77,6 +116,9 @@ class LogisticHyperparameter(LinearClassifier):
 
     Reference: Chen & Wang, ICML 2024, Section 5.1 (losses as means instead of sums over the records).
     """
+
+    # max σ' = 1/4, and max|σ''| = 1/(6√3). Attained, except that the last needs R·box["y"] ≥ log(2 + √3).
+    bounds = ScoreBounds(1.0, 0.25, 0.25, 6 * math.sqrt(3))
 
     name: str = "logistic_hyperparameter"
 
@@ -146,32 +188,6 @@ class LogisticHyperparameter(LinearClassifier):
         with np.errstate(over="ignore", invalid="ignore"):
             score = y @ linear.with_intercept(features, self.intercept).T
             return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """Constants for x_s ≤ box["x"], |y_s| ≤ box["y"], |z_s| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
-
-        The records' Jacobians are multiples of a aᵀ, with ‖a aᵀ‖_{1→1} = ‖a‖₁‖a‖_∞ ≤ R²; the factors are at most
-        max σ' = 1/4, and |aᵀz|·max|σ''| = R M_z/(6√3). The regulariser's Jacobians are diagonal. The swaps hold over
-        two points, since they bound each record's term by itself: 2·sup|σ|·R, and 2·sup σ'·|aᵀz|·R.
-        Attained, except that K[z, y] needs R·box["y"] ≥ log(2 + √3), where |σ''| is largest.
-        """
-        known, regulariser = linear.declared_bounds(box, radius), self.penalty.lipschitz(box)
-        if known is None or regulariser is None:
-            return None
-        r, m_z = known.radius + self.intercept, known.z
-        train = np.zeros((3, 3))
-        train[1, 1] = train[2, 2] = r**2 / 4
-        train[2, 1] = r**3 * m_z / (6 * math.sqrt(3))
-        validation = np.zeros((3, 3))
-        validation[2, 1] = r**2 / 4
-        swap_train = np.array([0.0, 2 * r, r**2 * m_z / 2])
-        swap_validation = np.array([0.0, 0.0, 2 * r])
-        return LipschitzConstants(
-            data={"train": train, "validation": validation},
-            regulariser=regulariser,
-            swap={"train": swap_train, "validation": swap_validation},
-            two_point=True,
-        )
 
 
 def _sums(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decentral_dp.bounded import Array, LipschitzConstants, Norm
+from decentral_dp.bounded import Array, Norm
 from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.bilevel.logistic import LinearClassifier
+from decentral_dp.problems.bilevel.logistic import LinearClassifier, ScoreBounds
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import LOSS_OF_Y, Terms, asked
@@ -44,9 +44,20 @@ class SoftmaxHyperparameter(LinearClassifier):
     n_features → columns of the records; classes → the declared labels, in the order of the rows of Y;
     intercept → append a constant feature 1, regularised like the others. p = n_features (+ 1), q = c·p.
 
+    With u = Za, |u_r| ≤ U = R M_z, and E over r ~ s, `bounds` are those of
+
+        v = s − e_b                 ‖v‖₁ ≤ 2,   column j of ∂v/∂(Ya): 2 s_j(1 − s_j) ≤ 1/2
+        v = s∘(u − E u)             ‖v‖₁ = E|u − E u| ≤ U
+
+    Column j of the second ∂v/∂(Ya) has, with κ = 1 − 2 s_j and E', m the mean over r ≠ j, the ℓ1 norm
+    (1 − κ²)/4·(E'|u − m + κ(u_j − m)| + |κ(u_j − m)|): convex in u, so largest at corners u_r = ±U, and there at
+    most 2/(3√3)·U, attained by two classes.
+
     Reference: Chen & Wang, ICML 2024, Section 5.2, where the regulariser is printed without the square: that one is
     not bounded below.
     """
+
+    bounds = ScoreBounds(2.0, 0.5, 1.0, 1.5 * math.sqrt(3))
 
     name: str = "softmax_hyperparameter"
 
@@ -137,35 +148,6 @@ class SoftmaxHyperparameter(LinearClassifier):
         """softmax(Ya), (b, N, c)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return class_shares(self._scores(y, linear.with_intercept(features, self.intercept))).swapaxes(1, 2)
-
-    def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
-        """Constants for x_s ≤ box["x"], |y_rs| ≤ box["y"], |z_rs| ≤ box["z"] =: M_z and ‖a‖₁ ≤ radius =: R.
-
-        With s = softmax(Ya) and u = Za, |u_r| ≤ U = R M_z, the records' terms are v aᵀ, and with E over r ~ s
-
-            v = s − e_b                 ‖v‖₁ ≤ 2,   column j of ∂v/∂(Ya): 2 s_j(1 − s_j) ≤ 1/2
-            v = s∘(u − E u)             ‖v‖₁ = E|u − E u| ≤ U
-
-        Column j of the second ∂v/∂(Ya) has, with κ = 1 − 2 s_j and E', m the mean over r ≠ j, the ℓ1 norm
-        (1 − κ²)/4·(E'|u − m + κ(u_j − m)| + |κ(u_j − m)|): convex in u, so largest at corners u_r = ±U, and there at
-        most 2/(3√3)·U, attained by two classes. All Jacobians gain ‖a aᵀ‖_{1→1} ≤ R².
-        The swaps hold over two points: twice the bound of one term.
-        """
-        known, regulariser = linear.declared_bounds(box, radius), self.penalty.lipschitz(box)
-        if known is None or regulariser is None:
-            return None
-        r, m_z = known.radius + self.intercept, known.z
-        train = np.zeros((3, 3))
-        train[1, 1] = train[2, 2] = r**2 / 2
-        train[2, 1] = 2 * r**3 * m_z / (3 * math.sqrt(3))
-        validation = np.zeros((3, 3))
-        validation[2, 1] = r**2 / 2
-        return LipschitzConstants(
-            data={"train": train, "validation": validation},
-            regulariser=regulariser,
-            swap={"train": np.array([0.0, 4 * r, 2 * r**2 * m_z]), "validation": np.array([0.0, 0.0, 4 * r])},
-            two_point=True,
-        )
 
     def _scores(self, y: Array, features: Array) -> Array:
         """(b, c, n) scores of n records under each row of y, by one product."""
