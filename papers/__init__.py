@@ -213,7 +213,19 @@ def entry_of(name: str) -> Entry:
 
 
 def run(name: str, seed: int = 0, quick: bool = False) -> Finding:
-    """Measure one experiment; quick: with fewer points and repetitions, in seconds. Raises InputError."""
+    """Measure one experiment.
+
+    Args:
+        name: of `EXPERIMENTS`, or an alias.
+        seed: of all random bits, public; default 0.
+        quick: whether there are fewer points and repetitions, in seconds; default no.
+
+    Returns:
+        What was measured, and how its claims stand.
+
+    Raises:
+        InputError: no such experiment, or a package that it needs is not installed.
+    """
     name = name_of(name)
     entry = EXPERIMENTS[name]
     from papers.findings import Finding, table

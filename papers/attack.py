@@ -41,6 +41,15 @@ _CONSTANTS = ProblemConstants(
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     for split in SPLITS:
         for repeat in range(4 if quick else 5):
@@ -122,7 +131,12 @@ def _losses(rng: np.random.Generator, split: Split, sign: float, factor: float) 
 
 
 def lower_bound(first: Array, second: Array, delta: float) -> float:
-    """ε that holds at least, with confidence 0.99; scores are larger where the first world is likelier."""
+    """ε that holds at least, with confidence 0.99.
+
+    Args:
+        first, second: (n,) scores of transcripts of either world, larger where the first is likelier.
+        delta: δ.
+    """
     return counted(first, second, delta, 1.0 - _CONFIDENCE, np.geomspace(1e-4, 0.5, 60))
 
 
@@ -132,6 +146,14 @@ def _at_least(hits: int, trials: int) -> float:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     checks = []
     for split in SPLITS:
         certified = float(values(rows, PANEL, f"{split}: certified")[0])

@@ -33,6 +33,15 @@ _LARGE_POPULATION = 200_000
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     return [*_errors(seed, quick), *_privacy(seed, quick)]
 
 
@@ -108,6 +117,14 @@ def attack(rng: np.random.Generator, rate: float, z: float, trials: int) -> floa
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     certified = {b: float(values(rows, BUDGET, CERTIFIED, b)[0]) for b in (100, 1000)}
     checks = [
         slope_check(rows, "a batch of b errs like b^(−1/2), not 1/b", (ERROR, SERIES), around(-0.5, -1.0)),

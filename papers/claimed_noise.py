@@ -44,6 +44,7 @@ _STEP = StepSize(1.0, 1.0)
 
 
 def context() -> MinimaxContext:
+    """Return what a coordinator knows of AUC maximisation with a linear model of one feature, clipped to 1."""
     problem = Composite(Linear(1, 1), AucObjective(0.5))
     return MinimaxContext(problem, {"train": RECORDS, "validation": 0}, 1, Clip("l2", x=1.0, y=1.0), ROUNDS)
 
@@ -74,7 +75,11 @@ def line(channel: str, indices: Any, scale: Array, sensitivity: Array, rate: flo
 
 
 def sgda(claim: float) -> Ledger:
-    """The ledger of DP-SGDA with the printed noise."""
+    """Form the ledger of DP-SGDA with the printed noise.
+
+    Args:
+        claim: the ε that it is printed for, at δ = `DELTA`.
+    """
     program = PrintedDpSgda(_STEP, _STEP, SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
     found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
@@ -83,7 +88,11 @@ def sgda(claim: float) -> Ledger:
 
 
 def differences(claim: float) -> Ledger:
-    """The ledger that PrivateDiff would have if y moved by (2C_0²)/(μn) in all, and x by 2C over a sample."""
+    """Form the ledger that PrivateDiff would have if y moved by (2C_0²)/(μn) in all, and x by 2C over a sample.
+
+    Args:
+        claim: as of `sgda`.
+    """
     program = PrintedPrivateDiff(_STEP, PERIOD, _STEP, smoothness=1.0, rate=SAMPLE / RECORDS)
     charges = program.planned_releases(context(), ROUNDS)
     found = program.printed_calibration(context(), ROUNDS, claim, DELTA)
@@ -97,11 +106,23 @@ def differences(claim: float) -> Ledger:
 
 
 def worth(ledger: Ledger) -> float:
+    """Price a ledger of one agent: the certified ε at `DELTA`.
+
+    Args:
+        ledger: of the releases.
+    """
     return float(epsilon_of(ledger, DELTA)[0])
 
 
 def needed(claim: float) -> float:
-    """The least z of both releases of a round together, z̄⁻² = z_x⁻² + z_y⁻², that costs no more than the claim."""
+    """Find the least noise that costs no more than the claim.
+
+    Args:
+        claim: ε at `DELTA`.
+
+    Returns:
+        z of both releases of a round together, z̄⁻² = z_x⁻² + z_y⁻², in units of the clip.
+    """
     index = np.arange(1, ROUNDS + 1, dtype=np.int64)
 
     def over(log_z: float) -> float:
@@ -113,6 +134,15 @@ def needed(claim: float) -> float:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     for claim in CLAIMS:
         for name, ledger in ((SGDA, sgda(claim)), (DIFFERENCES, differences(claim))):
@@ -125,6 +155,14 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     found = values(rows, WORTH, SGDA)
     share = found / np.array(CLAIMS)
     ratio = values(rows, WORTH, DIFFERENCES) / found

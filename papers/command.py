@@ -27,7 +27,16 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 def carry_out(names: Sequence[str], seed: int, quick: bool, out: Path | None) -> Iterator[Finding]:
-    """Run one after the other, print each as it is done, and write it into `out`."""
+    """Run one after the other, print each as it is done, and write it into a folder.
+
+    Args:
+        names: of experiments.
+        seed, quick: as of `papers.run`.
+        out: the folder; None writes nothing.
+
+    Raises:
+        InputError: as `papers.run`.
+    """
     for name in names:
         finding = run(name, seed, quick)
         print_finding(finding, quick)
@@ -38,7 +47,12 @@ def carry_out(names: Sequence[str], seed: int, quick: bool, out: Path | None) ->
 
 
 def print_finding(finding: Finding, quick: bool) -> None:
-    """Numbers, panel by panel, then every claim with its verdict."""
+    """Print the numbers, panel by panel, then every claim with its verdict.
+
+    Args:
+        finding: as of `papers.run`.
+        quick: whether to say that it was a quick one.
+    """
     out = console()
     out.print()
     how = f"{finding.name}{', quick' if quick else ''}, {finding.seconds:.1f} s"
@@ -69,7 +83,15 @@ def _numbers(rows: pd.DataFrame) -> Table:
 
 
 def write_finding(finding: Finding, folder: Path) -> list[Path]:
-    """NAME.parquet, a row for each measured number, and NAME.png."""
+    """Write NAME.parquet, a row for each measured number, and NAME.png.
+
+    Args:
+        finding: as of `papers.run`.
+        folder: where to.
+
+    Returns:
+        Both paths.
+    """
     from papers import experiment_plots as pictures
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +101,15 @@ def write_finding(finding: Finding, folder: Path) -> list[Path]:
 
 
 def require_free(names: Sequence[str], folder: Path) -> None:
-    """Refuse a folder in which something would be written over."""
+    """Refuse a folder in which something would be written over.
+
+    Args:
+        names: of experiments.
+        folder: where to.
+
+    Raises:
+        InputError: there is a file of one of them.
+    """
     if os.path.lexists(folder) and not folder.is_dir():
         raise InputError(f"--out: {folder} is no folder; give one, which is made where there is none.")
     for path in (folder / f"{name}.{ending}" for name in names for ending in ("parquet", "png")):
@@ -88,7 +118,11 @@ def require_free(names: Sequence[str], folder: Path) -> None:
 
 
 def print_summary(findings: Sequence[Finding]) -> None:
-    """One line for each of several experiments."""
+    """Print one line for each of several experiments.
+
+    Args:
+        findings: as of `papers.run`.
+    """
     out = console()
     out.print()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)

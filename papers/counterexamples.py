@@ -150,6 +150,9 @@ class NeighbourPair:
 def norm(value: Array) -> float:
     """Return the l2 norm of a vector, the spectral norm of a matrix.
 
+    Args:
+        value: (n,) or (n, k).
+
     Example:
         >>> norm(np.array([3.0, 4.0])), norm(np.diag([1.0, 2.0]))
         (5.0, 2.0)
@@ -158,14 +161,26 @@ def norm(value: Array) -> float:
 
 
 def minimiser(pair: NeighbourPair, x: Array, side: int) -> Array:
-    """Compute argmin_y G(x, y), (q,), on one side."""
+    """Compute argmin_y G(x, y), (q,).
+
+    Args:
+        pair: of neighbouring data sets.
+        x: (p,).
+        side: which of the two, 0 or 1.
+    """
     return _newton(
         lambda y: pair.lower_gradient(x, y, side), lambda y: pair.second(x, y, side)[0], np.zeros(pair.problem.q)
     )
 
 
 def penalised(pair: NeighbourPair, lam: float, side: int) -> Array:
-    """Compute argmin_y G + F/λ at the first x; the Hessian of F by differences."""
+    """Compute argmin_y G + F/λ, (q,), at the first x; the Hessian of F by differences.
+
+    Args:
+        pair: of neighbouring data sets.
+        lam: λ.
+        side: which of the two, 0 or 1.
+    """
     x = pair.x
 
     def gradient(y: Array) -> Array:
@@ -199,7 +214,13 @@ def estimate(pair: NeighbourPair, x: Array, y: Array, side: int) -> Array:
 
 
 def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
-    """Compute a − J H⁻¹ b at the first (x, y), every record's part clipped."""
+    """Compute a − J H⁻¹ b, (p,), at the first (x, y), every record's part clipped.
+
+    Args:
+        pair: of neighbouring data sets.
+        clips: on the parts.
+        side: which of the two, 0 or 1.
+    """
     x, y = pair.x, pair.y
     a = pair.terms(x, y, side, "upper_grad_x", Clip("l2", x=clips.a))
     b = pair.terms(x, y, side, "upper_grad_y", Clip("l2", z=clips.b))
@@ -209,7 +230,13 @@ def implicit(pair: NeighbourPair, clips: Clips, side: int) -> Array:
 
 
 def score(pair: NeighbourPair, x: Array, side: int) -> float:
-    """Compute Φ(x) = F(x, y_Z(x)) on one side."""
+    """Compute Φ(x) = F(x, y_Z(x)).
+
+    Args:
+        pair: of neighbouring data sets.
+        x: (p,).
+        side: which of the two, 0 or 1.
+    """
     validation = pair.sides[side][1]
     n = len(validation[0])
     y = minimiser(pair, x, side)

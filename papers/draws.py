@@ -18,18 +18,38 @@ EPSILON, DELTA = 1.0, 1e-6
 
 
 def generator(name: str, seed: int, *place: int) -> np.random.Generator:
-    """The random bits of one part of one experiment; equal places get equal bits."""
+    """The random bits of one part of one experiment; equal places get equal bits.
+
+    Args:
+        name: of the experiment, its alias.
+        seed: public.
+        place: further numbers that tell parts apart.
+    """
     return Streams(seeded_root(seed, f"{name} {place}".encode()), "experiment", [0]).at(0, 0, 0)
 
 
 @cache
 def mu_of(epsilon: float = EPSILON, delta: float = DELTA) -> float:
-    """The largest μ of Gaussian pairs that are (ε, δ)-private, from below."""
+    """The largest μ of Gaussian pairs that are (ε, δ)-private, from below.
+
+    Args:
+        epsilon: ε; default `EPSILON`.
+        delta: δ; default `DELTA`.
+    """
     return largest_mu(epsilon, delta)
 
 
 def noised(rng: np.random.Generator, values: Array, scale: float) -> Array:
-    """values (b, d) with the package's float-safe Gaussian noise, as they are released."""
+    """Add the package's float-safe Gaussian noise, as values are released.
+
+    Args:
+        rng: whose bits are drawn.
+        values: (b, d).
+        scale: standard deviation of every coordinate.
+
+    Returns:
+        (b, d).
+    """
     d = values.shape[1]
     g = GAUSSIAN.grid(scale, d).reshape(1, 1)
     normals = rng.standard_normal(values.shape)

@@ -33,7 +33,15 @@ _TITLE_LETTERS, _NAME_LETTERS = 46, 30
 
 
 def write_finding(finding: Finding, path: Path) -> Path:
-    """Draw one picture with a plot for each panel."""
+    """Draw one picture with a plot for each panel.
+
+    Args:
+        finding: as of `papers.run`.
+        path: of a .png.
+
+    Returns:
+        The path.
+    """
     panels = list(dict.fromkeys(finding.rows["panel"]))
     across = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
     down = math.ceil(len(panels) / across)

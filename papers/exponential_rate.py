@@ -34,6 +34,15 @@ _AXIS = "n·ε"
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     for d in (1, 2) if quick else (1, 2, 3):
         for n in _RECORDS[:3] if quick else _RECORDS:
@@ -63,7 +72,15 @@ def scales(d: int, n: int) -> tuple[float, float]:
 
 
 def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
-    """Exact draws of the excess Φ(x) − min Φ at ε over an oscillation of s."""
+    """Make exact draws of the excess Φ(x) − min Φ at ε over an oscillation of s.
+
+    Args:
+        mean: (d,) slopes of Φ along the axes.
+        s: oscillation of the scores.
+
+    Returns:
+        generator → one draw.
+    """
     box = exponential_samplers.Box(-np.ones(mean.size), np.ones(mean.size))
     rate: Fraction = pure_rate(EPSILON, s, 0.0)
 
@@ -77,12 +94,25 @@ def sampler(mean: Array, s: float) -> Callable[[np.random.Generator], float]:
 
 
 def expected(mean: Array, k: float) -> float:
-    """E Φ − min Φ under ∝ e^{−kΦ} on [−1, 1]^d: along an axis with slope c, 1/k − 2c/(e^{2kc} − 1)."""
+    """E Φ − min Φ under ∝ e^{−kΦ} on [−1, 1]^d: along an axis with slope c, 1/k − 2c/(e^{2kc} − 1).
+
+    Args:
+        mean: (d,) slopes of Φ along the axes.
+        k: ε over the oscillation.
+    """
     c = np.abs(mean)
     return float((1.0 / k - 2.0 * c / np.expm1(np.minimum(2.0 * k * c, 700.0))).sum())
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     names = list(dict.fromkeys(rows["series"]))
     share = float(rows[rows["panel"] == OPTIMAL]["value"].max())
     least = float(rows[(rows["panel"] == OPTIMAL) & (rows["at"] == rows["at"].max())]["value"].min())

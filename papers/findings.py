@@ -111,6 +111,14 @@ class Finding:
 
 
 def table(rows: Iterable[Row]) -> pd.DataFrame:
+    """Put measured numbers into a table.
+
+    Args:
+        rows: of `measure`.
+
+    Returns:
+        A row each, with the columns `COLUMNS`.
+    """
     return pd.DataFrame(list(rows), columns=list(COLUMNS))
 
 
@@ -121,12 +129,28 @@ def around(exponent: float, *rivals: float) -> tuple[float, float]:
 
 
 def slope(rows: pd.DataFrame, panel: str, series: str) -> Interval:
-    """Exponent of `value` in `at` along one curve, fitted seed by seed."""
+    """Fit the exponent of `value` in `at` along one curve, seed by seed.
+
+    Args:
+        rows: as of `table`.
+        panel: of which plot.
+        series: of which curve.
+
+    Returns:
+        An interval over the seeds.
+    """
     return over_seeds([fit(seed_rows)[0] for _, seed_rows in curve(rows, panel, series).groupby("seed")])
 
 
 def fit(rows: pd.DataFrame) -> tuple[float, float]:
-    """(slope, intercept) of log value against log at; NaN where a value is not positive or there is one point."""
+    """Fit log value against log at.
+
+    Args:
+        rows: of one curve and one seed, as of `table`.
+
+    Returns:
+        (slope, intercept); NaN where a value is not positive or there is one point.
+    """
     x, y = rows["at"].to_numpy(dtype=np.float64), rows["value"].to_numpy(dtype=np.float64)
     if np.unique(x).size < 2 or not bool((np.isfinite(y) & (y > 0.0) & (x > 0.0)).all()):
         return math.nan, math.nan
@@ -135,6 +159,13 @@ def fit(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def curve(rows: pd.DataFrame, panel: str, series: str) -> pd.DataFrame:
+    """Take the rows of one curve.
+
+    Args:
+        rows: as of `table`.
+        panel: of which plot.
+        series: of which curve.
+    """
     return rows[(rows["panel"] == panel) & (rows["series"] == series)]
 
 
@@ -157,6 +188,14 @@ def values(rows: pd.DataFrame, panel: str, series: str, at: float | None = None)
 
 
 def slope_check(rows: pd.DataFrame, statement: str, place: tuple[str, str], window: tuple[float, float]) -> Check:
+    """Check an exponent.
+
+    Args:
+        rows: as of `table`.
+        statement: the claim, in words.
+        place: panel and series of the curve.
+        window: where its exponent has to lie, low and high.
+    """
     return Check(statement, slope(rows, *place), window, place)
 
 
@@ -170,5 +209,10 @@ def _window(window: tuple[float, float]) -> str:
 
 
 def short(value: float, digits: int = 3) -> str:
-    """A number in so many digits: 1e-6, not 1e-06."""
+    """A number in so many digits: 1e-6, not 1e-06.
+
+    Args:
+        value: the number.
+        digits: significant ones; default 3.
+    """
     return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e").replace("-", "−")

@@ -60,7 +60,15 @@ def distance(p: Array, q: Array) -> float:
 
 
 def steps(chain: Walk, xi: float) -> int:
-    """The fewest steps after which the law from every start is within ξ of the kept one in Dist_∞."""
+    """The fewest steps after which the law from every start is within ξ of the kept one in Dist_∞.
+
+    Args:
+        chain: of the walk.
+        xi: ξ.
+
+    Raises:
+        InputError: not even 2⁴⁰ steps are enough.
+    """
     powers = [chain.matrix]
     while distance(powers[-1], np.broadcast_to(chain.law, chain.matrix.shape)) > xi:
         if len(powers) > 40:
@@ -119,5 +127,11 @@ def certified_steps(side: float, alpha: float, gamma: float, dimension: int, xi:
 
 
 def price(epsilon: float, zeta: float, xi: float) -> float:
-    """What a walk costs whose chain is within ξ of its law: ε + 2(2ζ + 2ξ). No run claims it: no one can afford ξ."""
+    """What a walk costs whose chain is within ξ of its law: ε + 2(2ζ + 2ξ). No run claims it: no one can afford ξ.
+
+    Args:
+        epsilon: ε of the law.
+        zeta: ζ, how far scores are off.
+        xi: ξ.
+    """
     return epsilon + 4.0 * (zeta + xi)

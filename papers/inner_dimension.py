@@ -18,6 +18,15 @@ RECORDS, LAMBDA, ROUNDS = 1_000_000, 30.0, 1000
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     repeats, dimensions = (6, (10, 100, 1000)) if quick else (20, (10, 32, 100, 320, 1000, 3200, 10_000))
     for repeat, q, rng, instance, x in repeated("e2", seed, repeats, dimensions, UPPER):
@@ -29,6 +38,14 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     checks = [
         slope_check(rows, "along the worst direction: √d_y", (PANEL, WORST), around(0.5, 0.0)),
         slope_check(rows, "Gaussian: d_y does not matter", (PANEL, GAUSSIAN), around(0.0, 0.5)),

@@ -42,6 +42,15 @@ _UPPER = 4
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     records = (1000, 2000) if quick else (1000, 2000, 4000, 8000)
     dimensions = (10, 40) if quick else (10, 20, 40, 80)
@@ -85,6 +94,18 @@ def output_perturbation(rng: np.random.Generator, instance: Instance, x: Array, 
 
 
 def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
+    """Solve the lower level by noisy gradient descent.
+
+    Args:
+        rng: whose bits are drawn.
+        instance: the problem.
+        x: (p,).
+        n: records.
+        count: solves.
+
+    Returns:
+        (count, q) solutions.
+    """
     c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
     steps = steps_of_descent(Known(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
     scale = c.d_gy * math.sqrt(steps) / (n * mu_of())
@@ -95,6 +116,14 @@ def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, coun
 
 
 def localised(rng: np.random.Generator, instance: Instance, x: Array, n: int, count: int) -> Array:
+    """Solve the lower level by descent in balls that shrink.
+
+    Args:
+        rng, instance, x, n, count: as of `descent`.
+
+    Returns:
+        (count, q) solutions.
+    """
     c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
     stages = stages_of(c.mu, 0.5 * c.d_gy, n)
     steps = steps_of_stage(n, mu_of(), stages, centre.size)
@@ -131,6 +160,14 @@ SOLVERS: Mapping[str, Solver] = MappingProxyType({OUTPUT: output_perturbation, D
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     least = float(rows[rows["panel"] == RECORDS]["at"].min())
     # √K = √log n of DP-GD, and √log T of DP-Loc-GD, bend the exponent by 1/(2 log(μ R₀ n m/C)) and 1/(1 + log T).
     room = {OUTPUT: 0.0, DESCENT: 0.5 / math.log(least * mu_of() / 3.0), LOCALISED: 1.0 / (1.0 + math.log(least))}

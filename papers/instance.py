@@ -122,6 +122,11 @@ def repeated(
 
 
 def point(rng: np.random.Generator, p: int) -> Array:
-    """On the unit sphere."""
+    """Draw a point on the unit sphere, (p,).
+
+    Args:
+        rng: whose bits are drawn.
+        p: coordinates.
+    """
     x = rng.normal(size=p)
     return np.asarray(x / np.linalg.norm(x))

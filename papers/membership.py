@@ -81,6 +81,15 @@ def class_aucs() -> tuple[float, float]:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     balanced, dropped = class_aucs()
     for k, epsilon in enumerate(CLAIMED):
@@ -100,7 +109,15 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:
-    """The AUC of one model against each kind of others, with another split and other noise in every call."""
+    """Compute the AUC of one model against each kind of others, with another split and other noise in every call.
+
+    Args:
+        rng: whose bits are drawn.
+        epsilon: of the training; infinite without noise.
+
+    Returns:
+        Kind → AUC.
+    """
     data = load("digits", n_agents=1, seed=0)
     features = data.features / np.linalg.norm(data.features, axis=1, keepdims=True)
     problem = SoftmaxHyperparameter.from_dataset(features.shape[1], range(10), intercept=True)
@@ -115,7 +132,12 @@ def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:
 
 
 def split(rng: np.random.Generator, label: IntArray) -> Split:
-    """Thin classes 0 to 4 first, then draw the members from what is left."""
+    """Thin classes 0 to 4 first, then draw the members from what is left.
+
+    Args:
+        rng: whose bits are drawn.
+        label: (n,) classes.
+    """
     low, high = rng.permutation(np.flatnonzero(label < 5)), np.flatnonzero(label >= 5)
     kept, dropped = low[:_KEPT], low[_KEPT:]
     left = rng.permutation(np.concatenate([kept, high]))
@@ -148,6 +170,14 @@ def trained(rng: np.random.Generator, problem: SoftmaxHyperparameter, members: A
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     high, low = (0.0, math.inf), (-math.inf, 0.0)
     checks = [
         Check(f"{name}, claimed ε up to {CLAIMED[k]:g}: least excess over the ceiling of {against}", least, high)

@@ -56,6 +56,15 @@ PROGRAMS: Mapping[str, Callable[[float], tuple[Coordinated, int]]] = {
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     for repeat in range(4 if quick else 8):
         for k, s in enumerate(_NOISE[:2] if quick else _NOISE):
@@ -84,6 +93,14 @@ def _row(
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     half, two_thirds = around(0.5, 2.0 / 3.0), around(2.0 / 3.0, 0.5)
     least = float(rows["at"].min())
     checks = [

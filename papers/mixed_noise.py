@@ -65,14 +65,22 @@ ERROR, AT_EPSILON = "noise in all models, over that of fresh noise", f"ε that t
 
 
 class Spectrum(NamedTuple):
-    """λ, (m,), and K, (m, m)."""
+    """Of W: λ, (m,), its eigenvalues, and K, (m, m), with which m E is a form in their powers."""
 
     values: Array
     kernel: Array
 
 
 def mixing_of(edges: Any, agents: int) -> tuple[Array, Array]:
-    """W, the mean over an agent and its neighbours, as the official code has it; and π, how many they are."""
+    """Form the W of the official code, the mean over an agent and its neighbours.
+
+    Args:
+        edges: (E, 2) links.
+        agents: m.
+
+    Returns:
+        W, (m, m), whose rows add up to 1; and π, (m,), how many each mean is over.
+    """
     near = np.eye(agents)
     near[edges[:, 0], edges[:, 1]] = near[edges[:, 1], edges[:, 0]] = 1.0
     law = near.sum(axis=1)
@@ -80,14 +88,30 @@ def mixing_of(edges: Any, agents: int) -> tuple[Array, Array]:
 
 
 def spectrum(mixing: Array, law: Array) -> Spectrum:
-    """Diagonalise a W that is reversible with respect to π."""
+    """Diagonalise a W that is reversible with respect to π.
+
+    Args:
+        mixing: W, (m, m).
+        law: π, (m,), above 0; it need not add up to 1.
+
+    Raises:
+        numpy.linalg.LinAlgError: its eigenvalues do not converge.
+    """
     root = np.sqrt(law)
     eigenvalues, vectors = np.linalg.eigh(root[:, None] * mixing / root)
     return Spectrum(eigenvalues, (vectors.T * law) @ vectors * ((vectors.T / law) @ vectors))
 
 
 def gram(graph: Spectrum, rounds: int) -> Array:
-    """G, (T, T)."""
+    """Compute the G with m E = tr(G X⁻¹).
+
+    Args:
+        graph: the spectrum of W.
+        rounds: T.
+
+    Returns:
+        (T, T).
+    """
     powers = graph.values[:, None] ** np.arange(1, rounds + 1)
     out = (powers.T @ graph.kernel @ powers)[::-1, ::-1].copy()
     for s in range(rounds - 2, -1, -1):
@@ -96,7 +120,15 @@ def gram(graph: Spectrum, rounds: int) -> Array:
 
 
 def first_column(factor: TimeFactor, rounds: int) -> Array:
-    """a, (T,): what a draw of round 0 adds to the noise of each round."""
+    """Compute the first column of a factor's C⁻¹.
+
+    Args:
+        factor: of the noise.
+        rounds: T.
+
+    Returns:
+        a, (T,): what a draw of round 0 adds to the noise of each round.
+    """
     past, out = no_past(factor, ()), np.zeros(rounds)
     for t in range(rounds):
         draw = np.array(float(t == 0))
@@ -106,7 +138,15 @@ def first_column(factor: TimeFactor, rounds: int) -> Array:
 
 
 def errors(graph: Spectrum, column: Array) -> Array:
-    """m E after 1, …, T rounds, (T,), of a factor whose C⁻¹ is a Toeplitz matrix with this first column."""
+    """Compute the noise in all models, of a factor whose C⁻¹ is a Toeplitz matrix.
+
+    Args:
+        graph: the spectrum of W.
+        column: (T,), the first of C⁻¹.
+
+    Returns:
+        (T,) m E after 1, …, T rounds, in the square of a draw's unit.
+    """
     h, shares = np.zeros(graph.values.size), np.zeros(column.size)
     for t, a in enumerate(column):
         h = graph.values * (h + a)
@@ -119,6 +159,13 @@ def optimum(whole: Array, apart: int) -> Array:
 
     Without such entries sens² is the largest sum of X's diagonal over the rounds that read a record (Choquette-Choo et
     al. 2023, whose program the official code follows). At most 300 steps, that stop where 10⁻⁶ is gained.
+
+    Args:
+        whole: G, (T, T).
+        apart: a record is read in every so many rounds.
+
+    Returns:
+        X, (T, T).
     """
     rounds = len(whole)
     phase = np.arange(rounds) % apart
@@ -151,11 +198,28 @@ def optimum(whole: Array, apart: int) -> Array:
 
 
 def error_of(whole: Array, x: Array) -> float:
-    """m E of X = CᵀC."""
+    """Compute m E = tr(G X⁻¹).
+
+    Args:
+        whole: G, (T, T).
+        x: X = CᵀC, (T, T), positive definite.
+
+    Raises:
+        numpy.linalg.LinAlgError: X is singular.
+    """
     return float(np.trace(scipy.linalg.solve(x, whole, assume_a="pos")))
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     epochs = QUICK_EPOCHS if quick else EPOCHS
     longest = APART * epochs[-1]
@@ -193,6 +257,14 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     longest = int(rows[rows["axis"] == "rounds"]["at"].max())
     best = max(
         float(value / min(values(rows, place, other, at)[0] for other in (FRESH, CENTRAL, *_OTHERS)))

@@ -32,6 +32,15 @@ _RECORDS = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
     for repeat, q, rng, instance, x in repeated("e1", seed, repeats, dimensions, UPPER):
@@ -45,7 +54,16 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def tuned(instance: Instance, x: Array, n: int) -> tuple[float, int]:
-    """λ and T for the smallest α that the bounds on bias and noise allow."""
+    """Choose λ and T for the smallest α that the bounds on bias and noise allow.
+
+    Args:
+        instance: the problem.
+        x: (p,).
+        n: records.
+
+    Returns:
+        λ and T.
+    """
     c, d = instance.constants(x), instance.train.shape[1]
     sensitivity = max(minimiser_sensitivity(c, n, n, 0.0).values())
 
@@ -152,6 +170,14 @@ def penalty_error(instance: Instance, x: Array, lam: float, error: Array, error_
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     checks = [
         slope_check(rows, f"{panel}, {series}: n^(−1/3)", (panel, series), around(-1.0 / 3.0, -0.5))
         for panel in (GAUSSIAN, WORST)

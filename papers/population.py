@@ -28,6 +28,15 @@ _FAMILY = family_of(logistic_regularisation(_D, (-1.0, 1.0)), 1.0)
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     features, labels = _population(generator("e9", seed), 100_000 if quick else 1_000_000)
     truth = slope_by_differences(features, labels, features, labels, WEIGHT)
     rows = []
@@ -57,7 +66,12 @@ def _drawn(rng: np.random.Generator, features: Array, labels: Array, n: int) -> 
 
 
 def pooled(family: Family, train: tuple[Array, Array], validation: tuple[Array, Array]) -> Pooled:
-    """The records of two roles, (features (n, d), labels (n,)) each, within the family's bounds."""
+    """Pool the records of two roles within the family's bounds.
+
+    Args:
+        family: with the constants.
+        train, validation: (features (n, d), labels (n,)) each.
+    """
     prepared = [family.problem.prepare(*role, "l2") for role in (train, validation)]
     return Pooled.of(family, [(prepared[0], prepared[1])])
 
@@ -93,5 +107,13 @@ def slope_by_differences(
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     check = slope_check(rows, "the distance falls like n^(−1/2), not n^(−1/4)", (PANEL, SERIES), around(-0.5, -0.25))
     return [check], ["So n^(−1/4) is what the proof of the theorem loses, not what samples cost."]

@@ -77,31 +77,60 @@ class Line(NamedTuple):
 
 
 def gaussian(mu: float) -> float:
-    """ε of a Gaussian pair at distance μ; both an upper and a lower bound."""
+    """ε of a Gaussian pair at `DELTA`; both an upper and a lower bound.
+
+    Args:
+        mu: μ, the distance of the pair in standard deviations.
+    """
     return float(gaussian_epsilon(mu, DELTA))
 
 
 def sampled(mu: float, rate: float, rounds: int, poisson: bool) -> float:
-    """Certified ε of Gaussian releases, μ of two records exchanged, on Poisson samples or on batches of fixed size."""
+    """Certified ε of Gaussian releases at `DELTA`, on Poisson samples or on batches of fixed size.
+
+    Args:
+        mu: of two records exchanged, before sampling.
+        rate: q, or the share of the records in a batch.
+        rounds: T.
+        poisson: whether samples are Poisson samples.
+    """
     lines = np.array([[mu] * rounds, [rate] * rounds])
     return epsilon_at(Releases(poisson=lines) if poisson else Releases(sampled_gaussian=lines), DELTA)
 
 
 def laplacian(graph: str, agents: int = AGENTS) -> Array:
-    """L of a graph of the package, (m, m)."""
+    """L of a graph of the package, (m, m).
+
+    Args:
+        graph: its kind, which takes no parameter.
+        agents: m.
+    """
     linked = np.asarray(build(graph, agents).mixing.toarray() > 0.0, dtype=np.float64)
     np.fill_diagonal(linked, 0.0)
     return np.diag(linked.sum(axis=1)) - linked
 
 
 def certified_mu(own: float, pair: float, graph: Array, reads: int) -> float:
-    """μ of `reads` rounds with pair noise afresh in each, of the worst agent, 2 over the clip moved; from above."""
+    """μ of the worst agent where pair noise is afresh in each round, from above.
+
+    Args:
+        own: σ, over the clip.
+        pair: c, over the clip.
+        graph: L, (m, m).
+        reads: rounds in which a record moves its agent's message, by 2 over the clip.
+    """
     edges = pair * np.sqrt(np.maximum(-graph, 0.0))
     return 2.0 * math.sqrt(reads) / float(effective_scale(np.full(len(graph), own), csr_matrix(edges), 0).min())
 
 
 def exposure(own: float, pair: float, graph: Array) -> float:
-    """max_v [(σ²I + c²L)⁻¹]_vv, as the papers' accountants have it, and as it is in exact arithmetic."""
+    """max_v [(σ²I + c²L)⁻¹]_vv, as the papers' accountants have it, and as it is in exact arithmetic.
+
+    Args:
+        own: σ.
+        pair: c.
+        graph: L, (m, m).
+    """
     return float(np.linalg.inv(own**2 * np.eye(len(graph)) + pair**2 * graph).diagonal().max())
 
 
@@ -126,7 +155,11 @@ def constant_noise_mu(own: float, pair: float, graph: Array, reads: int, rounds:
 
 
 def zcdp_epsilon(rho: float) -> float:
-    """ε = ρ + 2√(ρ ln 1/δ) of ρ-zCDP: DECOR and CorN-DSGD at user level."""
+    """ε = ρ + 2√(ρ ln 1/δ) of ρ-zCDP at `DELTA`: DECOR and CorN-DSGD at user level.
+
+    Args:
+        rho: ρ.
+    """
     return rho + 2.0 * math.sqrt(rho * _LOG)
 
 
@@ -199,7 +232,18 @@ def _least_own(
 
 
 def decor_mnist(printed: float, graph: Array) -> PairNoise:
-    """DECOR's noise for an ε at example level, over the clip of a batch's *sum*: the row that its script runs."""
+    """DECOR's noise for an ε at example level: the row that its script runs.
+
+    Args:
+        printed: the ε.
+        graph: L, (m, m).
+
+    Returns:
+        σ and c, over the clip of a batch's *sum*.
+
+    Raises:
+        ValueError: no noise of the script's grids has this ε.
+    """
     rate = BATCH / SHARD
 
     def claim(own: float, pair: float) -> float:
@@ -210,7 +254,19 @@ def decor_mnist(printed: float, graph: Array) -> PairNoise:
 
 
 def decor_user_level(printed: float, graph: Array, steps: int) -> PairNoise:
-    """DECOR's noise for an ε at user level, over the clip."""
+    """DECOR's noise for an ε at user level.
+
+    Args:
+        printed: the ε, at `DELTA`.
+        graph: L, (m, m).
+        steps: T.
+
+    Returns:
+        σ and c, over the clip.
+
+    Raises:
+        ValueError: no noise of the script's grids has this ε.
+    """
     rho = zcdp_rho(printed) / steps
     alone = math.sqrt(2.0 / rho)
     together = alone / math.sqrt(len(graph))
@@ -219,10 +275,21 @@ def decor_user_level(printed: float, graph: Array, steps: int) -> PairNoise:
 
 
 def pn_f_dp(printed: float, graph: Array, clip: float) -> PairNoise:
-    """Noise of the f-DP row of PN-f-DP's script, over the clip; its formulas are in the units of the clip.
+    """Noise of the f-DP row of PN-f-DP's script.
 
     The formulas 1/((n − 1)σ²) + (1 − 1/(n − 1))/(σ² + a c²), a the second least eigenvalue of L, are given σ and c for
     σ² and c²; μ = C√(2T(…)) stands where ρ = 2C²T(…) gives μ = √(2ρ) = 2C√(T(…)).
+
+    Args:
+        printed: the ε, at `DELTA`.
+        graph: L, (n, n).
+        clip: C, in whose units the formulas are.
+
+    Returns:
+        σ and c, over the clip.
+
+    Raises:
+        ValueError: no noise of the script's grids has this ε.
     """
     found = decor_user_level(printed, graph, STEPS)
     together = clip * math.sqrt(2.0 * STEPS / zcdp_rho(printed) / len(graph))
@@ -242,7 +309,14 @@ def pn_f_dp(printed: float, graph: Array, clip: float) -> PairNoise:
 
 
 def gossip_claim(mixing: Array, victim: int, neighbour: int, rounds: int) -> float:
-    """μ² per (sensitivity/σ)² of Muffliato's simulation: Σ_{t=1}^T Σ_{w next to v} (Wᵗ)²_uw/‖(Wᵗ)_w‖²."""
+    """μ² per (sensitivity/σ)² of Muffliato's simulation: Σ_{t=1}^T Σ_{w next to v} (Wᵗ)²_uw/‖(Wᵗ)_w‖².
+
+    Args:
+        mixing: W, (m, m).
+        victim: u, whose record it is.
+        neighbour: v, who looks.
+        rounds: T.
+    """
     near, total, power = np.flatnonzero(mixing[neighbour]), 0.0, mixing
     for _ in range(rounds):
         rows = power[near[near != neighbour]]
@@ -252,7 +326,11 @@ def gossip_claim(mixing: Array, victim: int, neighbour: int, rounds: int) -> flo
 
 
 def gossip_shown(mixing: Array, victim: int, neighbour: int, rounds: int) -> float:
-    """The same exactly, [B⁺B]_uu: B maps the noised values of all agents to what v receives before round T and has."""
+    """The same exactly, [B⁺B]_uu: B maps the noised values of all agents to what v receives before round T and has.
+
+    Args:
+        mixing, victim, neighbour, rounds: as of `gossip_claim`.
+    """
     near, power = np.flatnonzero(mixing[neighbour]), np.eye(len(mixing))
     seen = [power[neighbour]]
     for _ in range(rounds):
@@ -277,6 +355,14 @@ def sum_shows(mu: float, rate: float, rounds: int) -> float:
     """What the sum of all releases shows of a record that is in each of T batches with probability q.
 
     It is N(±kμ/2, T), k ~ Binomial(T, q); the event is that it exceeds a bound.
+
+    Args:
+        mu: how far two records move a release that has them, in standard deviations.
+        rate: q.
+        rounds: T.
+
+    Returns:
+        ε at `DELTA`, from below.
     """
     counts = np.arange(rounds + 1)
     log_weight = gammaln(rounds + 1) - gammaln(counts + 1) - gammaln(rounds - counts + 1)
@@ -296,6 +382,14 @@ def largest_shows(mu: float, reads: int, rounds: int) -> float:
 
     Noise that is the same in every release leaves with their mean. With that, and one fresh N(0, 1/T) for the noise of
     the mean, they are independent with variance 1. The event is that none exceeds a bound.
+
+    Args:
+        mu: as of `sum_shows`.
+        reads: releases that the record moves.
+        rounds: T.
+
+    Returns:
+        ε at `DELTA`, from below.
     """
     cuts, lost = np.linspace(-4.0, 6.0, 2001), 0.5 * mu * reads / rounds
 
@@ -309,7 +403,14 @@ def largest_shows(mu: float, reads: int, rounds: int) -> float:
 def alone_shows(mu: float, shard: int, passes: int, rounds: int) -> float:
     """What the largest of T releases shows of a record that is alone in a pass's last batch with probability 1/N.
 
-    mu: how far two records move a release of a full batch of `BATCH`. Alone, they move it `BATCH` times as far.
+    Args:
+        mu: how far two records move a release of a full batch of `BATCH`. Alone, they move it `BATCH` times as far.
+        shard: N, records of the agent.
+        passes: over all records.
+        rounds: T.
+
+    Returns:
+        ε at `DELTA`, from below.
     """
     far = 0.5 * BATCH * mu
     cuts = np.linspace(0.5 * far, far, 400)
@@ -318,7 +419,12 @@ def alone_shows(mu: float, shard: int, passes: int, rounds: int) -> float:
 
 
 def densities_show(p: Array, q: Array, step: float) -> float:
-    """The largest ε at which ∫(p − e^ε q)₊ is still δ, by quadrature."""
+    """The largest ε at which ∫(p − e^ε q)₊ is still `DELTA`, by quadrature; 0 where there is none.
+
+    Args:
+        p, q: (n,) densities on one grid.
+        step: of the grid.
+    """
 
     def above(epsilon: float) -> float:
         return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum()) * step - DELTA

@@ -28,7 +28,11 @@ FILES = ("printed_epsilon.parquet", "table.md", "printed_epsilon.png", "report.h
 
 
 def in_words(frame: pd.DataFrame) -> TextTable:
-    """The table of all lines."""
+    """Make the table of all lines, in words.
+
+    Args:
+        frame: a row for each claim, as of `printed_epsilon`.
+    """
     heads = [("paper", ""), ("setting", ""), ("unit", ""), ("against", "")]
     heads += [("claimed", "ε"), ("certified", "ε at most"), ("shown", "ε at least"), ("claim", "")]
     numbers = [False] * 4 + [True] * 3 + [False]
@@ -43,7 +47,12 @@ def in_words(frame: pd.DataFrame) -> TextTable:
 
 
 def draw(frame: pd.DataFrame, to: Path) -> None:
-    """Claimed ε across, certified and shown upwards: a bar from what is shown to what is certified."""
+    """Draw claimed ε across, certified and shown upwards: a bar from what is shown to what is certified.
+
+    Args:
+        frame: a row for each claim.
+        to: path of the picture.
+    """
     with package_style():
         picture = new_figure(9.6, 8.4)
         grid = picture.subplots(3, 2, sharex=True, sharey=True)
@@ -76,7 +85,15 @@ def draw(frame: pd.DataFrame, to: Path) -> None:
 
 
 def page(frame: pd.DataFrame, png: bytes) -> str:
-    """The page; it loads nothing."""
+    """Make the page; it loads nothing.
+
+    Args:
+        frame: a row for each claim.
+        png: the picture's bytes.
+
+    Returns:
+        HTML.
+    """
     table = in_words(frame)
     sections = [
         tag("header", tag("h1", TITLE), tag("p", LEAD, class_="lead")),
@@ -95,7 +112,15 @@ def page(frame: pd.DataFrame, png: bytes) -> str:
 
 
 def write(frame: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write `FILES` into a folder, and give their paths."""
+    """Write `FILES` into a folder.
+
+    Args:
+        frame: a row for each claim.
+        folder: where to.
+
+    Returns:
+        Their paths.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in FILES]
     frame.to_parquet(paths[0], index=False)

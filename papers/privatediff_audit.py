@@ -156,13 +156,22 @@ class Audit(NamedTuple):
 
 
 def world(sign: float) -> Marks:
+    """Set the marks of one of two neighbouring data sets.
+
+    Args:
+        sign: +1 or −1, of the record that differs.
+    """
     z = np.zeros(RECORDS)
     z[0] = sign
     return Marks(z)
 
 
 def as_printed(rate: float) -> Audit:
-    """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn."""
+    """Remark 5.1 for ε = 1, its batch n√(ε/8T) or all records; y reaches the mean of what is drawn.
+
+    Args:
+        rate: of the sample; 1 for all records.
+    """
     ascent = StepSize(1.0 / _STRENGTH, 1.0)
     program = PrintedPrivateDiff(StepSize(_STEP), 2, ascent, _INNER, 1.0, rate)
     program, context = program.resolve_defaults(_context(ROUNDS))
@@ -175,7 +184,11 @@ def as_printed(rate: float) -> Audit:
 
 
 def sound(epsilon: float) -> Audit:
-    """All records, prices in the planned proportions: together one Gaussian pair."""
+    """All records, prices in the planned proportions: together one Gaussian pair.
+
+    Args:
+        epsilon: certified, at δ.
+    """
     program = PrivateDiff(StepSize(_STEP), 2, StepSize(1.0 / _STRENGTH, 1.0), _INNER, 1.0)
     program, context = program.resolve_defaults(_context(SOUND_ROUNDS))
     charges = program.planned_releases(context, SOUND_ROUNDS)
@@ -208,7 +221,12 @@ def _line(channel: str, mechanism: str, indices: Any, scale: Array, sensitivity:
 
 
 def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
-    """log of the likelihood ratio of +1 over −1, of a transcript on all records: Gaussians around known numbers."""
+    """log of the likelihood ratio of +1 over −1, of a transcript on all records: Gaussians around known numbers.
+
+    Args:
+        releases: of the transcript, by channel.
+        problem: that they are of.
+    """
     total = 0.0
     for release in releases:
         means = [float(problem.sums(world(s), [release.asked])[0][0]) / RECORDS for s in (1.0, -1.0)]
@@ -218,6 +236,15 @@ def likelihood(releases: Sequence[NoisyRelease], problem: Swing) -> float:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     trials = {PRINTED: 1600, SAMPLED: 2800, SOUND: 400} if quick else {PRINTED: 6000, SAMPLED: 6000, SOUND: 3000}
     # The first release is of C or −C, or of 0 where the record was never drawn: halfway up is far from both.
     by_x = {PRINTED: 0.0, SAMPLED: 0.5}
@@ -260,7 +287,12 @@ def _worlds(score: Callable[[float, bytes], float], name: str, trials: int) -> t
 
 
 def lower_bound(worlds: tuple[Array, Array], cuts: Sequence[float]) -> float:
-    """The largest ε that is shown at δ by {score > cut}, one of so many cuts, with confidence 0.95 for all together."""
+    """The largest ε that is shown at δ by {score > cut}, with confidence 0.95 for all cuts together.
+
+    Args:
+        worlds: scores of either data set, (n,) each.
+        cuts: those that are tried.
+    """
     tail = 0.5 * (1.0 - _CONFIDENCE) / len(cuts)
     best = -math.inf
     for cut in cuts:
@@ -271,6 +303,14 @@ def lower_bound(worlds: tuple[Array, Array], cuts: Sequence[float]) -> float:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     printed = {name: float(values(rows, PANEL, name)[0]) for name in (PRINTED, SAMPLED)}
     checks = [
         Check(f"{name}: ε shown of the claimed {CLAIMED:g}", exactly(shown), (6.0, math.inf))

@@ -36,6 +36,15 @@ _POINTS = 400_001
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     return [*_excess(seed, quick), *_privacy(quick)]
 
 
@@ -60,6 +69,12 @@ def _sensitivity(d: int, n: int) -> float:
 
 
 def bound(d: int, n: int) -> float:
+    """The excess risk that theory allows at the right sensitivity.
+
+    Args:
+        d: coordinates of x.
+        n: records.
+    """
     return math.sqrt(2.0) * _sensitivity(d, n) * RADIUS * math.sqrt(d) / mu_of()
 
 
@@ -148,6 +163,14 @@ def true_epsilon(slopes: Array, rate: float, strength: float, delta: float) -> f
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     true = {k: float(values(rows, CURVE, PRINTED, k)[0]) for k in (2.9, 5.0, 10.0, 50.0)}
     shares = rows[rows["panel"] == SHARE].groupby("at")["value"]
     share = max((over_seeds(each.to_numpy()) for _, each in shares), key=lambda mean: mean.high)

@@ -11,7 +11,15 @@ Answered = Callable[[Mapping[str, Any]], Any]
 
 
 def finish_round(running: Generator[Request, Response, Any], ask: Answered, release: Answered) -> Any:
-    """The state after a round. ask, release: what an `Ask` and a `Release` with these values are answered by."""
+    """Carry one round out.
+
+    Args:
+        running: the generator of a program's `step`.
+        ask, release: what an `Ask` and a `Release` with these values are answered by.
+
+    Returns:
+        The state after the round.
+    """
     reply: Any = None
     while True:
         try:

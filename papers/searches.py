@@ -59,6 +59,15 @@ def arenas() -> dict[str, SearchSpace]:
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows, tries = [], 12 if quick else 400
     for name, space in arenas().items():
         for at, target in enumerate(TARGETS):
@@ -93,6 +102,14 @@ def _controls() -> list[Row]:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     found = rows[rows["panel"] != CONTROL]
     control = rows[rows["panel"] == CONTROL].groupby("series")["value"].max()
     top = found.sort_values("value").iloc[-1]

@@ -32,6 +32,15 @@ _MEASURE = "RMSE of the gradient"
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     repeats, dimensions = (6, LOWER[:2]) if quick else (20, LOWER)
     for repeat, q, rng, instance, x in repeated("e3", seed, repeats, dimensions, UPPER):
@@ -47,7 +56,13 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def rounds(instance: Instance, x: Array, n: int) -> int:
-    """T* with Δ = 1."""
+    """T* with Δ = 1, at least 1.
+
+    Args:
+        instance: the problem.
+        x: (p,).
+        n: records.
+    """
     c = instance.constants(x)
     sensitivity = max(hypergradient_sensitivity(c, n, n).values())
     return math.ceil(mu_of() * math.sqrt(8.0 * smoothness(c)) / (sensitivity * math.sqrt(UPPER)))
@@ -88,6 +103,14 @@ def implicit(rng: np.random.Generator, instance: Instance, x: Array, n: int) -> 
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     names = [s for s in dict.fromkeys(rows["series"]) if s.startswith("d_y")]
     checks = [
         slope_check(rows, f"{panel}, {series}: n^(−1/2)", (panel, series), around(-0.5, -1.0 / 3.0))

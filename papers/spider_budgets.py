@@ -48,15 +48,33 @@ Line = tuple[float, float, int]
 
 
 def delta_of(records: int) -> float:
+    """δ = n^(−1.1).
+
+    Args:
+        records: n.
+    """
     return math.exp(-1.1 * math.log(records))
 
 
 def root_log(records: int) -> float:
-    """√log(1/δ)."""
+    """√log(1/δ).
+
+    Args:
+        records: n of δ.
+    """
     return math.sqrt(math.log(1.0 / delta_of(records)))
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     for claimed, period in CLAIMED.items():
         for series, lines in double_spider(claimed, period).items():
@@ -74,7 +92,15 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def double_spider(epsilon: float, period: int) -> dict[str, list[Line]]:
-    """Series → its releases, per-record clips assumed."""
+    """The releases of DP Double-SPIDER, per-record clips assumed.
+
+    Args:
+        epsilon: that its noise is printed for.
+        period: T.
+
+    Returns:
+        Series → its releases.
+    """
     n, root = RECORDS, root_log(RECORDS)
     anchors, often = ROUNDS // period, math.sqrt(ROUNDS) / (RECORDS * math.sqrt(period))
     changes = ROUNDS - anchors
@@ -95,7 +121,12 @@ def double_spider(epsilon: float, period: int) -> dict[str, list[Line]]:
 
 
 def cost(lines: Sequence[Line], factor: float = 1.0) -> float:
-    """ε at n^(−1.1) of releases on Poisson samples, with all noise multiplied."""
+    """ε at n^(−1.1) of releases on Poisson samples.
+
+    Args:
+        lines: of the releases.
+        factor: on all noise.
+    """
     columns = [np.repeat([[mu / factor], [rate]], count, axis=1) for mu, rate, count in lines]
     return epsilon_at(Releases(poisson=np.concatenate(columns, axis=1)), delta_of(RECORDS))
 
@@ -124,7 +155,13 @@ def separation(records: int, batch: int, rounds: int, period: int, epsilon: floa
 
 
 def recursive_anchors(period: int, power: float, epsilon: float = 1.0) -> float:
-    """ε of the anchors of v and u, on all records: two releases of 2C/n every `period` rounds, R of these."""
+    """ε of the anchors of v and u, on all records: two releases of 2C/n every `period` rounds, R of these.
+
+    Args:
+        period: T.
+        power: of T in the printed σ_1.
+        epsilon: that the noise is printed for.
+    """
     noise = root_log(RECORDS) * math.sqrt(ROUNDS) / (RECORDS * period**power * epsilon)
     mu = 2.0 / (RECORDS * noise) * math.sqrt(2.0 * ROUNDS / period)
     return float(gaussian_epsilon(mu, delta_of(RECORDS)))
@@ -145,7 +182,12 @@ def _one_record(seed: int, quick: bool) -> list[Row]:
 def shown(rng: np.random.Generator, gap: float, trials: int) -> float:
     """δ at ε = 1 of h = 1 against h = 0 of one record, over transcripts of S_ROUNDS releases; each draws one record.
 
-    Another record has h = 0. A release is N(0, 1), or N(gap, 1) where the record with h = 1 was drawn.
+    Another record has h = 0. A release is N(0, 1), or N(gap, 1) where the record with h = 1 is drawn.
+
+    Args:
+        rng: whose bits are drawn.
+        gap: in standard deviations.
+        trials: transcripts of each.
     """
     rate, found = 1.0 / S_RECORDS, 0.0
     for part in np.array_split(np.arange(trials), max(1, trials // 250)):
@@ -156,6 +198,15 @@ def shown(rng: np.random.Generator, gap: float, trials: int) -> float:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
+
     def at(panel: str, series: str, place: float) -> float:
         return float(values(rows, panel, series, place)[0])
 

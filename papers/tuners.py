@@ -51,6 +51,15 @@ Role = tuple[Array, Array]
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     n = 20_000
     train, validation = (_records(generator("e11", seed, k), n) for k in (1, 2))
     rows = list(_steps(train, validation, seed, quick))
@@ -183,6 +192,14 @@ def _runs(train: Role, validation: Role, seed: int, quick: bool) -> Iterator[Row
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     at = sorted(set(rows[rows["panel"] == STEP]["at"]))
     kept = [w for w in at if w >= 0.03]
     # Ratios repetition by repetition; of several the one that is hardest to tell from 1.

@@ -21,6 +21,15 @@ _SIGNS = 24
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     return [*_distances(seed, quick), *_conductances(seed, quick), *_steps(seed, quick), *_last_steps()]
 
 
@@ -121,6 +130,14 @@ def _last_steps() -> list[Row]:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     part = rows[rows["panel"] == PARTS["distance"]]
     share = float(part["value"].max())
     kept = values(rows, PARTS["conductance"], "worst found")

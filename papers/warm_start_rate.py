@@ -33,6 +33,15 @@ _BAD, _EDGE, _RADIUS = 2.5, 4.0, 0.5
 
 
 def measure(seed: int, quick: bool) -> list[Row]:
+    """Measure every point of the experiment.
+
+    Args:
+        seed: of all random bits, public.
+        quick: whether there are fewer points and repetitions, in seconds.
+
+    Returns:
+        A row for each measured number; `findings.COLUMNS` says what is in it.
+    """
     rows = []
     for repeat in range(6 if quick else 10):
         for n in (300, 1000, 3000) if quick else (300, 1000, 3000, 10_000, 30_000):
@@ -49,6 +58,11 @@ def measure(seed: int, quick: bool) -> list[Row]:
 
 
 def constants(d: int) -> ProblemConstants:
+    """Constants of the instance in d dimensions.
+
+    Args:
+        d: coordinates of x.
+    """
     curved = 0.5 / math.sqrt(d)
     return ProblemConstants(
         radius=_RADIUS, mu=1.0, l_fx=0.0, l_fy=0.5, l_gy=2.0 * _RADIUS, d_fx=0.0, d_fy=0.0, d_gy=2.0 * _RADIUS,
@@ -112,6 +126,14 @@ def _where(sizes: Array, ratios: Array, level: float) -> float:
 
 
 def judge(rows: pd.DataFrame) -> tuple[list[Check], list[str]]:
+    """Hold the claims against what was measured.
+
+    Args:
+        rows: a measured number each, as of `findings.table`.
+
+    Returns:
+        A check for each claim, and sentences on what the numbers show beside it.
+    """
     early = values(rows, RATIO, "d_x = 16", 32)
     checks = [
         slope_check(rows, "from a bad start: n^(−1/2)", (RATE, COLD), around(-0.5, -0.75)),

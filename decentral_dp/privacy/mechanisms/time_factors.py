@@ -37,7 +37,8 @@ class TimeFactor(NamedTuple):
         drawn: a, (1, p) of all rounds or (T, p) of each; the last draw first.
         kept: c, (q,), the last noise first.
         weights, decays: ω and λ, (r,).
-        row_sums: (T,), what the charge of each round is multiplied by; every round has the same sensitivity and scale.
+        row_sums: (T,), of |C|: what the charge of each round is multiplied by, in the unit of a round of fresh noise.
+            Every round has the same sensitivity and scale.
     """
 
     drawn: Array
@@ -48,7 +49,14 @@ class TimeFactor(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What later rounds need. draws: (p, …), noises: (q, …), the last first. sums: S, (r, …). rounds: t."""
+    """What later rounds need, in the unit of the draws.
+
+    Args:
+        draws: n°, (p, …), the last first.
+        noises: n, (q, …), the last first.
+        sums: S, (r, …).
+        rounds: t, how many rounds are over.
+    """
 
     draws: Array
     noises: Array
@@ -57,14 +65,33 @@ class Past(NamedTuple):
 
 
 def no_past(factor: TimeFactor, shape: tuple[int, ...]) -> Past:
-    """Return the past before round 0, of draws of this shape."""
+    """Return the past before round 0.
+
+    Args:
+        factor: whose past it is.
+        shape: of a draw, for example (d,).
+
+    Returns:
+        Zeros throughout.
+    """
     sizes = factor.drawn.shape[1], factor.kept.size, factor.weights.size
     draws, noises, sums = (np.zeros((size, *shape)) for size in sizes)
     return Past(draws, noises, sums, 0)
 
 
 def carried(factor: TimeFactor, past: Past) -> Array:
-    """Return n_t − n°_t: what earlier rounds add to the noise of this one."""
+    """Return n_t − n°_t: what earlier rounds add to the noise of this one.
+
+    Args:
+        factor: as of all rounds.
+        past: before round t.
+
+    Returns:
+        (…), with the shape and in the unit of a draw.
+
+    Raises:
+        IndexError: of a factor with other coefficients in each round, a round from T on.
+    """
     row = factor.drawn[past.rounds if len(factor.drawn) > 1 else 0]
     return np.asarray(
         np.tensordot(row, past.draws, 1)
@@ -74,7 +101,19 @@ def carried(factor: TimeFactor, past: Past) -> Array:
 
 
 def after(factor: TimeFactor, past: Past, draw: Array) -> Past:
-    """Return the past of the next round, once n°_t is drawn."""
+    """Return the past of the next round.
+
+    Args:
+        factor: as of all rounds.
+        past: before round t.
+        draw: n°_t, (…), independent of all draws before.
+
+    Returns:
+        The past before round t + 1.
+
+    Raises:
+        IndexError: as `carried`.
+    """
     noise = carried(factor, past) + draw
     decays = factor.decays.reshape(-1, *[1] * draw.ndim)
     return Past(
@@ -92,8 +131,11 @@ def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: in
         kind: "banded_square_root", "banded_inverse", "buffered_toeplitz" or "anti_pgd".
         rounds: T.
         band: how many coefficients, the leading 1 included; of buffered Toeplitz, how many sums, from 2 on.
-        theta: θ of AntiPGD, in [0, 1]; 1 is the published one.
-        apart: two rounds that read one record are at least so far apart.
+        theta: θ of AntiPGD, in [0, 1]; 1 is the published one, and the default.
+        apart: two rounds that read one record are at least so far apart; default 1.
+
+    Returns:
+        The factor, its row sums rounded up.
 
     Raises:
         InputError: another kind, or numbers out of range.
@@ -134,6 +176,9 @@ def factor_of(inverse: Array) -> TimeFactor:
 
     Args:
         inverse: C⁻¹, (T, T), lower-triangular with ones on its diagonal.
+
+    Returns:
+        The factor, with coefficients of each round, and its row sums rounded up.
 
     Raises:
         InputError: it is not, or too close to singular to be inverted in float64.

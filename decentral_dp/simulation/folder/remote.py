@@ -32,12 +32,26 @@ _SEEN = ("released_", "published_")
 
 
 def is_remote(place: object) -> bool:
-    """Whether a place is a URL, and not a path of this machine."""
+    """Whether a place is a URL, and not a path of this machine.
+
+    Args:
+        place: a URL or a path; anything else is no URL.
+
+    Example:
+        >>> is_remote("s3://bucket/one"), is_remote("runs/one")
+        (True, False)
+    """
     return isinstance(place, str) and is_url(place)
 
 
 def local(place: str | Path) -> Path:
     """The folder of this machine where a run of a URL keeps its journal; a path is its own.
+
+    Args:
+        place: "SCHEME://BUCKET/NAME", or a path.
+
+    Returns:
+        runs/SCHEME/BUCKET/NAME, below the working directory.
 
     Raises:
         InputError: the URL names no folder.
@@ -59,9 +73,15 @@ def local(place: str | Path) -> Path:
 def run_folder(url: str) -> Iterator[Path]:
     """The folder of this machine for a run whose files are copied to `url` at the end of the block.
 
+    Args:
+        url: of a place in a store where there is nothing yet.
+
+    Yields:
+        The folder, which may not exist.
+
     Raises:
         InputError: there is something at the URL, or it cannot be reached.
-        OSError: a file could not be written there.
+        OSError: a file could not be written there; the run is complete, and in its folder.
     """
     folder, (system, far) = local(url), _opened(url)
     note = f"{far}/{_NOTE}"
@@ -90,9 +110,14 @@ def run_folder(url: str) -> Iterator[Path]:
 
 
 def upload(folder: Path, to: str | Path) -> None:
-    """Copy the files of a complete run to a store, if `to` is a URL; un-noised values are left out.
+    """Copy the files of a complete run to a store, `result.json` last; un-noised values are left out.
+
+    Args:
+        folder: of the run, on this machine.
+        to: the URL; nothing is copied to a path.
 
     Raises:
+        InputError: no package is installed that reads such a URL, or fsspec knows no such store.
         OSError: a file could not be written there.
     """
     if not is_remote(to):
@@ -117,6 +142,12 @@ def upload(folder: Path, to: str | Path) -> None:
 
 def downloaded(place: str) -> Path:
     """The folder of a run; from a store it is copied to where it belongs on this machine, unless it is there.
+
+    Args:
+        place: a URL or a path.
+
+    Returns:
+        Of a URL the folder that `local` names, whole or not there at all; of a path the path itself.
 
     Raises:
         InputError: there is no run at the URL, or it cannot be read.
