@@ -527,6 +527,14 @@ def _draws(seed: int) -> Iterator[int]:
         yield int(np.random.default_rng([seed, attempt]).integers(2**31))
 
 
+def _connected(kind: str, agents: int, seed: int, draw: Callable[[int], Graph], mend: str) -> Graph:
+    """The first connected graph of those that `draw` makes of seeds. Raises InputError where none is."""
+    for graph in map(draw, _draws(seed)):
+        if is_connected(agents, graph.edges):
+            return graph
+    raise InputError(f'topology: {TRIES} samples of kind "{kind}" on {agents} agents were all disconnected; {mend}.')
+
+
 def _regular_edges(agents: int, degree: int, seed: int) -> IntArray:
     """One random simple `degree`-regular graph, perhaps disconnected."""
     import networkx as nx
@@ -566,15 +574,12 @@ def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """
     degree = params["degree"]
     _check_degree("random_regular", agents, degree)
-    for draw in _draws(seed):
-        edges = _regular_edges(agents, degree, draw)
-        if is_connected(agents, edges):
-            return Graph(agents, edges, cycle_ends(agents) if degree == 2 else None)
-    raise _disconnected("random_regular", agents, "use a larger degree")
+    ends = cycle_ends(agents) if degree == 2 else None
 
+    def draw(attempt: int) -> Graph:
+        return Graph(agents, _regular_edges(agents, degree, attempt), ends)
 
-def _disconnected(kind: str, agents: int, mend: str) -> InputError:
-    return InputError(f'topology: {TRIES} samples of kind "{kind}" on {agents} agents were all disconnected; {mend}.')
+    return _connected("random_regular", agents, seed, draw, "use a larger degree")
 
 
 def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -588,12 +593,12 @@ def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     """
     probability, pairs = params["probability"], agents * (agents - 1) // 2
     require_room("erdos_renyi", probability * pairs)
-    for draw in _draws(seed):
-        edges = _bernoulli_pairs(np.random.default_rng(draw), pairs, probability)
-        if is_connected(agents, edges):
-            return Graph(agents, edges)
-    threshold = math.log(agents) / agents
-    raise _disconnected("erdos_renyi", agents, f"use a probability well above ln(m)/m = {threshold:.3g}")
+
+    def draw(attempt: int) -> Graph:
+        return Graph(agents, _bernoulli_pairs(np.random.default_rng(attempt), pairs, probability))
+
+    mend = f"use a probability well above ln(m)/m = {math.log(agents) / agents:.3g}"
+    return _connected("erdos_renyi", agents, seed, draw, mend)
 
 
 def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -> IntArray:
@@ -636,12 +641,13 @@ def geometric(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
 
     radius = params["radius"] or 2.0 * math.sqrt(math.log(agents) / agents)
     require_room("geometric", min(1.0, math.pi * radius**2) * agents**2 / 2)
-    for draw in _draws(seed):
-        places = np.random.default_rng(draw).random((agents, 2))
-        edges = canonical(cKDTree(places).query_pairs(radius, output_type="ndarray"))
-        if is_connected(agents, edges):
-            return Graph(agents, edges, positions=places)
-    raise _disconnected("geometric", agents, f"use a radius above {math.sqrt(math.log(agents) / agents):.3g}")
+
+    def draw(attempt: int) -> Graph:
+        places = np.random.default_rng(attempt).random((agents, 2))
+        return Graph(agents, canonical(cKDTree(places).query_pairs(radius, output_type="ndarray")), positions=places)
+
+    mend = f"use a radius above {math.sqrt(math.log(agents) / agents):.3g}"
+    return _connected("geometric", agents, seed, draw, mend)
 
 
 def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -658,12 +664,12 @@ def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     if left >= agents:
         raise wrong_agents("bipartite", f"more than left = {left}", agents, f"use a left of at most {agents - 1}")
     require_room("bipartite", probability * left * (agents - left))
-    for draw in _draws(seed):
-        chosen = np.random.default_rng(draw).random((left, agents - left)) < probability
-        edges = np.argwhere(chosen) + np.array([0, left])
-        if is_connected(agents, edges):
-            return Graph(agents, edges)
-    raise _disconnected("bipartite", agents, "use a larger probability")
+
+    def draw(attempt: int) -> Graph:
+        chosen = np.random.default_rng(attempt).random((left, agents - left)) < probability
+        return Graph(agents, np.argwhere(chosen) + np.array([0, left]))
+
+    return _connected("bipartite", agents, seed, draw, "use a larger probability")
 
 
 def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -678,11 +684,11 @@ def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     if degree >= agents:
         raise wrong_agents("small_world", f"more than degree = {degree}", agents, "use a smaller degree or more agents")
     require_room("small_world", agents * degree / 2)
-    for draw in _draws(seed):
-        edges = canonical(nx.watts_strogatz_graph(agents, degree, rewire, seed=draw).edges)
-        if is_connected(agents, edges):
-            return Graph(agents, edges)
-    raise _disconnected("small_world", agents, "use a larger degree or less rewiring")
+
+    def draw(attempt: int) -> Graph:
+        return Graph(agents, canonical(nx.watts_strogatz_graph(agents, degree, rewire, seed=attempt).edges))
+
+    return _connected("small_world", agents, seed, draw, "use a larger degree or less rewiring")
 
 
 def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -> Graph:

@@ -168,14 +168,6 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
 
 
 @dataclass(frozen=True)
-class _Fixed:
-    links: sp.csr_array
-
-    def __call__(self, t: int) -> sp.csr_array:
-        return self.links
-
-
-@dataclass(frozen=True)
 class _Matching:
     """Links in a random order, each taken whose two ends are both free."""
 
@@ -259,7 +251,7 @@ def fixed(links: sp.csr_array, seed: int = 0) -> OverTime:
         links: (m, m) weights without diagonal.
         seed: public, of what is lost.
     """
-    return OverTime("fixed", links, _Fixed(links), 1, seed)
+    return OverTime("fixed", links, InTurn((links,)), 1, seed)
 
 
 def matching(links: sp.csr_array, seed: int) -> OverTime:
