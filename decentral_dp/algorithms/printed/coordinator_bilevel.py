@@ -199,8 +199,5 @@ class PrintedWarmStart(warm_start.WarmStart):
         return PrintedSecondOrder(self.x, start=self.start)
 
     def printed_calibration(self, context: dp.CoordinatorContext, rounds: int, epsilon: float, delta: float) -> Noise:
-        start = Calibration(
-            np.array([equation_4_scale(context, 0.5 * epsilon)]),
-            {kind: np.array([s]) for kind, s in self.law(context, single_draw.no_score).sensitivity.items()},
-        )
+        start = one_draw(self.law(context, single_draw.no_score), equation_4_scale(context, 0.5 * epsilon))["x"]
         return {"x0": start, **self._descent.printed_calibration(context, rounds - 1, 0.5 * epsilon, 0.5 * delta)}

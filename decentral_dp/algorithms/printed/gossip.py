@@ -99,7 +99,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.gossip import (
@@ -334,35 +333,18 @@ class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
         noised once more, y included.
         """
         rounds, e = public.rounds, self.releases_per_round
-        keep = 1.0 - public.neighbour_weight
-
-        def met(step: dp.Array) -> dp.Array:
-            return np.where(np.broadcast_to(step[:, None], (step.size, keep.size)) > 0.0, np.inf, 0.0)
-
-        y_index, y_t = dp.grid(rounds, e, range(1, 1 + self.inner))
-        y = dp.fading(met(self.y.series(rounds)[y_t]), np.broadcast_to(keep, (y_t.size, keep.size)))
-        x = dp.fading(met(self.x.series(rounds)), np.broadcast_to(keep, (rounds, keep.size)))
-        z_index, z_t = dp.grid(rounds, e, range(2 + self.inner, e))
-        d_index, d_t = dp.grid(rounds, e, range(1 + self.inner, e))
         x_index = np.arange(1, rounds + 1) * e
+        y_index, z_index, d_index = (
+            dp.grid(rounds, e, range(first, last))[0]
+            for first, last in ((1, 1 + self.inner), (2 + self.inner, e), (1 + self.inner, e))
+        )
+        unsent = dp.free_release(public, d_index)
         return {
-            "x": _private(x, x_index),
-            "y": _private(np.concatenate([y, y[-1:]]), np.concatenate([y_index, x_index[-1:]])),
-            "Z": _private(met(self.z.series(rounds)[z_t]), z_index)
-            if z_index.size
-            else dp.free_release(public, d_index),
-            "D": _private(np.full((d_t.size, keep.size), np.inf), d_index),
+            "x": dp.nothing_proven(public, x_index, self.x.scale > 0.0),
+            "y": dp.nothing_proven(public, np.concatenate([y_index, x_index[-1:]]), self.y.scale > 0.0),
+            "Z": dp.nothing_proven(public, z_index, self.z.scale > 0.0) if z_index.size else unsent,
+            "D": dp.nothing_proven(public, d_index),
         }
-
-
-def _private(sensitivity: dp.Array, index: NDArray[np.int64]) -> dp.Planned:
-    """Releases of a private state, of which nothing else is known."""
-    return dp.Planned(
-        dict.fromkeys(dp.SPLITS, sensitivity),
-        dict.fromkeys(dp.SPLITS, np.ones_like(sensitivity)),
-        sensitivity + np.inf,
-        index,
-    )
 
 
 @final
@@ -384,21 +366,13 @@ class PrintedGbdsbo(PrintedGossip, gbdsbo.Gbdsbo):
 
         x and y are released with the indices 1 … T, the estimates are sent for the last time with T − 1.
         """
-        index = np.arange(1, public.rounds + 1)
-        shape = (public.rounds, public.neighbour_weight.size)
-        own = np.broadcast_to(1.0 - public.neighbour_weight, shape)
-        x, y, beta = (
-            np.broadcast_to(s.series(public.rounds)[:, None], shape) for s in (self.x, self.y, self.averaging)
-        )
-
-        def accumulated(step: dp.Array, keep: dp.Array) -> dp.Array:
-            return dp.fading(np.where(step > 0.0, np.inf, 0.0), keep)
-
-        estimates = accumulated(beta, own * (1.0 - beta))
-        sensitivity = {"x": accumulated(x * np.minimum(dp.before(estimates), 1.0), own), "y": accumulated(y, own)}
-        if public.rounds > 1:
-            sensitivity |= dict.fromkeys(self.terms, estimates[:-1])
-        return {c: _private(d, index[: len(d)]) for c, d in sensitivity.items()}
+        index, averaged = np.arange(1, public.rounds + 1), self.averaging.scale > 0.0
+        out = {
+            "x": dp.nothing_proven(public, index, (index > 1) & averaged & (self.x.scale > 0.0)),
+            "y": dp.nothing_proven(public, index, self.y.scale > 0.0),
+        }
+        estimates = dict.fromkeys(self.terms, dp.nothing_proven(public, index[:-1], averaged))
+        return out | estimates if public.rounds > 1 else out
 
 
 def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_level.State:
