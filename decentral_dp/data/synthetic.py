@@ -94,7 +94,6 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
     draw = FAMILIES[name]
     require_memory(n_agents, records, test_records, d)
     truth = public_generator(seed, f"{name} truth").standard_normal(d)
-    owners = [np.full(records, i) for i in range(n_agents)] + [np.arange(test_records) % n_agents]
     parts, margins = [], []
     for i in range(n_agents):
         rng = public_generator(seed, f"{name} records", i)
@@ -107,7 +106,7 @@ def heterogeneous(name: str, *, n_agents: int, seed: int, d: int, records: int, 
         test[mine] = draw(rng, i + 1, len(range(i, test_records, n_agents)), d)
         margin[mine] = test[mine] @ truth + 0.1 * rng.standard_normal(test[mine].shape[0])
     labels = (np.concatenate([*margins, margin]) >= 0).astype(np.int64)
-    return _dataset(name, np.concatenate([*parts, test]), labels, np.concatenate(owners), n_agents, records)
+    return _dataset(name, np.concatenate([*parts, test]), labels, n_agents, records)
 
 
 def classification(
@@ -146,9 +145,7 @@ def classification(
     labels = rng.integers(0, 2, n)
     features = rng.standard_normal((n, d))
     features += np.outer((labels - 0.5) * separation, direction / np.linalg.norm(direction))
-    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
-    made = _dataset(CLASSES_APART, features, labels.astype(np.int64), owners, n_agents, records)
-    return replace(made, alike=True)
+    return replace(_dataset(CLASSES_APART, features, labels.astype(np.int64), n_agents, records), alike=True)
 
 
 def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
@@ -187,8 +184,7 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
     log_odds = features @ effects
     log_odds -= np.quantile(log_odds, 0.76)
     labels = (log_odds + rng.logistic(size=n) > 0).astype(np.int64)
-    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
-    return replace(_dataset(CENSUS, features, labels, owners, n_agents, records), alike=True)
+    return replace(_dataset(CENSUS, features, labels, n_agents, records), alike=True)
 
 
 def check_apart(d: int, separation: float, relevant: int | None) -> None:
@@ -212,9 +208,8 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
         The dataset that would be drawn, all of whose features and labels are zeros that take no memory.
     """
     n = n_agents * records + test_records
-    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test_records) % n_agents])
     features, labels = np.broadcast_to(np.zeros(1), (n, d)), np.broadcast_to(np.int64(0), (n,))
-    made = _dataset(name, features, labels, owners, n_agents, records)
+    made = _dataset(name, features, labels, n_agents, records)
     return replace(made, alike=name not in FAMILIES, drawn=False)
 
 
@@ -237,11 +232,11 @@ def machine_memory() -> float:
         return np.inf
 
 
-def _dataset(
-    name: str, features: FloatArray, labels: IntArray, owners: IntArray, n_agents: int, records: int
-) -> Dataset:
+def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, records: int) -> Dataset:
+    """Records agent by agent, then those to test, which agents own in turn."""
     words = np.resize(np.array(["train", "validation"]), records)
     test = np.full(features.shape[0] - n_agents * records, "test")
+    owners = np.concatenate([np.repeat(np.arange(n_agents), records), np.arange(test.size) % n_agents])
     return Dataset(
         features=features,
         labels=labels,

@@ -245,6 +245,8 @@ ENVIRONMENTS: Mapping[str, Environment] = {
 _INSTALLED = {"gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
+# Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
+@lru_cache(maxsize=2)
 def simulate(
     name: str,
     *,
@@ -270,14 +272,6 @@ def simulate(
     Raises:
         InputError: a wrong number, or gymnasium is missing.
     """
-    return _simulate_once(name, n_agents, seed, records, test_records, steps)
-
-
-# Of the same numbers the same episodes, whose steps take seconds: kept for the next run on them.
-@lru_cache(maxsize=2)
-def _simulate_once(
-    name: str, n_agents: int, seed: int, records: int | None, test_records: int | None, steps: int | None
-) -> Dataset:
     which = ENVIRONMENTS[name]
     usual = (("records", records, which.records, 1), ("test_records", test_records, which.test_records, 0))
     sizes = {key: default if given is None else given for key, given, default, _ in usual}
