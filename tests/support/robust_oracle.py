@@ -22,13 +22,18 @@ Array = NDArray[np.float64]
 
 
 class Case(NamedTuple):
-    """A divergence: its name and parameters, ψ of one number, and where ψ is finite."""
+    """A divergence: its name and parameters, ψ of one number, where ψ is finite, and how steep w is at most."""
 
     name: str
     parameters: dict[str, float]
     psi: Callable[[float], float]
     low: float = 0.0
     high: float = math.inf
+    smoothness: float = math.inf
+
+    def psi_anywhere(self, t: float) -> float:
+        """ψ, +∞ where there is none."""
+        return self.psi(t) if 0.0 <= t <= self.high else math.inf
 
     def made(self) -> Divergence:
         return divergence_of(self.name, **self.parameters)
@@ -45,16 +50,17 @@ def _cressie_read(k: float) -> Case:
     def psi(t: float) -> float:
         if t == 0:
             return 1 / k if k > 0 else math.inf
-        return (t**k - k * t + k - 1) / (k * (k - 1))
+        with np.errstate(over="ignore"):
+            return float((np.float64(t) ** k - k * t + k - 1) / (k * (k - 1)))
 
-    return Case("cressie_read", {"order": k}, psi, 0.0 if k > 0 else 1e-12)
+    return Case("cressie_read", {"order": k}, psi, 0.0 if k > 0 else 1e-12, smoothness=1.0 if k == 2.0 else math.inf)
 
 
 CASES = [
-    Case("chi2", {}, lambda t: (t - 1) ** 2 / 2),
+    Case("chi2", {}, lambda t: (t - 1) ** 2 / 2, smoothness=1.0),
     Case("kl", {}, _entropy),
-    Case("kl_cvar", {"level": 0.3}, _entropy, high=1 / 0.3),
-    Case("kl_cvar", {"level": 0.9}, _entropy, high=1 / 0.9),
+    Case("kl_cvar", {"level": 0.3}, _entropy, high=1 / 0.3, smoothness=1 / 0.3),
+    Case("kl_cvar", {"level": 0.9}, _entropy, high=1 / 0.9, smoothness=1 / 0.9),
     Case("cvar", {"level": 0.4}, lambda t: 0.0, high=1 / 0.4),
     *(_cressie_read(k) for k in (1.5, 2.0, 3.0, 8.0, 0.5, -1.0, -3.0)),
 ]

@@ -41,16 +41,11 @@ Function = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Divergence:
-    """psi: ψ. conjugate: ψ*. weight: w, nondecreasing. reach: t → sup {s : w(s) ≤ t}, for t ≥ 1.
+    """conjugate: ψ*. weight: w, nondecreasing. reach: t → sup {s : w(s) ≤ t}, for t ≥ 1."""
 
-    smoothness: the least Lipschitz constant of w on the whole line; inf where it has none.
-    """
-
-    psi: Function
     conjugate: Function
     weight: Function
     reach: Callable[[float], float]
-    smoothness: float = math.inf
 
 
 class _Kind(NamedTuple):
@@ -75,16 +70,14 @@ def divergence_of(name: str, order: float | None = None, level: float | None = N
 
 def _chi2(_: float) -> Divergence:
     return Divergence(
-        lambda t: np.where(t >= 0.0, 0.5 * (t - 1.0) ** 2, np.inf),
         lambda s: 0.5 * np.maximum(s, -1.0) * (np.maximum(s, -1.0) + 2.0),
         lambda s: np.maximum(s + 1.0, 0.0),
         lambda t: t - 1.0,
-        1.0,
     )
 
 
 def _kl(_: float) -> Divergence:
-    return Divergence(partial(_entropy, np.inf), _expm1, _exp, math.log)
+    return Divergence(_expm1, _exp, math.log)
 
 
 def _kl_cvar(level: float) -> Divergence:
@@ -97,13 +90,12 @@ def _kl_cvar(level: float) -> Divergence:
     def weight(s: Array) -> Array:
         return np.minimum(_exp(np.minimum(s, last)), most)
 
-    return Divergence(partial(_entropy, most), conjugate, weight, partial(_bounded_reach, most, math.log), most)
+    return Divergence(conjugate, weight, partial(_bounded_reach, most, math.log))
 
 
 def _cvar(level: float) -> Divergence:
     most = 1.0 / level
     return Divergence(
-        lambda t: np.where((t >= 0.0) & (t <= most), 0.0, np.inf),
         lambda s: most * np.maximum(s, 0.0),
         lambda s: np.where(np.isnan(s), np.nan, np.where(s > 0.0, most, 0.0)),
         partial(_bounded_reach, most, lambda t: 0.0),
@@ -114,12 +106,6 @@ def _cressie_read(k: float) -> Divergence:
     if min(abs(k), abs(k - 1.0)) < _NEAREST:
         mend = "take kl instead" if abs(k - 1.0) < _NEAREST else f"take at least {_NEAREST:g} on either side"
         raise InputError(f"problem.order: cressie_read of order {k:g} is a limit that its formula cannot tell; {mend}.")
-
-    def psi(t: Array) -> Array:
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            # At 0, t^k is 0 for k > 0 and +∞ for k < 0, as it should be.
-            inside = (t**k - k * t + k - 1.0) / (k * (k - 1.0))
-        return np.where(t >= 0.0, inside, np.inf)
 
     def log_base(s: Array) -> Array:
         """log((k − 1)s + 1), and −∞ where there is none."""
@@ -136,14 +122,7 @@ def _cressie_read(k: float) -> Divergence:
     def reach(t: float) -> float:
         return float(_expm1(np.array((k - 1.0) * math.log(t)))) / (k - 1.0)
 
-    return Divergence(psi, conjugate, weight, reach, 1.0 if k == 2.0 else math.inf)
-
-
-def _entropy(most: float, t: Array) -> Array:
-    """t log t − t + 1 on [0, most]."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inside = np.where(t > 0.0, t * np.log(t), 0.0) - t + 1.0
-    return np.where((t >= 0.0) & (t <= most), inside, np.inf)
+    return Divergence(conjugate, weight, reach)
 
 
 def _bounded_reach(most: float, below: Callable[[float], float], t: float) -> float:
