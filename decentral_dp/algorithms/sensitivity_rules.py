@@ -131,9 +131,25 @@ def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
 
 
 def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
-    """D_1 … D_T of a value that is remembered un-noised: D_{t+1} = |keep_t| γ_t D_t + change_t, D_0 = 0.
+    """Bound how far one record moves a value that is remembered un-noised, with gradients taken at released points.
 
-    change: (T, g). keep: (T, g), (T, 1) or one number. growth: γ_t, what float64 adds (`memory_slack`).
+        D_{t+1} = |keep_t| γ_t D_t + change_t,   D_0 = 0
+
+    Args:
+        change: (T, g) how far one record moves the update of round t.
+        keep: the part that is remembered: (T, g), (T, 1), (g,) or one number.
+        growth: γ_t, (T, g), 1 in exact arithmetic, what float64 adds (`memory_slack`); default 1.
+
+    Returns:
+        D_1, …, D_T, (T, g).
+
+    Sensitivity:
+        In the norm of `change`. No Lipschitz constant enters, since the point of evaluation does not depend on the
+        record. See docs/proofs/03.
+
+    Example:
+        >>> fading(np.ones((3, 1)), keep=0.5)[:, 0].tolist(), fading(np.ones((3, 1)), keep=0.0)[:, 0].tolist()
+        ([1.0, 1.5, 1.75], [1.0, 1.0, 1.0])
     """
     kept = np.broadcast_to(np.abs(np.asarray(keep, dtype=np.float64)) * growth, change.shape)
     out, now = np.empty(change.shape), np.zeros(change.shape[1:])

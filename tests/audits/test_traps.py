@@ -20,11 +20,12 @@ import decentral_dp
 from decentral_dp.algorithms.gossip.ldp_dsbo import LdpDsbo
 from decentral_dp.algorithms.printed.gossip import PrintedLdpDsbo
 from decentral_dp.algorithms.protocol import StepSize
+from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import Bounded, LipschitzConstants, Sensitivity, memory_slack, summation_slack
 from decentral_dp.data import Stream
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.private_state import hidden_state, private_state
+from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.privacy.mechanisms import LAPLACE
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
@@ -314,7 +315,7 @@ def test_a_remembered_state_rounds_more_than_its_queries(keep: float, rounds: in
         sensitivity = np.longdouble(2.0) * np.longdouble(state)
         weight = np.array([1.0 - float(a)])
         change = np.full((rounds, 1), 2.0 * float(q) * kappa)
-        bound = hidden_state(change, weight, memory_slack(np.ones((rounds, 1))))[-1, 0]
+        bound = fading(change, 1.0 - weight, memory_slack(np.ones((rounds, 1))))[-1, 0]
         without = max(without, float(sensitivity / (2 * exact * np.longdouble(kappa)) - 1))
         with_slack = max(with_slack, float(sensitivity / np.longdouble(bound) - 1))
     assert without > 0.0

@@ -427,8 +427,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a plan that forgets the rounding of memories",
         "algorithms/gossip/ldp_dsbo.py",
-        "hidden_state(d, weight, dp.memory_slack(public.averaged[k]))",
-        "hidden_state(d, weight)",
+        "dp.fading(d, keep, dp.memory_slack(public.averaged[k]))",
+        "dp.fading(d, keep)",
         (f"{_PRICES}::test_plans_charge_the_rounding_of_what_is_remembered",),
     ),
     Mutation(

@@ -40,7 +40,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.privacy.accounting.private_state import hidden_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
 
@@ -105,11 +104,11 @@ class LdpDsbo(dp.Algorithm):
         planned = dp.released(public, index, uses, kept=self.protocol == "private")
         if self.protocol == "released":
             return planned
-        weight = public.neighbour_weight
+        keep = 1.0 - public.neighbour_weight
         sensitivity = {
-            k: hidden_state(d, weight, dp.memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
+            k: dp.fading(d, keep, dp.memory_slack(public.averaged[k])) for k, d in planned.sensitivity.items()
         }
-        return planned._replace(sensitivity=sensitivity, largest=hidden_state(planned.largest, weight))
+        return planned._replace(sensitivity=sensitivity, largest=dp.fading(planned.largest, keep))
 
 
 def step_along(steps: tuple[float, float, float], a: dp.Array, own: Any, neighbour_sum: dp.Bundle, d: Any) -> State:

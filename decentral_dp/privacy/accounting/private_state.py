@@ -99,42 +99,6 @@ def private_state(
     return np.where(np.isnan(state), np.inf, state)
 
 
-def hidden_state(change: Array, neighbour_weight: Array, growth: Array | float = 1.0) -> Array:
-    """Bound how far one record moves a hidden state, where gradients are taken at released points.
-
-        D_{t+1} = a γ_t D_t + change_t,   D_0 = 0
-
-    Args:
-        change: (T, g) how far one record moves the update of round t, λ_t·2C/N_t.
-        neighbour_weight: (g,) |w_ii|.
-        growth: γ_t, (T, g), 1 in exact arithmetic, `memory_slack` in float64; default 1.
-
-    Returns:
-        D_1, …, D_T, (T, g).
-
-    Sensitivity:
-        In the norm of `change`. No Lipschitz constant enters, since the point of evaluation does not depend on the
-        record. See docs/proofs/03.
-
-    Limits:
-        neighbour_weight 1: nothing is remembered, D_{t+1} = change_t.
-
-    Example:
-        >>> hidden_state(np.ones((3, 1)), neighbour_weight=np.array([0.5]))[:, 0].tolist()
-        [1.0, 1.5, 1.75]
-        >>> hidden_state(np.ones((3, 1)), neighbour_weight=np.array([1.0]))[:, 0].tolist()
-        [1.0, 1.0, 1.0]
-    """
-    keep = np.abs(1.0 - np.asarray(neighbour_weight, dtype=np.float64)) * np.broadcast_to(growth, change.shape)
-    state = np.empty(change.shape)
-    now = np.zeros(change.shape[1:])
-    with np.errstate(over="ignore", invalid="ignore"):
-        for t, sensitivity in enumerate(change):
-            now = keep[t] * now + sensitivity
-            state[t] = now
-    return np.where(np.isnan(state), np.inf, state)
-
-
 def endless_remainder(
     constants: LipschitzConstants | None,
     steps: Mapping[str, Power],

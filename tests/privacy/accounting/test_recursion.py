@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decentral_dp.algorithms.sensitivity_rules import fading
 from decentral_dp.bounded import LipschitzConstants
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting.accountants import price
-from decentral_dp.privacy.accounting.private_state import endless_remainder, hidden_state, private_state
+from decentral_dp.privacy.accounting.private_state import endless_remainder, private_state
 from decentral_dp.privacy.ledger import Ledger
 from tests.support.schedules import (
     FIRST_DECAY,
@@ -94,7 +95,7 @@ def test_hidden_state_beside_the_released_one_at_equal_average_noise(
     for c in ("y", "z"):
         change = (steps(c, rounds) * GLM_SWAP[c] / np.arange(1.0, rounds + 1))[:, None]
         scale = laplace_scales(c, np.arange(1, rounds + 1))
-        total["hidden"] += (hidden_state(change, np.array([RING_WEIGHT]))[:, 0] / scale).sum()
+        total["hidden"] += (fading(change, 1.0 - RING_WEIGHT)[:, 0] / scale).sum()
         total["released"] += (change[:, 0] / (RING_WEIGHT * scale)).sum()
     assert total["hidden"] == pytest.approx(hidden, abs=6e-4)
     assert total["released"] == pytest.approx(released, abs=6e-4)
@@ -103,10 +104,7 @@ def test_hidden_state_beside_the_released_one_at_equal_average_noise(
 @pytest.mark.parametrize(("rounds", "epsilon"), [(100, 39), (1000, 280), (10_000, 2103)])
 def test_without_averaging_the_hidden_state_never_forgets(rounds: int, epsilon: float) -> None:
     spent = [
-        (
-            hidden_state((2 * steps(c, rounds))[:, None], np.array([0.6]))[:, 0]
-            / laplace_scales(c, np.arange(1, rounds + 1))
-        ).sum()
+        (fading((2 * steps(c, rounds))[:, None], 0.4)[:, 0] / laplace_scales(c, np.arange(1, rounds + 1))).sum()
         for c in FIRST_DECAY
     ]
     assert sum(spent) == pytest.approx(epsilon, rel=2e-3)
@@ -319,7 +317,9 @@ def test_infinitely_many_rounds_may_have_no_bound() -> None:
 
 def test_hidden_state_with_unbounded_terms() -> None:
     change = np.array([[0.5, np.inf], [0.5, 1.0]])
-    np.testing.assert_array_equal(hidden_state(change, np.array([1.0, 1.0])), [[0.5, np.inf], [0.5, np.inf]])
+    np.testing.assert_array_equal(fading(change, np.array([0.5, 0.5])), [[0.5, np.inf], [0.75, np.inf]])
+    # What is not kept is forgotten.
+    np.testing.assert_array_equal(fading(change, np.array([0.0, 0.0])), change)
 
 
 def test_missing_constants_and_impossible_counts_are_refused() -> None:
