@@ -5,7 +5,7 @@ Xu et al. 2025, Table 2: attacks on models trained on 25 500 images of CIFAR-10 
 alike, (ε, δ) allows an AUC of (e^ε + δ)/(1 + e^ε). Where they are not, an attack first learns how the groups differ:
 98 % of the members are of classes 5 to 9, so a score that reads nothing but the class has an AUC of 0.740 against
 others of all ten classes alike, and of 0.990 against others of classes 0 to 4 alone, which is how the code published
-with the paper forms them, from the images that were dropped. `privacy.auc_bounds.shifted` starts from there.
+with the paper forms them, from the images that were dropped. `shifted` starts from there.
 
 The same on 1797 digits: linear softmax regression by full-batch gradient descent, clipped and noised for (ε, δ), the
 noise at its exact price and independent of the data; attacked by minus the loss of a record, as that code does, and by
@@ -24,7 +24,7 @@ from scipy.stats import t as student
 from decentral_dp.adversaries.attack.scores import class_only
 from decentral_dp.bounded import Array
 from decentral_dp.data import load
-from decentral_dp.privacy.accounting.auc_bounds import shifted, within_run
+from decentral_dp.privacy.accounting.auc_bounds import check, within_run
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import IntArray
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter, class_shares
@@ -106,6 +106,37 @@ def measure(seed: int, quick: bool) -> list[Row]:
             found = attacks(generator("e17", seed, repeat, EPSILONS.index(epsilon)), epsilon)
             rows += [Row(DIGITS, series, "ε", epsilon, "AUC", repeat, value) for series, value in found.items()]
     return rows
+
+
+def shifted(epsilon: float, delta: float, distance: float) -> float:
+    """Bound the AUC where members and others are drawn from different laws.
+
+        min{e^ε A + δ, 1 − e^(−ε)(1 − A − δ)}
+
+    Let D₀ be D without the member z, or with any other record in its place, as neighbours are. Given M(D₀), z and z'
+    are as before, and S(M(D₀), ·) is a fixed function: E f(M(D₀)) ≤ A. From there, E f(M(D)) ≤ e^ε E f(M(D₀)) + δ and
+    1 − E f(M(D₀)) ≤ e^ε(1 − E f(M(D))) + δ. It takes that z and z' are independent of the other records.
+
+    Args:
+        epsilon: ε ≥ 0.
+        delta: δ in [0, 1].
+        distance: A, the largest AUC of any fixed function of a record. Where the laws differ in the shares of classes
+            alone, it is that of the best order of the classes.
+
+    Raises:
+        ValueError: what is no (ε, δ), or no AUC.
+
+    Example:
+        >>> round(shifted(epsilon=1.0, delta=0.0, distance=0.6), 4)
+        0.8528
+    """
+    check(epsilon, delta)
+    if not 0.0 <= distance <= 1.0:
+        raise ValueError(f"an AUC lies between 0 and 1, got {distance}")
+    if math.isinf(epsilon):
+        return 1.0
+    low = math.exp(-epsilon)
+    return min(1.0, distance / low + delta if low else 1.0, 1.0 - low * (1.0 - distance - delta))
 
 
 def attacks(rng: np.random.Generator, epsilon: float) -> dict[str, float]:

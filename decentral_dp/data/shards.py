@@ -133,7 +133,6 @@ def make_shards(
     test: float | None = None,
     scale_spec: scaling.ScaleSpec = "none",
     normalisation: scaling.Normalisation = "none",
-    radius: float = 1.0,
     certified: bool = True,
     root: Path | None = None,
     levels: int = 2,
@@ -154,7 +153,6 @@ def make_shards(
         test: as of `select_test`.
         scale_spec: `spec` of `scale`; default "none".
         normalisation: `kind` of `normalise`; default "none".
-        radius: of `normalise`, default 1.
         certified: as of `construct` and `scale`; default yes.
         root: where relative paths start.
         levels: 1 where a problem has no validation records; default 2.
@@ -188,7 +186,7 @@ def make_shards(
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scaling.scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     # Of records that are not drawn the bounds are all that counts.
-    final = bound_norms(scaled if dataset.drawn else scaled.first(1), normalisation, radius)
+    final = bound_norms(scaled if dataset.drawn else scaled.first(1), normalisation)
     return Shards(
         final.features if dataset.drawn else dataset.features,
         dataset.labels,
@@ -257,9 +255,9 @@ def features_for_model(
     return bound_norms(scaling.scale(with_rules(raw, rules), scale_spec, root=root), normalisation).features
 
 
-def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation, radius: float = 1.0) -> scaling.Normalised:
+def bound_norms(scaled: Dataset, normalisation: scaling.Normalisation) -> scaling.Normalised:
     """Normalise scaled records, each by itself; where that is "none", declared bounds on features bound their norms."""
-    final = scaling.normalise(scaled.features, normalisation, radius)
+    final = scaling.normalise(scaled.features, normalisation)
     if normalisation != "none" or scaled.bounds is None:
         return final
     d, largest = scaled.features.shape[1], max(abs(bound) for bound in scaled.bounds)

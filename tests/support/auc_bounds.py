@@ -6,7 +6,8 @@ import math
 
 from scipy.special import expit, ndtr
 
-from decentral_dp.privacy.accounting.auc_bounds import check, shifted
+from decentral_dp.privacy.accounting.auc_bounds import check
+from papers.membership import shifted
 
 
 def across_runs(epsilon: float, delta: float) -> float:

@@ -6,7 +6,6 @@ such an expectation of any f in [0, 1] on neighbours D ~ D':  E f(M(D)) ≤ e^ε
 
     game                                                         neighbours               function
     a member with a record left out, within one run              one record replaced      `within_run`
-    the same, but the two differ as groups                       either                   `shifted`
 
 An AUC of one run on finitely many records scatters around its expectation, by its noise and by its split: what is held
 against a ceiling is a mean over runs. A ceiling says nothing about a game that is not its own: numbers that one of them
@@ -14,8 +13,6 @@ forbids are possible in another. Proof 31 has the ceilings of more games.
 """
 
 from __future__ import annotations
-
-import math
 
 from scipy.special import expit
 
@@ -48,37 +45,6 @@ def within_run(epsilon: float, delta: float) -> float:
     """
     check(epsilon, delta)
     return 1.0 - (1.0 - delta) * float(expit(-epsilon))
-
-
-def shifted(epsilon: float, delta: float, distance: float) -> float:
-    """Bound the AUC where members and others are drawn from different laws.
-
-        min{e^ε A + δ, 1 − e^(−ε)(1 − A − δ)}
-
-    Let D₀ be D without the member z, or with any other record in its place, as neighbours are. Given M(D₀), z and z'
-    are as before, and S(M(D₀), ·) is a fixed function: E f(M(D₀)) ≤ A. From there, E f(M(D)) ≤ e^ε E f(M(D₀)) + δ and
-    1 − E f(M(D₀)) ≤ e^ε(1 − E f(M(D))) + δ. It takes that z and z' are independent of the other records.
-
-    Args:
-        epsilon: ε ≥ 0.
-        delta: δ in [0, 1].
-        distance: A, the largest AUC of any fixed function of a record. Where the laws differ in the shares of classes
-            alone, it is that of the best order of the classes.
-
-    Raises:
-        ValueError: what is no (ε, δ), or no AUC.
-
-    Example:
-        >>> round(shifted(epsilon=1.0, delta=0.0, distance=0.6), 4)
-        0.8528
-    """
-    check(epsilon, delta)
-    if not 0.0 <= distance <= 1.0:
-        raise ValueError(f"an AUC lies between 0 and 1, got {distance}")
-    if math.isinf(epsilon):
-        return 1.0
-    low = math.exp(-epsilon)
-    return min(1.0, distance / low + delta if low else 1.0, 1.0 - low * (1.0 - distance - delta))
 
 
 def check(budget: float, delta: float, name: str = "ε") -> None:

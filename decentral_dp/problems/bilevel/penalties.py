@@ -97,20 +97,15 @@ class Strengths(NamedTuple):
 
     def lipschitz(self, box: Mapping[str, float]) -> Array | None:
         """A coordinate of x moves all variables of its strength at once; attained at the corner of the box."""
-        if (found := _corner(box)) is None:
+        (x, y, z), c = (box.get(channel, math.inf) for channel in ("x", "y", "z")), self.copies
+        # exp of more is no float64.
+        if x > 700.0 or not all(map(math.isfinite, (x, y, z))):
             return None
-        (strength, y, z), c = found, self.copies
-        return self.scale * strength * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
+        return self.scale * math.exp(x) * np.array([[c * y * z, z, y], [c * y, 1.0, 0.0], [c * z, 0.0, 1.0]])
 
     def _by_strength(self, y: Array) -> Array:
         """(b, q) → (b, copies, p)."""
         return y.reshape(len(y), self.copies, -1)
-
-
-def _corner(box: Mapping[str, float]) -> tuple[float, float, float] | None:
-    """sup exp(x_s), sup |y_s| and sup |z_s|; None where a bound is missing, or too large for a float64."""
-    x, y, z = (box.get(channel, math.inf) for channel in ("x", "y", "z"))
-    return None if x > 700.0 or not all(math.isfinite(v) for v in (x, y, z)) else (math.exp(x), y, z)
 
 
 class Pull(NamedTuple):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from decentral_dp.privacy.accounting.auc_bounds import shifted, within_run
+from decentral_dp.privacy.accounting.auc_bounds import within_run
+from papers.membership import shifted
 from tests.support.auc_bounds import across_runs, across_runs_gaussian, within_run_gaussian, within_run_removed
 
 EPSILONS = (0.0, 0.1, 1.0, 3.0, 8.0)
