@@ -13,7 +13,7 @@ from scipy.special import logit
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import load_with_records
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.two_classes import Fitted, TwoClasses
+from decentral_dp.estimators.two_classes import SIMULATED, Cost, Fitted, TwoClasses
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.run import run_job
@@ -100,7 +100,7 @@ class PrivateAUCClassifier(TwoClasses):
             f"The model is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-differentially private for "
             f"replacing one of {n} records; their number is public, and the share of the second class is "
             f"{'released with noise' if share == 'released' else f'declared as {share}'}."
+            f"{'' if seed is None else SIMULATED}"
         )
-        if seed is not None:
-            statement += " The seed makes the noise reproducible, so this is a simulation."
-        return Fitted(x[:d].copy(), float(x[d] - logit(middle)), done.records, epsilon, budget.delta, statement)
+        cost = Cost(done.records, epsilon, budget.delta, statement)
+        return Fitted(x[:d].copy(), float(x[d] - logit(middle)), cost)

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,6 @@ from decentral_dp.config.loading import load_with_records
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import two_classes
 from decentral_dp.formatting import epsilon_text
-from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.model import Model
 from decentral_dp.simulation.run import run_job
@@ -31,25 +30,108 @@ _MOST_CUT = 0.5
 Number = float | Sequence[float] | NDArray[np.float64]
 
 
-class Trained(NamedTuple):
-    """What agents have trained, without their records.
+@dataclass(kw_only=True, eq=False, repr=False)
+class _Decentralised(two_classes.Private):
+    """The parameters that both estimators have, and how agents are run with them. As `DecentralisedClassifier`."""
 
-    Args:
-        model: of what they published.
-        ledger: the releases that were made.
-        epsilon, delta: what they cost the agent that spent most.
-        statement: that in words.
-    """
+    agents: int | None = None
+    topology: Any = "ring"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    model: str | Mapping[str, Any] = "linear"
+    algorithm: str | Mapping[str, Any] = "dp_dsgd"
+    rounds: int | Literal["auto"] = "auto"
+    clip: float | Literal["auto"] = "auto"
+    l2: float = 0.0
+    data_range: tuple[Number, Number] = (-1.0, 1.0)
+    random_state: Any = None
 
-    model: Model
-    ledger: Ledger
-    epsilon: float
-    delta: float
-    statement: str
+    def _train(
+        self, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None, read_off: str
+    ) -> Model:
+        """Run the agents, and keep what it cost. read_off: what the labels told besides. Raises InputError."""
+        n, d = features.shape
+        if self.epsilon is None:
+            raise InputError("epsilon: got None, wanted a number above 0: the ε of all that an agent sends.")
+        if self.delta == 0:
+            raise InputError(
+                "delta: got 0, wanted a number above 0 and below 1, such as 1e-6: Gaussian noise has no pure ε."
+            )
+        owner, owned = _owners(owners, n, self.agents)
+        agents = self.agents if owner is None else len(owned)
+        names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
+        low, high = _range(self.data_range, d)
+        _warn_of_cuts(self, features, low, high)
+        seed = two_classes.seed_of(self.random_state)
+        graph, drawn = _graph(self.topology, agents)
+        wanted = (graph or {}).get("agents")
+        if isinstance(wanted, int) and n < wanted:
+            raise InputError(
+                f"X has n_samples = {n}, and {wanted} agents want at least one record each. Take fewer agents."
+            )
+        algorithm: dict[str, Any] = (
+            {"kind": self.algorithm} if isinstance(self.algorithm, str) else dict(self.algorithm)
+        )
+        if self.rounds != "auto":
+            algorithm["rounds"] = self.rounds
+        scenario: dict[str, Any] = {
+            "title": type(self).__name__,
+            **({} if seed is None else {"seed": seed}),
+            "problem": {
+                **problem,
+                "data": "X and y",
+                "test": 0.0,
+                "l2": self.l2,
+                "scale": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
+                **({} if self.model == "linear" else {"model": self.model}),
+                **({"partition": "iid"} if owner is None else {}),
+            },
+            **({} if graph is None else {"topology": graph}),
+            "algorithm": algorithm,
+            "privacy": {
+                "mechanism": "gaussian",
+                "epsilon": self.epsilon,
+                "delta": self.delta,
+                **({} if self.clip == "auto" else {"clip": {"y": self.clip}}),
+            },
+            # Scores read the records, and nobody asks for them here: there are no held-out ones.
+            "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},
+        }
+        data = {"features": features, "labels": labels, "feature_names": names}
+        data |= {} if owner is None else {"agent": owner}
+        objects: dict[str, Any] = {"data": data, **({} if drawn is None else {"topology": drawn})}
+        try:
+            planned = build(load_with_records(scenario, (), data, drawn), **objects)
+        except InputError as error:
+            raise InputError(_by_parameters(str(error))) from None
+        if planned.n_agents > 1 and not len(planned.topology.edges):
+            raise InputError(
+                f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
+                "an estimator with agents=1 on the records of each."
+            )
+        done = run_job(planned)
+        budget, m = planned.budget, planned.n_agents
+        model = done.model if done.model.agents else replace(done.model, agents=owned)
+        epsilon = float(budget.epsilon.max())
+        statement = (
+            f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
+            f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
+            f"public.{'' if seed is None else two_classes.SIMULATED}"
+        )
+        self._keep(two_classes.Cost(done.records, epsilon, budget.delta, statement), read_off)
+        self.model_ = model
+        return model
+
+    def _linear(self, model: Model) -> tuple[Array, Array]:
+        """Weights (e, d) and intercepts (e,) of features as they are given."""
+        weights = model.weights
+        low, high = _range(self.data_range, weights["weight"].shape[1])
+        coef = weights["weight"] * 2.0 / (high - low)
+        return coef, weights["bias"] - coef @ (0.5 * (low + high))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class DecentralisedClassifier(_Decentralised, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """A classifier that agents train together on a graph, none of whom trusts another.
 
     Every agent takes clipped steps on its own records, noises each before it is sent, and averages with its neighbours:
@@ -95,18 +177,7 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         (True, True)
     """
 
-    agents: int | None = None
-    topology: Any = "ring"
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    model: str | Mapping[str, Any] = "linear"
-    algorithm: str | Mapping[str, Any] = "dp_dsgd"
-    rounds: int | Literal["auto"] = "auto"
-    clip: float | Literal["auto"] = "auto"
-    l2: float = 0.0
-    data_range: tuple[Number, Number] = (-1.0, 1.0)
     classes: Sequence[Any] | None = None
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
         """Train the classifier, privately.
@@ -133,12 +204,10 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.classes_ = _classes(self.classes, labels)
         codes = _codes(self.classes_, labels)
         problem = {"kind": "classification", "classes": list(range(len(self.classes_)))}
-        trained = _train(self, problem, features, codes, agents)
-        trained = trained._replace(model=replace(trained.model, classes=tuple(self.classes_.tolist())))
-        found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
-        _keep(self, trained, found)
+        model = self._train(problem, features, codes, agents, "" if self.classes is not None else two_classes.NAMES)
+        self.model_ = replace(model, classes=tuple(self.classes_.tolist()))
         if self.model == "linear":
-            self.coef_, self.intercept_ = _linear(trained.model, self.data_range)
+            self.coef_, self.intercept_ = self._linear(model)
         return self
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -158,16 +227,9 @@ class DecentralisedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         likeliest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[likeliest])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # Of few records noise leaves little.
-        tags.classifier_tags.poor_score = True
-        tags.non_deterministic = self.random_state is None
-        return tags
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """A regression that agents train together on a graph, none of whom trusts another.
 
     As `DecentralisedClassifier`, with `problem.kind = "regression"`.
@@ -197,19 +259,8 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
         (True, True)
     """
 
-    agents: int | None = None
-    topology: Any = "ring"
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    model: str | Mapping[str, Any] = "linear"
-    algorithm: str | Mapping[str, Any] = "dp_dsgd"
-    rounds: int | Literal["auto"] = "auto"
-    clip: float | Literal["auto"] = "auto"
-    l2: float = 0.0
-    data_range: tuple[Number, Number] = (-1.0, 1.0)
     label_range: tuple[float, float] | None = None
     loss: Literal["squared", "huber"] = "squared"
-    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, agents: ArrayLike | None = None, **others: Any) -> Self:
         """Train the regression, privately.
@@ -233,11 +284,11 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
         two_classes.refuse_others(type(self).__name__, others)
         features, labels = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         labels = np.asarray(labels, dtype=np.float64)
-        limits, found = self.label_range, ""
+        limits, read_off = self.label_range, ""
         if limits is None:
             low, high = float(labels.min()), float(labels.max())
             limits = (low, high) if high > low else (low - 1.0, low + 1.0)
-            found = "Apart from the range of the labels, which was read off y: "
+            read_off = "the range of the labels, which was"
             warnings.warn(
                 "The range of the labels was read off y, and no ε covers that. Declare it, as label_range=(0, 350).",
                 two_classes.PrivacyWarning,
@@ -245,7 +296,7 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
             )
         low, high = _two("label_range", limits)
         problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
-        trained = _train(self, problem, features, labels, agents)
+        model = self._train(problem, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CUT:
             warnings.warn(
                 "y lies outside label_range for the most part, and is cut there. Give label_range=(low, high) from the "
@@ -253,10 +304,9 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
                 two_classes.ScaleWarning,
                 stacklevel=2,
             )
-        _keep(self, trained, found)
         if self.model == "linear":
             unit, middle = 0.5 * (high - low), 0.5 * (high + low)
-            coef, intercept = _linear(trained.model, self.data_range)
+            coef, intercept = self._linear(model)
             self.coef_, self.intercept_ = unit * coef[0], float(unit * intercept[0] + middle)
         return self
 
@@ -265,90 +315,6 @@ class DecentralisedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mis
         check_is_fitted(self)
         model: Model = self.model_
         return np.asarray(model.predict(validate_data(self, X, dtype=np.float64, order="C", reset=False)))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        # Of few records noise leaves little.
-        tags.regressor_tags.poor_score = True
-        tags.non_deterministic = self.random_state is None
-        return tags
-
-
-Estimator = DecentralisedClassifier | DecentralisedRegressor
-
-
-def _train(
-    self: Estimator, problem: Mapping[str, Any], features: Array, labels: NDArray[Any], owners: ArrayLike | None
-) -> Trained:
-    """Run the agents. Raises InputError."""
-    n, d = features.shape
-    if self.epsilon is None:
-        raise InputError("epsilon: got None, wanted a number above 0: the ε of all that an agent sends.")
-    if self.delta == 0:
-        raise InputError(
-            "delta: got 0, wanted a number above 0 and below 1, such as 1e-6: Gaussian noise has no pure ε."
-        )
-    owner, owned = _owners(owners, n, self.agents)
-    agents = self.agents if owner is None else len(owned)
-    names = [str(name) for name in getattr(self, "feature_names_in_", [f"x{k}" for k in range(d)])]
-    low, high = _range(self.data_range, d)
-    _warn_of_cuts(self, features, low, high)
-    seed = two_classes.seed_of(self.random_state)
-    graph, drawn = _graph(self.topology, agents)
-    wanted = (graph or {}).get("agents")
-    if isinstance(wanted, int) and n < wanted:
-        raise InputError(
-            f"X has n_samples = {n}, and {wanted} agents want at least one record each. Take fewer agents."
-        )
-    algorithm: dict[str, Any] = {"kind": self.algorithm} if isinstance(self.algorithm, str) else dict(self.algorithm)
-    if self.rounds != "auto":
-        algorithm["rounds"] = self.rounds
-    scenario: dict[str, Any] = {
-        "title": type(self).__name__,
-        **({} if seed is None else {"seed": seed}),
-        "problem": {
-            **problem,
-            "data": "X and y",
-            "test": 0.0,
-            "l2": self.l2,
-            "scale": {name: [float(a), float(b)] for name, a, b in zip(names, low, high, strict=True)},
-            **({} if self.model == "linear" else {"model": self.model}),
-            **({"partition": "iid"} if owner is None else {}),
-        },
-        **({} if graph is None else {"topology": graph}),
-        "algorithm": algorithm,
-        "privacy": {
-            "mechanism": "gaussian",
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            **({} if self.clip == "auto" else {"clip": {"y": self.clip}}),
-        },
-        # Scores read the records, and nobody asks for them here: there are no held-out ones.
-        "run": {"evaluate_every": 1_000_000, "measures": ["test_loss"]},
-    }
-    data = {"features": features, "labels": labels, "feature_names": names}
-    data |= {} if owner is None else {"agent": owner}
-    objects: dict[str, Any] = {"data": data, **({} if drawn is None else {"topology": drawn})}
-    try:
-        planned = build(load_with_records(scenario, (), data, drawn), **objects)
-    except InputError as error:
-        raise InputError(_by_parameters(str(error))) from None
-    if planned.n_agents > 1 and not len(planned.topology.edges):
-        raise InputError(
-            f"topology: {planned.n_agents} agents without links have no model in common. Link them, or fit "
-            "an estimator with agents=1 on the records of each."
-        )
-    done = run_job(planned)
-    budget, m = planned.budget, planned.n_agents
-    model = done.model if done.model.agents else replace(done.model, agents=owned)
-    epsilon = float(budget.epsilon.max())
-    statement = (
-        f"All that each of {m} agents sends is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-"
-        f"differentially private for replacing one of its records; how many of the {n} records an agent has is public."
-    )
-    if seed is not None:
-        statement += " The seed makes the noise reproducible, so this is a simulation."
-    return Trained(model, done.records, epsilon, budget.delta, statement)
 
 
 # Keys of a scenario whose parameters have other names than their last word.
@@ -373,20 +339,6 @@ def _by_parameters(sentence: str) -> str:
         r"\b(?:privacy|problem|topology|algorithm)\.(?=(?:epsilon|delta|clip|model|l2|loss|label_range|agents|rounds)\b)"
     )
     return tables.sub("", sentence).replace("got null", "got None")
-
-
-def _keep(self: Estimator, trained: Trained, found: str) -> None:
-    self.model_, self.ledger_ = trained.model, trained.ledger
-    self.epsilon_, self.delta_ = trained.epsilon, trained.delta
-    self.statement_ = f"{found}{trained.statement} {two_classes.NOT_COVERED}"
-
-
-def _linear(model: Model, data_range: tuple[Number, Number]) -> tuple[Array, Array]:
-    """Weights (e, d) and intercepts (e,) of features as they are given."""
-    weights = model.weights
-    low, high = _range(data_range, weights["weight"].shape[1])
-    coef = weights["weight"] * 2.0 / (high - low)
-    return coef, weights["bias"] - coef @ (0.5 * (low + high))
 
 
 def _classes(declared: Sequence[Any] | None, labels: NDArray[Any]) -> NDArray[Any]:
@@ -460,7 +412,7 @@ def _two(name: str, limits: Any) -> list[float]:
     return [low, high]
 
 
-def _warn_of_cuts(self: Estimator, features: Array, low: Array, high: Array) -> None:
+def _warn_of_cuts(self: _Decentralised, features: Array, low: Array, high: Array) -> None:
     """Which share is cut is not printed: it tells of the records."""
     cut = ((features < low) | (features > high)).mean(axis=0)
     worst = int(np.argmax(cut))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.estimators.two_classes import Fitted, TwoClasses
+from decentral_dp.estimators.two_classes import Cost, Fitted, TwoClasses
 from decentral_dp.tuner import Method, project, tune
 
 
@@ -101,5 +101,5 @@ class PrivateLogisticRegressionCV(TwoClasses):
         self.weight_, self.path_ = found.weight, found.path
         d = features.shape[1]
         intercept = float(found.model[d]) if self.fit_intercept else 0.0
-        epsilon, delta = float(found.budget.epsilon[0]), found.budget.delta
-        return Fitted(found.model[:d], intercept, found.ledger, epsilon, delta, found.statement)
+        cost = Cost(found.ledger, float(found.budget.epsilon[0]), found.budget.delta, found.statement)
+        return Fitted(found.model[:d], intercept, cost)

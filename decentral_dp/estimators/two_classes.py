@@ -37,26 +37,54 @@ class ScaleWarning(UserWarning):
     """Columns of features that are not of comparable sizes, so that few of them decide."""
 
 
-class Fitted(NamedTuple):
-    """What a private linear classifier has learnt.
+class Cost(NamedTuple):
+    """What everything that was published cost.
 
     Args:
-        coef: (d,) weights.
-        intercept: added to the score.
         ledger: the releases that were made.
-        epsilon, delta: what everything that was published cost.
+        epsilon, delta: their price, of the agent that spent most.
         statement: that in words.
     """
 
-    coef: Array
-    intercept: float
     ledger: Ledger
     epsilon: float
     delta: float
     statement: str
 
 
-class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Fitted(NamedTuple):
+    """What a private linear classifier has learnt: (d,) weights, what is added to the score, and what it cost."""
+
+    coef: Array
+    intercept: float
+    cost: Cost
+
+
+# What a statement says where there is a seed.
+SIMULATED = " The seed makes the noise reproducible, so this is a simulation."
+# What the labels told where nobody declared it, as a statement of privacy says it.
+NAMES = "the names of the classes, which were"
+
+
+class Private:
+    """What all estimators here do beside scikit-learn's own."""
+
+    random_state: Any
+
+    def _keep(self, cost: Cost, read_off: str) -> None:
+        """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
+        self.ledger_, self.epsilon_, self.delta_, statement = cost
+        self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc] # the class after this one is scikit-learn's
+        # Of few records noise leaves little.
+        (tags.classifier_tags or tags.regressor_tags).poor_score = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A private linear classifier of two classes; subclasses have `_fitted`, and parameters with these names.
 
     Args:
@@ -66,7 +94,6 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes: Sequence[Any] | None
-    random_state: Any
 
     def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
         raise NotImplementedError
@@ -102,9 +129,7 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._warn_of_sizes(features)
         fitted = self._fitted(features, labels == self.classes_[1], seed_of(self.random_state))
         self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
-        self.ledger_, self.epsilon_, self.delta_ = fitted.ledger, fitted.epsilon, fitted.delta
-        found = "" if self.classes is not None else "Apart from the names of the classes, which were read off y: "
-        self.statement_ = f"{found}{fitted.statement} {NOT_COVERED}"
+        self._keep(fitted.cost, "" if self.classes is not None else NAMES)
         return self
 
     def _warn_of_sizes(self, features: Array) -> None:
@@ -156,9 +181,6 @@ class TwoClasses(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        # Of few records noise leaves little.
-        tags.classifier_tags.poor_score = True
-        tags.non_deterministic = self.random_state is None
         return tags
 
 
