@@ -58,8 +58,8 @@ NEIGHBOURS = "network"
 # The study of what published ε is worth, whose cells are no runs either.
 PRINTED = "printed_epsilon"
 
-# Commands in the order of the help.
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+# Commands in the order of the help, which is plain text: to draw boxes takes longer than all else that it does.
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()
@@ -86,9 +86,10 @@ def run(
     ] = False,
     log: Log = None,
 ) -> None:
-    """Run a scenario and write its run folder: metrics, ledger, result, plots and report.
+    """Run a scenario and write its run folder.
 
-    What may have been released is on record before it is. A run that is cut off goes on with "decentral-dp resume".
+    It has metrics, ledger, result, plots and report. What may have been released is on record before it is. A run
+    that is cut off goes on with "decentral-dp resume".
     """
     import json
 
@@ -163,11 +164,12 @@ def resume(
     ] = False,
     log: Log = None,
 ) -> None:
-    """Go on with what was interrupted, killed, or stopped by a full disk: a run, a study, an audit, an attack.
+    """Go on with a run, study, audit or attack that was cut off.
 
-    A run goes on from its last state on disk; finished cells of a study, and runs of an audit or attack, are kept. What
-    a run released after that state is released again with the same draws: the same values, and no second release.
-    Where --forget-secret has lost the draws, it is a second release, which is charged if you agree to its price.
+    It was interrupted, killed, or stopped by a full disk. A run goes on from its last state on disk; finished cells
+    of a study, and runs of an audit or attack, are kept. What a run released after that state is released again
+    with the same draws: the same values, and no second release. Where --forget-secret has lost the draws, it is a
+    second release, which is charged if you agree to its price.
     """
     from decentral_dp.resumption.resume import Kind, begun_in, refuse_for_others
     from decentral_dp.simulation.folder import remote
@@ -205,7 +207,10 @@ def plan(
     unset: Unset = None,
     every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
 ) -> None:
-    """Print what a scenario would cost each agent, before anything is run: at T rounds and for T → ∞."""
+    """Print what a scenario would cost each agent.
+
+    Nothing is run. The cost is at T rounds and for T → ∞.
+    """
     from decentral_dp.simulation import plan as plans
 
     plans.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
@@ -215,7 +220,7 @@ def plan(
 def report(
     run: Annotated[str, Argument(metavar="DIR", help="A run folder, or its URL.")], formats: Formats = None
 ) -> None:
-    """Draw the plots and the HTML page of a run folder again."""
+    """Draw the plots and the page of a run folder again."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
     from decentral_dp.simulation.folder.remote import downloaded
@@ -242,10 +247,11 @@ def predict(
         Text, Option(metavar="K", help="Whose weights predict; by default the mean over all agents.")
     ] = None,
 ) -> None:
-    """Predict the labels of new records from what a run published, and write them, with probabilities of classes.
+    """Predict the labels of new records from a run.
 
-    Columns of the file are read by their names, by the rules and ranges that the scenario declares; other columns are
-    left unread. No record of the run is needed, and no further ε is spent.
+    They are predicted by what it published, and written, with probabilities of classes. Columns of the file are
+    read by their names, by the rules and ranges that the scenario declares; other columns are left unread. No
+    record of the run is needed, and no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
     from decentral_dp.simulation.folder.remote import downloaded
@@ -259,9 +265,10 @@ def compare(
     out: Annotated[File, Option(help="Folder for the page; runs/compare by default.")] = None,
     formats: Formats = None,
 ) -> None:
-    """Set runs side by side: what differs in their settings, budgets, last metrics, and curves on one page.
+    """Set runs side by side.
 
-    A run that is not complete is shown as far as it goes.
+    What differs in their settings, budgets, last metrics, and curves are on one page. A run that is not complete is
+    shown as far as it goes.
     """
     from decentral_dp.cli.run import print_and_write_comparison
     from decentral_dp.simulation.folder.remote import downloaded
@@ -290,7 +297,10 @@ def network(
     ] = None,
     override: Set = None,
 ) -> None:
-    """Print what a curious agent learns of the others' records from its neighbours' messages alone."""
+    """Print what a curious agent learns of the others' records.
+
+    It has its neighbours' messages alone.
+    """
     from decentral_dp.cli import adversaries
 
     adversaries.network(
@@ -304,11 +314,11 @@ def attack(
     runs: Annotated[int, Option(min=1, help="Runs in all, the given ones among them; an interval needs several.")] = 10,
     out: Annotated[File, Option(metavar="FILE", help="JSON file for all numbers.")] = None,
 ) -> None:
-    """Try to tell a run's train records from held-out ones by what it published, beside the AUC that its ε allows.
+    """Try to tell a run's train records from held-out ones.
 
-    The scenario is run again with fresh noise and another split, for an interval over runs. The run folder stays as
-    it is. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the
-    certificate allows.
+    It is tried by what was published, beside the AUC that its ε allows. The scenario is run again with fresh noise
+    and another split, for an interval over runs. The run folder stays as it is. Interrupted with --out,
+    "decentral-dp resume FILE" goes on. Exit code 1 where an attack does better than the certificate allows.
     """
     from decentral_dp.adversaries.attack.attack import infer, write
     from decentral_dp.cli.adversaries import print_inference
@@ -352,13 +362,13 @@ def audit(
     ] = None,
     curve: Annotated[File, Option(metavar="FILE.png", help="Draw the trade-off curve that the runs show, too.")] = None,
 ) -> None:
-    """Show a lower bound on what a scenario tells of one record, beside the ε that is certified, and the claimed one.
+    """Show a lower bound on what a scenario tells of one record.
 
-    Two worlds that differ in one record are run with the scenario's own noise, and an attack tells them apart. The same
-    is tried on two equal worlds, where it must fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit
-    code 1 where more is shown than is certified, or where the audit itself is broken.
-    "audit network" plays attacks of curious neighbours on hidden states of training, in a few seconds; --out is a
-    folder then.
+    Beside it stand the ε that is certified, and the claimed one. Two worlds that differ in one record are run with
+    the scenario's own noise, and an attack tells them apart. The same is tried on two equal worlds, where it must
+    fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where more is shown than is
+    certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
+    states of training, in a few seconds; --out is a folder then.
     """
     from decentral_dp.adversaries.audit.runs import planned
     from decentral_dp.adversaries.network.attacks import RUNS
@@ -406,9 +416,10 @@ def check(
         Number, Option(min=1, help="Rounds that are tried, from the first on; by default what takes seconds.")
     ] = None,
 ) -> None:
-    """Try what a component must keep, on made-up records, and search for a record that moves more than is stated.
+    """Try what a component must keep, on made-up records.
 
-    What passes is checked, never proved. Exit code 1 where a check fails.
+    A record is searched for that moves more than is stated. What passes is checked, never proved. Exit code 1 where
+    a check fails.
     """
     from decentral_dp.cli.adversaries import check_component
 
@@ -428,12 +439,12 @@ def study(
         Repeated, Option("--set", metavar="KEY=VALUE", help="A key of the study (seeds=2), or one of the scenario.")
     ] = None,
 ) -> None:
-    """Run a grid of scenarios × seeds in parallel: tables, confidence intervals, plots and verdicts on claims.
+    """Run a grid of scenarios × seeds in parallel.
 
-    Finished cells are kept: started again, or with "decentral-dp resume", a study goes on. A changed one, started
-    again, computes only what is new. Where decentral_dp or a file that the scenarios name has changed since, kept cells
-    are computed anew.
-    "python -m pydoc decentral_dp.studies" describes the file.
+    It gives tables, confidence intervals, plots and verdicts on claims. Finished cells are kept: started again, or
+    with "decentral-dp resume", a study goes on. A changed one, started again, computes only what is new. Where
+    decentral_dp or a file that the scenarios name has changed since, kept cells are computed anew. "python -m pydoc
+    decentral_dp.studies" describes the file.
     """
     from decentral_dp.cli.progress import ProgressBar
     from decentral_dp.cli.study import print_findings
@@ -486,7 +497,10 @@ def experiment(
     quick: Annotated[bool, Option("--quick", help="Fewer points and repetitions: seconds, wider intervals.")] = False,
     out: Annotated[File, Option(help="Folder for a table and a plot of each.")] = None,
 ) -> None:
-    """Measure what the papers on central-DP bilevel optimisation prove or claim, with a verdict for each claim."""
+    """Measure what papers prove or claim, with verdicts.
+
+    They are the papers on central-DP bilevel optimisation; each claim has its verdict.
+    """
     from importlib import import_module
 
     from decentral_dp.cli.describe import require_papers
@@ -517,9 +531,10 @@ def show(
         ),
     ],
 ) -> None:
-    """Print a scenario, or what a registered algorithm, problem, topology, weight rule, data set or a key is.
+    """Print a scenario, or what a component or a key is.
 
-    `show measures` lists what a study can measure.
+    Components are algorithms, problems, topologies, weight rules and data sets. `show measures` lists what a study
+    can measure.
     """
     from decentral_dp.cli.describe import print_entry
 
@@ -578,10 +593,11 @@ def new(
         File, Option("--out", metavar="FILE", help="The scenario to write, as the argument FILE.")
     ] = None,
 ) -> None:
-    """Write a commented scenario that plan and run accept; on a terminal what is not given is asked for.
+    """Write a commented scenario that plan and run accept.
 
-    Of a CSV file only the names of its columns are read. Labels, ranges, words and dates are public facts that you
-    declare: taken from the records they would tell of them. What you do not give is a placeholder, and said.
+    On a terminal what is not given is asked for. Of a CSV file only the names of its columns are read. Labels,
+    ranges, words and dates are public facts that you declare: taken from the records they would tell of them. What
+    you do not give is a placeholder, and said.
     """
     from decentral_dp.cli import new as inside
     from decentral_dp.cli.new import parse_agents, parse_classes, parse_columns, parse_ends, parse_ranges
@@ -622,9 +638,10 @@ def shards(
     out: Annotated[Path, Option(help="A new folder, for a file of each agent and a public manifest.")],
     override: Set = None,
 ) -> None:
-    """Write a gossip scenario's records as its agents would have them: a file each, and a public manifest.
+    """Write the records of a scenario as its agents have them.
 
-    A run of the scenario beside them reads every file where its agent runs, and the driver reads the manifest alone.
+    Each has a file, and there is a public manifest. A run of the scenario beside them reads every file where its
+    agent runs, and the driver reads the manifest alone.
     """
     from decentral_dp.simulation.folder.shards import MANIFEST, SCENARIO, write_shards
 

@@ -16,7 +16,7 @@ Proof in docs/proofs/40.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+import scipy
 from scipy.sparse import csr_matrix, triu
 
 from decentral_dp.bounded import Array
@@ -72,7 +72,10 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
         scales = effective_scale(np.ones(len(mixed)), links * np.sqrt(square), colluders)
         return float(np.log((own + square * shared) / scales.min() ** 2))
 
-    found = minimize_scalar(error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3})
+    # Looked up here: scipy imports its optimisers when they are first asked for, and hardly any plan does.
+    found = scipy.optimize.minimize_scalar(
+        error, bounds=(np.log(LEAST), np.log(MOST)), method="bounded", options={"xatol": 1e-3}
+    )
     return float(np.exp(found.x))
 
 
@@ -111,7 +114,7 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int) -> tuple[Array, cs
     logs = np.repeat([0.0, 2.0 * np.log(best_ratio(mixed, links, rounds, 0))], [m, upper.nnz])
     bounds = [(2.0 * np.log(LEAST), 2.0 * np.log(MOST))] * logs.size
     for power in _POWERS:
-        logs = minimize(error, logs, (power,), jac=True, method="L-BFGS-B", bounds=bounds).x
+        logs = scipy.optimize.minimize(error, logs, (power,), jac=True, method="L-BFGS-B", bounds=bounds).x
     scales = np.exp(0.5 * logs)
     shared = csr_matrix((scales[m:], (upper.row, upper.col)), shape=links.shape)
     pair = csr_matrix(shared + shared.T)
