@@ -1,21 +1,32 @@
-"""What private classifiers of two classes share: declared labels, seeds, and a linear score."""
+"""Linear classifiers of two classes, private: a logistic regression that tunes itself, and one trained by its AUC.
+
+Before them stands what all estimators share: declared labels, seeds, and what a model cost.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from decentral_dp.bounded import Array
+from decentral_dp.config.loading import load_with_records
+from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
+from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.ledger import Ledger
+from decentral_dp.simulation.jobs.build import build
+from decentral_dp.simulation.run import run_job
+from decentral_dp.tuner import Method, project, tune
 
 # Seeds that a generator of scikit-learn is asked for.
 _SEEDS = 2**31 - 1
@@ -224,3 +235,179 @@ def seed_of(random_state: Any) -> int | None:
     if not isinstance(random_state, int | np.integer) or isinstance(random_state, bool) or random_state < 0:
         raise InputError(f"random_state: got {random_state!r}, but None or a whole number from 0 is wanted.")
     return int(random_state)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLogisticRegressionCV(TwoClasses):
+    """A logistic regression of two classes that tunes its own regularisation, all within one ε.
+
+    Every record is shortened to ‖a‖₂ ≤ radius by itself; bring features to comparable sizes by public ranges
+    beforehand, not by a scaler that is fitted on the records.
+
+    Args:
+        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
+            estimators here.
+        weight_range: (smallest, largest) weight of the regulariser; default (0.01, 1).
+        validation: share of the records that choose the weight, above 0 and below 1; default 0.5. Which ones is a
+            public draw that reads no record.
+        radius: features are shortened to it; default 1.
+        fit_intercept: whether a constant feature 1 is appended, regularised like the others; default yes.
+        method: of `decentral_dp.tune`, as are steps and lam.
+        classes: the two labels that there may be, the negative one first; None reads them off y, with a
+            `PrivacyWarning`.
+        random_state: None for secret noise; a whole number makes the result a simulation.
+
+    Attributes:
+        coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
+        weight_: of the regulariser.
+        path_: the weights that were tried.
+        ledger_: the releases that were made.
+        epsilon_, delta_: what they cost, at most the targets.
+        statement_: the guarantee in words.
+
+    Example:
+        >>> import numpy as np
+        >>> from decentral_dp.estimators import PrivateLogisticRegressionCV
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(4000, 5)) / 5
+        >>> y = (X @ np.ones(5) > 0).astype(int)
+        >>> model = PrivateLogisticRegressionCV(epsilon=2.0, classes=(0, 1), random_state=1).fit(X, y)
+        >>> bool(model.score(X, y) > 0.8), bool(model.epsilon_ <= 2.0)
+        (True, True)
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    weight_range: tuple[float, float] = (0.01, 1.0)
+    validation: float = 0.5
+    radius: float = 1.0
+    fit_intercept: bool = True
+    method: Method = "ppift"
+    steps: int = 15
+    lam: float = 10.0
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
+
+    def _score_rows(self, features: Array) -> Array:
+        return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]
+
+    def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+        if not 0.0 < self.validation < 1.0:
+            raise InputError(f"validation: got {self.validation!r}, but a share above 0 and below 1 is wanted.")
+        if not 0.0 < self.radius < math.inf:
+            raise InputError(f"radius: got {self.radius!r}, but a finite number above 0 is wanted.")
+        n = len(features)
+        if n < 2:
+            raise InputError(f"X has n_samples = {n}, but at least 2 are wanted: one trains, one validates.")
+        rows, radius = self._score_rows(features), float(self.radius)
+        if self.fit_intercept:
+            rows, radius = np.column_stack([rows, np.ones(n)]), math.hypot(radius, 1.0)
+        aside = min(n - 1, max(1, round(n * self.validation)))
+        order = public_generator(0 if seed is None else seed, "validation").permutation(n)
+        labels = np.where(positive, 1.0, -1.0)
+        train, validation = order[aside:], order[:aside]
+        found = tune(
+            train=(rows[train], labels[train]),
+            validation=(rows[validation], labels[validation]),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            weight_range=self.weight_range,
+            radius=radius,
+            method=self.method,
+            steps=self.steps,
+            lam=self.lam,
+            seed=seed,
+        )
+        self.weight_, self.path_ = found.weight, found.path
+        d = features.shape[1]
+        intercept = float(found.model[d]) if self.fit_intercept else 0.0
+        cost = Cost(found.ledger, float(found.budget.epsilon[0]), found.budget.delta, found.statement)
+        return Fitted(found.model[:d], intercept, cost)
+
+
+# Scores of the two classes on the scale of probabilities, so that their middle has a logit.
+_LEAST = 0.01
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateAUCClassifier(TwoClasses):
+    """A linear classifier of two classes that ranks the records of the second above those of the first.
+
+    It minimises the least-squares surrogate of the AUC, π(1−π) E(1 − h₊ + h₋)² with h the sigmoid of the score, by
+    noised steps on all records. A class is predicted by the middle of the two classes' mean h, which is
+    released with the weights; probabilities are the sigmoid of the distance from it, and not calibrated.
+
+    Args:
+        epsilon, delta: of everything that is published, for replacing one record; default (1, 1e-6), as of all
+            estimators here.
+        rounds: noised steps; default 50.
+        step: size of each; default 0.5.
+        clip: bound on the norm of a record's gradient; default 1.
+        positive_share: public share π of records of the second class, or "released": counted with noise, at a share
+            of the budget; default 0.5.
+        classes: the two labels that there may be, the negative one first; None reads them off y, with a
+            `PrivacyWarning`.
+        random_state: None for secret noise; a whole number makes the result a simulation.
+
+    Attributes:
+        coef_, intercept_, classes_, n_features_in_: as of scikit-learn.
+        ledger_: the releases that were made.
+        epsilon_, delta_: what they cost, at most the targets.
+        statement_: the guarantee in words.
+
+    References:
+        Ying, Wen and Lyu, NeurIPS 2016; Yuan, Yan, Sonka and Yang, ICCV 2021, Equation 3.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.metrics import roc_auc_score
+        >>> from decentral_dp.estimators import PrivateAUCClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(1000, 5))
+        >>> y = (X @ np.ones(5) > 2.0).astype(int)
+        >>> model = PrivateAUCClassifier(epsilon=2.0, classes=(0, 1), random_state=1).fit(X, y)
+        >>> bool(roc_auc_score(y, model.decision_function(X)) > 0.9), bool(model.epsilon_ <= 2.0)
+        (True, True)
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    rounds: int = 50
+    step: float = 0.5
+    clip: float = 1.0
+    positive_share: float | Literal["released"] = 0.5
+    classes: Sequence[Any] | None = None
+    random_state: Any = None
+
+    def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+        share: Any = self.positive_share
+        if share == "empirical":
+            raise InputError(
+                'positive_share: "empirical" is counted without noise. Give a public share, or "released".'
+            )
+        n, d = features.shape
+        scenario = {
+            "title": "PrivateAUCClassifier",
+            **({} if seed is None else {"seed": seed}),
+            "problem": {"kind": "auc_maximisation", "data": "X and y", "positive_share": share, "test": 0.0},
+            "topology": {"kind": "complete", "agents": 1},
+            "algorithm": {"kind": "dp_sgda", "rounds": self.rounds, "solver": "closed_form", "x": {"scale": self.step}},
+            "privacy": {"epsilon": self.epsilon, "delta": self.delta, "clip": {"x": self.clip}},
+            "run": {"evaluate_every": self.rounds},
+        }
+        data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
+        done = run_job(build(load_with_records(scenario, (), data, None), data=data))
+        if done.result.has_diverged:
+            raise InputError(f"fit: {done.result.reason}")
+        # Weights, bias, and the mean h of both classes.
+        x, budget = done.published["x"][0], done.simulation().budget
+        middle = float(np.clip(0.5 * (x[d + 1] + x[d + 2]), _LEAST, 1.0 - _LEAST))
+        epsilon = float(budget.epsilon.max())
+        statement = (
+            f"The model is (epsilon = {epsilon_text(epsilon)}, delta = {budget.delta:g})-differentially private for "
+            f"replacing one of {n} records; their number is public, and the share of the second class is "
+            f"{'released with noise' if share == 'released' else f'declared as {share}'}."
+            f"{'' if seed is None else SIMULATED}"
+        )
+        cost = Cost(done.records, epsilon, budget.delta, statement)
+        return Fitted(x[:d].copy(), float(x[d] - logit(middle)), cost)
