@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
@@ -507,12 +508,21 @@ def study(
         >>> decentral_dp.study(grid, workers=1).summary["mean"].tolist()
         [1.0, 2.0]
     """
-    from decentral_dp.studies.study import study as judged
+    from decentral_dp.studies.schema import Study, load_study
+    from decentral_dp.studies.study import conduct
 
     if jobs is not None:
         deprecated("jobs=", "workers=")
         workers = jobs
-    return judged(study, out, changes(set, overrides), workers, address, progress)
+    text = changes(set, overrides)
+    if isinstance(study, Study) and text:
+        raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
+    loaded = study if isinstance(study, Study) else load_study(study, text)
+    with _shown(progress, "cells") as callback:
+        if out is not None:
+            return conduct(loaded, Path(out), workers, address, callback)
+        with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
+            return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
 
 
 def write_shards(

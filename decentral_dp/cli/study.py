@@ -80,7 +80,7 @@ def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
 
 def _print_means(out: Console, found: Findings) -> None:
     """Combination by combination what the study measures at the end, in as many tables as the width asks for."""
-    whole = study_table(found.study, found.axes, found.summary, found.cells)
+    whole = study_table(found.measured)
     if len(whole.rows) > _MOST_ROWS:
         out.print()
         out.print(f"{len(whole.rows)} combinations: table.md and the report have their means.")

@@ -165,15 +165,18 @@ def resume(
     given = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}
     refuse_for_others(kind, place, [name for name, value in given.items() if value is not None])
     # What is not asked for is not imported: studies and audits draw, and drawing is slow to import.
-    if kind is Kind.STUDY:
-        from decentral_dp.studies.study import resume_study
-
-        return resume_study(place, progress)
-    from decentral_dp.adversaries.audit.tables import resume_table
     from decentral_dp.reporting.notebook_progress import show_progress
 
-    with show_progress(progress, "audits" if kind is Kind.AUDITS else "runs") as callback:
-        return resume_table(place, callback) if kind is Kind.AUDITS else resume_file(place, callback)
+    with show_progress(progress, {Kind.STUDY: "cells", Kind.AUDITS: "audits"}.get(kind, "runs")) as callback:
+        if kind is Kind.STUDY:
+            from decentral_dp.studies.study import resume_study
+
+            return resume_study(place, callback)
+        if kind is Kind.AUDITS:
+            from decentral_dp.adversaries.audit.tables import resume_table
+
+            return resume_table(place, callback)
+        return resume_file(place, callback)
 
 
 def resume_file(out: Path, progress: ProgressCallback | None = None) -> AuditResult | Inference:

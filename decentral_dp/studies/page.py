@@ -21,15 +21,23 @@ import pandas as pd
 
 from decentral_dp.errors import needing
 from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
-from decentral_dp.reporting.plots.style import SERIES_COLOURS
 from decentral_dp.reporting.tables import TextTable, html, latex, markdown
 from decentral_dp.studies.gains import gain_words, write_gain_plots
 from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.measures import GUARANTEES, LINEAR, axis_label, own_name
-from decentral_dp.studies.plots import are_joined, values_of, write_study_plots
+from decentral_dp.studies.plots import (
+    MARKERS,
+    Line,
+    are_joined,
+    lines_of,
+    positions,
+    rows_of,
+    values_of,
+    write_study_plots,
+)
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
-from decentral_dp.studies.tables import FAILED, columns_of, failures, failures_text, pivot_table, study_table
+from decentral_dp.studies.tables import FAILED, Measured, columns_of, failures, failures_text, pivot_table, study_table
 from decentral_dp.studies.verdicts import Verdict, select
 
 
@@ -71,6 +79,11 @@ class Findings:
     removed: Sequence[str] = ()
 
     @property
+    def measured(self) -> Measured:
+        """What tables and pictures are of."""
+        return Measured(self.study, self.axes, self.summary, self.cells)
+
+    @property
     def gain_sentences(self) -> list[tuple[str, list[str]]]:
         """Of every gain its title, and for each of its pairs where it begins to pay, or that it does nowhere here."""
         return [(gain.title or gain.name, gain_words(gain, self.gains)) for gain in self.study.gains]
@@ -99,7 +112,7 @@ class Findings:
         layout = self.study.table
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
-        table = study_table(self.study, self.axes, self.summary, self.cells, columns, worded)
+        table = study_table(self.measured, columns, worded)
         return table if layout.pivot is None else pivot_table(table, self.axes, layout.pivot, self.cells)
 
 
@@ -127,8 +140,7 @@ def study_page(
         captions: name of a picture → what has to be said of it.
         narrow: name of a picture → the same for a narrow screen.
     """
-    study, cells = found.study, found.cells
-    table = study_table(study, found.axes, found.summary, cells)
+    study, cells, table = found.study, found.cells, study_table(found.measured)
     named = [(gain.name, gain.title) for gain in study.gains] + [(plot.name, plot.title) for plot in study.plots]
     drawn = [
         _picture(path.read_bytes(), title or name, captions.get(name, ""), narrow.get(name))
@@ -230,8 +242,7 @@ _MOST_PICTURES = 2
 
 def study_view(found: Findings) -> str:
     """Markup of a finished study."""
-    study, cells = found.study, found.cells
-    table = study_table(study, found.axes, found.summary, cells)
+    study, cells, table = found.study, found.cells, study_table(found.measured)
     ok = int(cells["status"].isin(GOOD).sum())
     parts = [
         tag("h4", study.title or "Study"),
@@ -244,7 +255,7 @@ def study_view(found: Findings) -> str:
     ]
     few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES], "formats": ["png"]})
     titles = {plot.name: plot.title or plot.name for plot in few.plots}
-    drawn = _pictures(few, found.axes, found.summary, cells)
+    drawn = _pictures(found.measured._replace(study=few))
     pictures = [figure(png, titles[name], captioned=False) for name, png in drawn.items()]
     return tag("div", *parts, *pictures).markup
 
@@ -255,51 +266,45 @@ _WIDTH = 3.7
 _NARROW_ENOUGH = 4.2
 
 
-def narrow_pictures(
-    study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, gains: pd.DataFrame
-) -> dict[str, bytes]:
+def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]:
     """Draw the pictures of a study with their panels below each other.
 
     Args:
-        study: with its plots and gains.
-        axes: what varied.
-        summary: means with intervals.
-        cells: status of each.
+        measured: of a study with its plots and gains.
         gains: of `gain_table`.
 
     Returns:
         Name of a picture → PNG; nothing where the pictures are narrow themselves.
     """
-    if study.width is not None and study.width <= _NARROW_ENOUGH:
+    width = measured.study.width
+    if width is not None and width <= _NARROW_ENOUGH:
         return {}
-    narrow = study.model_copy(update={"width": _WIDTH, "height": None, "formats": ["png"]})
-    return _pictures(narrow, axes, summary, cells, gains)
+    narrow = measured.study.model_copy(update={"width": _WIDTH, "height": None, "formats": ["png"]})
+    return _pictures(measured._replace(study=narrow), gains)
 
 
-def _pictures(
-    study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, gains: pd.DataFrame | None = None
-) -> dict[str, bytes]:
+def _pictures(measured: Measured, gains: pd.DataFrame | None = None) -> dict[str, bytes]:
     """Name → PNG of every picture that has numbers, those of gains where these are given."""
     with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
-        written = write_study_plots(Path(folder), study, axes, summary, cells)
-        written += [] if gains is None else write_gain_plots(Path(folder), study, gains, cells)
+        written = write_study_plots(Path(folder), measured)
+        written += [] if gains is None else write_gain_plots(Path(folder), measured.study, gains, measured.cells)
         return {path.stem: path.read_bytes() for path in written}
 
 
 # Beyond so many panels the pictures are enough.
 _MOST_PANELS = 12
-_SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star")
+# How plotly calls a marker.
+_SYMBOLS = dict(
+    zip(MARKERS, ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"), strict=True)
+)
 _OPTIONS = {"displaylogo": False, "responsive": True}
 
 
-def interactive_figures(study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> list[Html]:
+def interactive_figures(measured: Measured) -> list[Html]:
     """Draw the study's plots with plotly, whose script comes first and once.
 
     Args:
-        study: with its plots.
-        axes: what varied.
-        summary: means with intervals.
-        cells: what their ε is, for the words on axes.
+        measured: of a study with its plots.
 
     Returns:
         A heading and a figure for every plot and panel that has numbers; nothing without one.
@@ -307,7 +312,7 @@ def interactive_figures(study: Study, axes: Sequence[Axis], summary: pd.DataFram
     Raises:
         InputError: plotly is not installed.
     """
-    drawn = [part for plot in study.plots for part in _figures(plot, axes, summary, cells)]
+    drawn = [part for plot in measured.study.plots for part in _figures(plot, measured)]
     if not drawn:
         return []
     with needing("interactive"):
@@ -323,19 +328,19 @@ def require_plotly() -> None:
         import plotly.offline  # noqa: F401
 
 
-def _figures(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame) -> list[Html]:
+def _figures(plot: Plot, measured: Measured) -> list[Html]:
     """One figure, or one for each panel."""
-    rows = select(summary, plot.where)
+    rows = select(measured.summary, plot.where)
     rows = rows[rows["last"] != (plot.x == "round")]
-    by_name = {axis.name: axis for axis in axes}
+    by_name = {axis.name: axis for axis in measured.axes}
     found: list[Html] = []
     for panel in values_of(by_name, plot.panels, rows)[:_MOST_PANELS]:
         part = rows if plot.panels is None else select(rows, {plot.panels: panel})
-        traces = [trace for lines in _traces(plot, by_name, part) for trace in lines]
+        traces = [trace for line in lines_of(plot, by_name, part) for trace in _traces(plot, by_name, part, line)]
         if any(trace["y"] for trace in traces):
             title = plot.title or plot.name
             title += "" if plot.panels is None else f" ({own_name(plot.panels)}: {panel})"
-            found.append(_figure(f"{plot.name}-{len(found)}", title, traces, _layout(plot, cells)))
+            found.append(_figure(f"{plot.name}-{len(found)}", title, traces, _layout(plot, measured.cells)))
     return found
 
 
@@ -366,23 +371,10 @@ def _layout(plot: Plot, cells: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> list[list[dict[str, Any]]]:
-    """For every line what was measured, and where all cells failed."""
-    found = []
-    for m, measure in enumerate(plot.measures):
-        for k, value in enumerate(values_of(axes, plot.lines, rows)):
-            own = rows[rows["name"] == measure]
-            own = own if plot.lines is None else select(own, {plot.lines: value})
-            parts = ([] if plot.lines is None else [str(value)]) + ([measure] if len(plot.measures) > 1 else [])
-            hue = k if plot.lines is not None else m
-            found.append(_line(plot, axes, rows, own, ", ".join(parts) or measure, hue))
-    return found
-
-
-def _line(
-    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, own: pd.DataFrame, name: str, hue: int
-) -> list[dict[str, Any]]:
-    colour, symbol = SERIES_COLOURS[hue % len(SERIES_COLOURS)], _SYMBOLS[hue % len(_SYMBOLS)]
+def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, line: Line) -> list[dict[str, Any]]:
+    """What was measured along a line, and where all cells failed."""
+    own, named = rows_of(rows, line), len(plot.measures) > 1 or not line.value
+    name, colour = ", ".join(filter(None, (line.value, line.measure if named else ""))), line.colour
     good, lost = own[own["n"] > 0], own[own["n"] == 0]
     others = [axis for axis in axes if axis not in (plot.x, plot.lines)]
     said = [
@@ -394,10 +386,10 @@ def _line(
         "type": "scatter",
         "name": name + (" (∞ where nothing is drawn)" if (mean.abs() == float("inf")).any() else ""),
         "mode": "lines+markers" if are_joined(plot, axes) else "markers",
-        "x": _across(plot, rows, good, axes),
+        "x": _across(plot, axes, rows, good),
         "y": _plain(mean),
         "text": said,
-        "marker": {"color": colour, "symbol": symbol, "size": 7},
+        "marker": {"color": colour, "symbol": _SYMBOLS[line.marker], "size": 7},
         "line": {"color": colour},
     }
     # A point without an interval has no bar: one of length 0 would be drawn as a dash.
@@ -420,14 +412,10 @@ def _line(
     return [measured, failed]
 
 
-def _across(plot: Plot, rows: pd.DataFrame, good: pd.DataFrame, axes: Mapping[str, Axis]) -> list[Any]:
+def _across(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, good: pd.DataFrame) -> list[Any]:
     if plot.x == "round" or plot.x in axes:
         return [_own(v) for v in good[plot.x]]
-    # Another measured name: its mean for the same labels.
-    keys = list(axes)
-    there = rows[(rows["name"] == plot.x) & (rows["n"] > 0)].set_index(keys)["mean"] if keys else pd.Series(dtype=float)
-    known = {k if isinstance(k, tuple) else (k,): float(v) for k, v in there.items()}
-    return [known.get(tuple(row)) for row in good[keys].itertuples(index=False)]
+    return _plain(pd.Series(positions(plot, axes, rows[rows["n"] > 0], good, None)))
 
 
 def _own(value: Any) -> Any:

@@ -23,7 +23,7 @@ from decentral_dp.studies.intervals import counts_text, described_intervals
 from decentral_dp.studies.measures import axis_label, metric_stem, words_of
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import VARIANT, Axis, Label, Plot, Study
-from decentral_dp.studies.tables import counts_of, failures_text
+from decentral_dp.studies.tables import Measured, counts_of, failures_text
 from decentral_dp.studies.verdicts import select
 
 if TYPE_CHECKING:
@@ -381,33 +381,29 @@ _NAMES_HIGH = 1.2
 _SEEN = 0.004
 
 
-def write_study_plots(
-    folder: Path, study: Study, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame
-) -> list[Path]:
+def write_study_plots(folder: Path, measured: Measured) -> list[Path]:
     """Draw the study's pictures into a folder; one without a single number is not drawn.
 
     Args:
         folder: is made if it is not there.
-        study: with its plots.
-        axes: what varied.
-        summary: means with intervals.
-        cells: a row for each, with its labels, its status, and what its ε is (guarantee, mechanism, delta).
+        measured: of a study with its plots.
 
     Returns:
         The paths that were written.
     """
     folder.mkdir(exist_ok=True)
-    written = []
+    written, study = [], measured.study
     with style.package_style(paper=study.width is not None):
         for plot in study.plots:
-            figure = _draw(plot, axes, summary, select(cells, plot.where), study)
+            figure = _draw(plot, measured)
             if figure is not None:
                 written += style.write_figure(figure, folder / plot.name, study.formats)
     return written
 
 
-def _draw(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.DataFrame, study: Study) -> Figure | None:
-    rows = select(summary, plot.where)
+def _draw(plot: Plot, measured: Measured) -> Figure | None:
+    study, axes, summary, cells = measured
+    rows, cells = select(summary, plot.where), select(cells, plot.where)
     rows = rows[(rows["last"] != (plot.x == "round")) & (rows["n"] > 0)]
     by_name = {axis.name: axis for axis in axes}
     across_measured = plot.x != "round" and plot.x not in by_name
@@ -425,10 +421,10 @@ def _draw(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Dat
     height += 0.0 if plot.points is None or are_joined(plot, by_name) else _NAMES_HIGH
     figure = style.new_figure(width, height)
     each = panel_axes(figure, len(panels), across)
-    also = unnamed_axes(plot, axes, summary)
+    also = unnamed_axes(plot, measured)
     groups = _marker_groups(plot, by_name, rows, also)
-    lines = _lines(plot, by_name, shown, groups)
-    lines = [n for n in lines if _holds(rows, n) or is_lost(select(cells, n.where))]
+    lines = lines_of(plot, by_name, shown, groups)
+    lines = [n for n in lines if len(rows_of(rows, n)) or is_lost(select(cells, n.where))]
     unplaced, alike = [], []
     for ax, panel in zip(each, panels, strict=True):
         here = {} if plot.panels is None else {plot.panels: panel}
@@ -446,7 +442,7 @@ def _draw(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame, cells: pd.Dat
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
     label_lowest(each, across, plot.x_label or axis_label(plot.x, cells))
     drawn = rows[rows["name"].isin(plot.measures)]
-    more = [unnamed_axes_words(plot, axes, summary).removesuffix(".")] if also else []
+    more = [unnamed_axes_words(plot, measured).removesuffix(".")] if also else []
     more += _coincidences(alike, [words_of(panel) for panel in panels])
     if plot.x in by_name and by_name[plot.x].is_numeric and len(lines) > 1 and _are_barred(plot, rows):
         more.append("Points of one place stand side by side")
@@ -467,21 +463,21 @@ def panel_title(axis: str, value: Label) -> str:
     return words_of(value) if axis == VARIANT else f"{metric_stem(axis)}: {words_of(value)}"
 
 
-def unnamed_axes(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> list[str]:
+def unnamed_axes(plot: Plot, measured: Measured) -> list[str]:
     """List the axes that vary among a picture's points and that it does not name, where x is measured."""
-    names = [axis.name for axis in axes]
+    names = [axis.name for axis in measured.axes]
     if plot.x == "round" or plot.x in names:
         # Such a picture is refused.
         return []
-    rows = select(summary[summary["last"]], plot.where)
+    rows = select(measured.summary[measured.summary["last"]], plot.where)
     rows = rows[rows["name"].isin(plot.measures)]
     used = (plot.lines, plot.panels, plot.points)
     return [name for name in names if name not in used and len(set(rows[name])) > 1]
 
 
-def unnamed_axes_words(plot: Plot, axes: Sequence[Axis], summary: pd.DataFrame) -> str:
+def unnamed_axes_words(plot: Plot, measured: Measured) -> str:
     """Say which axes vary among a picture's points that it does not name; "" where it names all."""
-    also = unnamed_axes(plot, axes, summary)
+    also = unnamed_axes(plot, measured)
     return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
 
 
@@ -520,7 +516,7 @@ def _coinciding(plot: Plot, part: pd.DataFrame, lines: Sequence[Line], cells: pd
     span = float(np.ptp(np.log(finite) if logarithmic else finite)) or 1.0
     seen: list[tuple[Array, list[str]]] = []
     for line in lines:
-        found = _of(part, line)
+        found = rows_of(part, line)
         if not len(found):
             continue
         mean = found.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
@@ -563,7 +559,7 @@ def values_of(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) ->
     return [label for label in axes[name].labels if label in present]
 
 
-def _lines(
+def lines_of(
     plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, groups: Sequence[Mapping[str, Label]] = ({},)
 ) -> list[Line]:
     """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures.
@@ -597,12 +593,9 @@ def are_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
     return along == "round" or (along in axes and axes[along].is_numeric)
 
 
-def _of(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
-    return select(rows[rows["name"] == line.measure], line.where)
-
-
-def _holds(rows: pd.DataFrame, line: Line) -> bool:
-    return bool(len(_of(rows, line)))
+def rows_of(means: pd.DataFrame, line: Line) -> pd.DataFrame:
+    """Select the means that are points of a line."""
+    return select(means[means["name"] == line.measure], line.where)
 
 
 def _panel(
@@ -626,14 +619,14 @@ def _panel(
         aside = (k + 0.5) / len(lines) - 0.5
 
         def placed(found: pd.DataFrame, aside: float = aside) -> Array:
-            x = _positions(plot, axes, part, found, categories)
+            x = positions(plot, axes, part, found, categories)
             if categories is not None:
                 return x + 0.5 * aside
             if plot.x not in axes or not barred:
                 return x
             return x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * span
 
-        found = _of(part, line)
+        found = rows_of(part, line)
         if len(found):
             _draw_line(ax, line, found, placed(found), are_joined(plot, axes), band=plot.x == "round")
         own = select(cells, line.where)
@@ -653,7 +646,7 @@ def _panel(
             for name in ax.get_xticklabels():
                 name.set(rotation=35, rotation_mode="anchor", horizontalalignment="right")
         return unplaced
-    at = np.concatenate([_positions(plot, axes, rows, _of(rows, line), None) for line in lines])
+    at = np.concatenate([positions(plot, axes, rows, rows_of(rows, line), None) for line in lines])
     if "x" in plot.log:
         style.log_axis(ax, "x", at if plot.x not in axes else shown[plot.x].to_numpy(dtype=np.float64))
     if plot.x in axes and len(values := values_of(axes, plot.x, shown)) <= _MOST_TICKS:
@@ -664,7 +657,7 @@ def _panel(
     return unplaced
 
 
-def _positions(
+def positions(
     plot: Plot, axes: Mapping[str, Axis], part: pd.DataFrame, found: pd.DataFrame, categories: Sequence[Label] | None
 ) -> Array:
     """Where the points of a line are: rounds, the numbers or places of an axis, or the means of a measured name."""
@@ -715,7 +708,7 @@ def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFr
     named: list[tuple[float, Label]] = []
     for value in values_of(axes, plot.points, rows):
         part = rows[rows[plot.points] == value]
-        shown = _positions(plot, axes, part, part[part["name"].isin(plot.measures)], None)
+        shown = positions(plot, axes, part, part[part["name"].isin(plot.measures)], None)
         named += [(float(x), value) for x in np.unique(shown[np.isfinite(shown)])]
     named.sort()
     ax.figure.draw_without_rendering()  # type: ignore[union-attr] # settles the limits; a figure always has it

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 from pydantic import ValidationError
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
-from decentral_dp.reporting.notebook_progress import show_progress
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
@@ -34,7 +31,7 @@ from decentral_dp.studies.page import Findings, interactive_figures, narrow_pict
 from decentral_dp.studies.plots import unnamed_axes_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
-from decentral_dp.studies.tables import cell_table, results, rows_of_means, summary
+from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
 from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
 from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
@@ -235,49 +232,6 @@ def conduct(
         ) from None
 
 
-def study(
-    study: str | Path | Mapping[str, Any] | Study,
-    out: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    jobs: int | None = None,
-    address: str | None = None,
-    progress: Callable[..., None] | None = None,
-) -> Findings:
-    """Run a grid of scenarios × seeds, and judge the claims about it.
-
-    Args:
-        study: a shipped name, a path, a dict of the same shape, or a loaded study.
-        out: the folder for tables and pictures, from which it goes on if it is interrupted; by default nothing is kept.
-        overrides: "key=value"; a key of the study, or else one of the scenario, set in every cell. A loaded study takes
-            none.
-        jobs: processes on this machine, by default one per core.
-        address: of a Ray cluster ("auto", "host:port") to use instead.
-        progress: called with a `Progress` of "cells"; by default notebooks show a bar.
-
-    Returns:
-        Tables of all cells and of means with intervals, and a verdict on every claim.
-
-    Raises:
-        InputError: the study cannot be meant. A cell that fails is recorded, and the others go on.
-        Stopped: an interrupt came.
-
-    Example:
-        >>> from decentral_dp.studies.study import study
-        >>> found = study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"],
-        ...     "grid": {"algorithm.rounds": [1, 2]}}, jobs=1)
-        >>> found.summary["mean"].tolist(), len(found.failed)
-        ([1.0, 2.0], 0)
-    """
-    if isinstance(study, Study) and overrides:
-        raise InputError("study: overrides are for a study that is read. Give its name, path or dict.")
-    loaded = study if isinstance(study, Study) else load_study(study, overrides)
-    with show_progress(progress, "cells") as callback:
-        if out is not None:
-            return conduct(loaded, Path(out), jobs, address, callback)
-        with TemporaryDirectory(prefix="decentral_dp-study-") as folder:
-            return replace(conduct(loaded, Path(folder), jobs, address, callback), folder=None)
-
-
 def _conduct(
     study: Study,
     out: Path,
@@ -393,13 +347,14 @@ def _write(
 ) -> Findings:
     names = [axis.name for axis in varied]
     before = _plots_before(out)
-    measured = results(listed, keys, records, study.rounds, asked(study))
+    values = results(listed, keys, records, study.rounds, asked(study))
     table = cell_table(listed, keys, records)
-    means = summary(measured, names, study.confidence, table)
-    counted, fixed = rows_of_means(measured, table), find_seedless(listed, table["status"].tolist())
+    means = summary(values, names, study.confidence, table)
+    counted, fixed = rows_of_means(values, table), find_seedless(listed, table["status"].tolist())
     verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
-    drawn = write_study_plots(out / "plots", study, varied, means, table)
-    gains = gain_table(study, measured, table)
+    measured = Measured(study, varied, means, table)
+    drawn = write_study_plots(out / "plots", measured)
+    gains = gain_table(study, values, table)
     drawn += write_gain_plots(out / "plots", study, gains, table)
     left = {out / "plots" / name for name in before} - set(drawn)
     removed = sorted(path.name for path in left if path.is_file())
@@ -408,12 +363,12 @@ def _write(
     found = Findings(
         study,
         varied,
-        _select_names(measured, study.measure),
+        _select_names(values, study.measure),
         _select_names(means, study.measure),
         table,
         verdicts,
         computed,
-        missing_measures(study, measured, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
+        missing_measures(study, values, {path.stem for path in drawn}) if table["status"].isin(GOOD).any() else [],
         out,
         gains,
         removed,
@@ -427,14 +382,14 @@ def _write(
     texts["table.tex"] = found.to_latex()
     if study.gains:
         texts["gains.csv"] = gains.to_csv(index=False)
-    moving = interactive_figures(study, varied, means, table) if study.interactive else ()
+    moving = interactive_figures(measured) if study.interactive else ()
     texts["report.html"] = study_page(
         found,
         out / "plots",
         moving,
         [note for record in records for note in record["notes"]],
-        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, varied, means))},
-        narrow_pictures(study, varied, means, table, gains),
+        {plot.name: caption for plot in study.plots if (caption := unnamed_axes_words(plot, measured))},
+        narrow_pictures(measured, gains),
     )
     for name, text in texts.items():
         write_whole(out / name, text.encode())
@@ -458,12 +413,12 @@ def _select_names(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return frame[frame["name"].isin(names)] if names else frame
 
 
-def resume_study(folder: Path, progress: Callable[..., None] | None = None) -> Findings:
+def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Findings:
     """Go on with a study that was interrupted: finished cells are kept, the others are computed.
 
     Args:
         folder: of the study.
-        progress: called with a `Progress` of "cells"; by default notebooks show a bar.
+        progress: called with a `Progress` of "cells".
 
     Returns:
         As without the interruption.
@@ -473,5 +428,4 @@ def resume_study(folder: Path, progress: Callable[..., None] | None = None) -> F
         Stopped: interrupted again.
     """
     begun = read_manifest(folder)
-    with show_progress(progress, "cells") as callback:
-        return conduct(begun.study, folder, begun.jobs, begun.address, callback, begun)
+    return conduct(begun.study, folder, begun.jobs, begun.address, progress, begun)

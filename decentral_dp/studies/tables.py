@@ -177,26 +177,32 @@ def _privacy(cell: Cell) -> dict[str, Any]:
     return {key: getattr(valid, key) for key in wanted} | {"mechanism": valid.mechanism_kind}
 
 
+class Measured(NamedTuple):
+    """What is known of a study whose cells are computed.
+
+    Args:
+        study: as it was conducted.
+        axes: what varied.
+        summary: means with intervals, of `summary`.
+        cells: a row for each, of `cell_table`.
+    """
+
+    study: Study
+    axes: Sequence[Axis]
+    summary: pd.DataFrame
+    cells: pd.DataFrame
+
+
 # Shown where a study names no measures.
 _USUAL = ("test_accuracy", "test_auc", "test_r2", "upper_loss", "primal", "epsilon_max", "claimed")
 FAILED = "failed"
 
 
-def study_table(
-    study: Study,
-    axes: Sequence[Axis],
-    summary: pd.DataFrame,
-    cells: pd.DataFrame,
-    columns: Sequence[str] | None = None,
-    worded: bool = False,
-) -> TextTable:
+def study_table(measured: Measured, columns: Sequence[str] | None = None, worded: bool = False) -> TextTable:
     """Put the means at the end in words, combination by combination.
 
     Args:
-        study: names the measures that are shown.
-        axes: what varied.
-        summary: means with intervals.
-        cells: status of each.
+        measured: of a study, which names the measures that are shown.
         columns: measures that are shown instead.
         worded: whether columns and values are named as in pictures, "accuracy on held-out records", not by their
             names in files; default no.
@@ -204,6 +210,7 @@ def study_table(
     Returns:
         With a column on how many cells ended ok only where some did not: else the note says that all did.
     """
+    study, axes, summary, cells = measured
     names = [axis.name for axis in axes]
     last = summary[summary["last"]]
     columns = columns_of(study, summary) if columns is None else columns

@@ -42,11 +42,11 @@ from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import axis_label, check_names, epsilon_words, names_of
 from decentral_dp.studies.page import Findings
-from decentral_dp.studies.plots import _lines
+from decentral_dp.studies.plots import lines_of
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Axis, Plot, Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import check_plot, conduct
-from decentral_dp.studies.tables import pivot_table, study_table, summary
+from decentral_dp.studies.tables import Measured, pivot_table, study_table, summary
 from decentral_dp.studies.verdicts import Verdict, check_claims, find_seedless, select, verdict
 from decentral_dp.tasks.parallel import in_processes
 
@@ -329,7 +329,7 @@ def test_a_level_that_failed_is_in_every_table(mixed: Findings) -> None:
     assert (row["n"], row["cells"], row["failed"]) == (0, 2, 2)
     assert math.isnan(row["mean"])
     pd.testing.assert_frame_equal(pd.read_csv(mixed.folder / "summary.csv"), mixed.summary, check_dtype=False)
-    words = study_table(mixed.study, mixed.axes, mixed.summary, mixed.cells)
+    words = study_table(mixed.measured)
     heads = [name for name, _ in words.heads]
     by_row = {row[:2]: dict(zip(heads, row, strict=True)) for row in map(tuple, words.rows)}
     failed = by_row["complete", "constant"]
@@ -377,7 +377,7 @@ def worded() -> tuple[TextTable, list[Axis], pd.DataFrame]:
             for name, value in (("test_accuracy", 0.5 + 0.1 * j), ("agents", float(m)))
         ]
     )
-    return study_table(study, axes(study), means, cells, worded=True), axes(study), cells
+    return study_table(Measured(study, axes(study), means, cells), worded=True), axes(study), cells
 
 
 def test_a_table_for_a_paper_has_words_rules_and_no_two_columns_of_one_name() -> None:
@@ -447,7 +447,7 @@ def test_of_many_lines_no_two_look_alike() -> None:
     varied = {axis.name: axis for axis in axes(study)}
     plot = Plot(name="many", x="round", y=["upper_loss"], lines="topology")
     rows = pd.DataFrame({"topology": varied["topology"].labels})
-    drawn = _lines(plot, varied, rows)
+    drawn = lines_of(plot, varied, rows)
     assert len({(line.colour, line.marker) for line in drawn}) == len(drawn) == len(graphs)
 
 
@@ -910,7 +910,7 @@ def test_claimed_numbers_of_a_table_are_rounded_up(make: Make) -> None:
     row = {"round": 1, "last": True, "n": 1, "interval": "none", "mean": 8.811, "low": math.nan, "high": math.nan}
     study = make(measure=["claimed", "epsilon_max", "upper_loss"])
     means = pd.DataFrame([{"name": name, **row} for name in study.measure])
-    assert list(study_table(study, [], means, cells).rows[0][-3:]) == ["8.82", "8.82", "8.81"]
+    assert list(study_table(Measured(study, [], means, cells)).rows[0][-3:]) == ["8.82", "8.82", "8.81"]
 
 
 def test_what_was_not_measured_was_not_tested(make: Make) -> None:
