@@ -175,7 +175,7 @@ def first_at(name: str, curves: Mapping[str, Sequence[Sequence[Any]]]) -> float:
     return next((number(value) for t, value in zip(at, known, strict=True) if t >= first), math.nan)
 
 
-def asked(study: Study) -> set[str]:
+def named_measures(study: Study) -> set[str]:
     """List what the study's tables, pictures, claims and gains name."""
     sides = [side for claim in study.claims for side in (claim.left, claim.right) if isinstance(side, Side)]
     names = {*study.measure, *(side.measure for side in sides), *(gain.measure for gain in study.gains)}

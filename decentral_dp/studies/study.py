@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_wh
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
 from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
-from decentral_dp.studies.measures import NETWORK, asked, check_names, missing_measures
+from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures
 from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
 from decentral_dp.studies.plots import unnamed_axes_words, write_study_plots
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
@@ -35,65 +35,6 @@ from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_m
 from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
 from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
-
-Stale = Mapping[str, Sequence[Path]]
-"""Key of a cell of the study → the files that it replaces."""
-
-
-def find_stale(folder: Path, keys: Collection[str]) -> Stale:
-    """Find what in the folder has the settings of one of these keys, and no other key of them."""
-    by_settings = {settings_of(key): key for key in keys}
-    found: dict[str, list[Path]] = {}
-    for path in folder.glob("*.json"):
-        if path.stem not in keys and (key := by_settings.get(settings_of(path.stem))) is not None:
-            found.setdefault(key, []).append(path)
-    return found
-
-
-def settings_of(key: str) -> str:
-    """Return the part of a cell's name that stands for its settings.
-
-    Example:
-        >>> settings_of("settings-inputs-package")
-        'settings'
-    """
-    return key.partition("-")[0]
-
-
-def why(stale: Stale, missing: Collection[str], knew: bool = True) -> str | None:
-    """Write one sentence on those kept cells that are computed anew; None where there are none.
-
-    Args:
-        stale: of `find_stale`.
-        missing: keys of cells that are computed.
-        knew: whether the folder had its salt, by which it knows files.
-    """
-    again = {key: files for key, files in stale.items() if key in missing}
-    if not again:
-        return None
-    # What was kept by this very package is there anew because of what it read.
-    by_inputs = sum(any(_package(p.stem) == _package(key) for p in files) for key, files in again.items())
-    if not knew:
-        changed = "The salt, by which this folder knows the files that scenarios name, is new, or decentral_dp has"
-    elif by_inputs == 0:
-        changed = "decentral_dp has"
-    else:
-        changed = (
-            "A file that the scenarios name has" if by_inputs == len(again) else "decentral_dp and its inputs have"
-        )
-    return f"{changed} changed since; {len(again)} kept {'cell is' if len(again) == 1 else 'cells are'} computed anew."
-
-
-def _package(key: str) -> str:
-    return key.rpartition("-")[2]
-
-
-def discard(folder: Path, stale: Stale) -> None:
-    """Remove the files whose successor is kept."""
-    for key, files in stale.items():
-        if (folder / f"{key}.json").is_file():
-            for path in files:
-                path.unlink(missing_ok=True)
 
 
 class StudyManifest(NamedTuple):
@@ -129,21 +70,15 @@ def digest_of_cells(keys: Sequence[str]) -> str:
     return digest(json.dumps([key.rpartition("-")[0] for key in keys]).encode())
 
 
-def write_manifest(out: Path, begun: StudyManifest) -> None:
-    """Put on record what is asked, before any cell is computed.
-
-    Args:
-        out: the folder of the study.
-        begun: what is asked.
-    """
-    study = begun.study.model_dump(mode="json", exclude_none=True, by_alias=True)
+def write_manifest(out: Path, manifest: StudyManifest) -> None:
+    """Put on record what is asked, before any cell is computed. out: the folder of the study."""
+    study = manifest.study.model_dump(mode="json", exclude_none=True, by_alias=True)
     for table in (study, *study["variants"]):
         name = table.get("scenario", "")
         # It may go on from another working folder.
-        if not (begun.study.folder / name).is_file() and Path(name).is_file():
+        if not (manifest.study.folder / name).is_file() and Path(name).is_file():
             table["scenario"] = str(Path(name).resolve())
-    content = begun._asdict() | {"study": study, "folder": str(begun.study.folder)}
-    write_request(out / STUDY, content)
+    write_request(out / STUDY, manifest._asdict() | {"study": study, "folder": str(manifest.study.folder)})
 
 
 def read_manifest(out: Path) -> StudyManifest:
@@ -165,35 +100,16 @@ def read_manifest(out: Path) -> StudyManifest:
             "again."
         )
     try:
-        asked = read_request(path)
-        study = Study.model_validate(asked["study"])
+        request = read_request(path)
+        study = Study.model_validate(request["study"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
         why = str(error).partition("\n")[0]
         raise InputError(
             f"resume: {path} is not what was written ({why}). Finished cells are kept: give the same study with "
             f"--out {out} again."
         ) from None
-    study._folder = Path(asked["folder"])
-    return StudyManifest(study, asked["cells"], asked["jobs"], asked["address"])
-
-
-def require_unchanged(begun: StudyManifest, keys: Sequence[str], out: Path) -> None:
-    """Refuse to go on where a scenario, or a file that one names, is another than when the study was begun.
-
-    Args:
-        begun: what was asked.
-        keys: of the cells as they are now.
-        out: the folder of the study.
-
-    Raises:
-        InputError: some cell is another.
-    """
-    if digest_of_cells(keys) != begun.cells:
-        raise InputError(
-            f"resume: the scenario {begun.study.scenario}, another one of the study, or a file that one names has "
-            f"changed since the study in {out} was begun, and some of its cells would be of the one and some of the "
-            f"other. Put it back; or give the study with --out {out} again, which computes anew what has changed."
-        )
+    study._folder = Path(request["folder"])
+    return StudyManifest(study, request["cells"], request["jobs"], request["address"])
 
 
 def conduct(
@@ -202,7 +118,7 @@ def conduct(
     jobs: int | None = None,
     address: str | None = None,
     progress: ProgressCallback | None = None,
-    begun: StudyManifest | None = None,
+    manifest: StudyManifest | None = None,
 ) -> Findings:
     """Compute every cell that `out` does not hold yet, and write all tables and pictures there.
 
@@ -212,7 +128,7 @@ def conduct(
         jobs: processes on this machine, by default one per core.
         address: of a Ray cluster ("auto", "host:port") to use instead.
         progress: called with a `Progress` of "cells".
-        begun: what the folder says of this study, where it goes on by its folder; its cells must be what they were.
+        manifest: what the folder says of this study, where it goes on by its folder; its cells must be what they were.
 
     Returns:
         Tables and verdicts.
@@ -223,24 +139,20 @@ def conduct(
         Stopped: an interrupt came.
     """
     try:
-        with ExitStack() as held:
-            return _conduct(study, out, jobs, address, progress, begun, held)
+        varied, listed = _checked(study)
+        Workers(address=address).check()
+        with _folder_of_cells(out) as folder:
+            keys, records, computed = _computed(study, listed, folder, jobs, address, progress, manifest)
+            return _write(study, varied, listed, keys, records, computed, out)
     except KeyboardInterrupt:
-        kept = sum(1 for _ in (out / "cells").glob("*.json"))
+        finished = sum(1 for _ in (out / CELLS).glob("*.json"))
         raise Stopped(
-            f'Interrupted; {kept} finished cells are kept in {out}, and "decentral-dp resume {out}" goes on.'
+            f'Interrupted; {finished} finished cells are kept in {out}, and "decentral-dp resume {out}" goes on.'
         ) from None
 
 
-def _conduct(
-    study: Study,
-    out: Path,
-    jobs: int | None,
-    address: str | None,
-    progress: ProgressCallback | None,
-    begun: StudyManifest | None,
-    held: ExitStack,
-) -> Findings:
+def _checked(study: Study) -> tuple[list[Axis], list[Cell]]:
+    """What varies, and the cells. Raises InputError for whatever of the study cannot be meant."""
     varied = axes(study)
     for part in study.where:
         check_where(part, varied, "study")
@@ -250,61 +162,104 @@ def _conduct(
         check_plot(plot, varied)
     check_names(study, varied)
     check_gains(study, varied, listed)
-    Workers(address=address).check()
     if study.interactive:
         require_plotly()
-    kept = _folder(out, held)
-    if begun is not None and not has_salt(kept):
+    return varied, listed
+
+
+@contextmanager
+def _folder_of_cells(out: Path) -> Iterator[Path]:
+    """out/cells, made if need be, for this process alone. Refuses a folder that holds anything but a study."""
+    folder = out / CELLS
+    with ExitStack() as stack:
+        try:
+            if os.path.lexists(out) and not out.is_dir():
+                raise InputError(f"--out: {out} is a file. Give a folder.")
+            if out.is_dir() and any(out.iterdir()) and not folder.is_dir():
+                raise InputError(
+                    f"--out: {out} holds something else than a study. Give a new folder, or that of a study."
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(alone(folder, f"{out}: this study is under way. Wait until it ends, or end it first."))
+        except OSError as error:
+            raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
+        yield folder
+
+
+def _computed(
+    study: Study,
+    listed: Sequence[Cell],
+    folder: Path,
+    jobs: int | None,
+    address: str | None,
+    progress: ProgressCallback | None,
+    manifest: StudyManifest | None,
+) -> tuple[list[str], list[Record], int]:
+    """The key and the record of every cell, and how many of them were not in the folder."""
+    out, knew = folder.parent, has_salt(folder)
+    if manifest is not None and not knew:
         raise InputError(
-            f"resume: {kept / SALT}, by which the study in {out} knows its files, is gone, or an earlier version of "
+            f"resume: {folder / SALT}, by which the study in {out} knows its files, is gone, or an earlier version of "
             f"decentral_dp wrote none. Give the same study with --out {out} again; cells that read files are computed "
             "anew."
         )
-    knew = has_salt(kept)
-    salt = salt_in(kept)
-    network = any(name.startswith(NETWORK) for name in asked(study))
-    planned = [task_of(cell, study.kind, study.rounds, network, salt) for cell in listed]
-    keys = [p.key if isinstance(p, Task) else "" for p in planned]
-    if begun is not None:
-        require_unchanged(begun, keys, out)
-    write_manifest(out, begun or StudyManifest(study, digest_of_cells(keys), jobs, address))
-    known: dict[str, Record] = {}
-    for key in dict.fromkeys(k for k in keys if k):
-        record = read(kept, key)
-        if record is not None:
-            known[key] = record
+    salt, network = salt_in(folder), any(name.startswith(NETWORK) for name in named_measures(study))
+    tasks = [task_of(cell, study.kind, study.rounds, network, salt) for cell in listed]
+    keys = [task.key if isinstance(task, Task) else "" for task in tasks]
+    if manifest is not None and digest_of_cells(keys) != manifest.cells:
+        raise InputError(
+            f"resume: the scenario {study.scenario}, another one of the study, or a file that one names has "
+            f"changed since the study in {out} was begun, and some of its cells would be of the one and some of the "
+            f"other. Put it back; or give the study with --out {out} again, which computes anew what has changed."
+        )
+    write_manifest(out, manifest or StudyManifest(study, digest_of_cells(keys), jobs, address))
     # Cells that come to the same scenario are computed once.
-    missing = {p.key: p for p in planned if isinstance(p, Task) and p.key not in known}
-    stale = find_stale(kept, set(filter(None, keys)))
-    again = why(stale, missing, knew)
-    report, total = Reporter(progress, "cells"), len(set(filter(None, keys)))
+    every = dict.fromkeys(filter(None, keys))
+    known: dict[str, Record] = {key: record for key in every if (record := read(folder, key)) is not None}
+    missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
+    replaced = _replaced(folder, every)
+    report = Reporter(progress, "cells")
     failed = sum(record["status"] not in GOOD for record in known.values())
-    report(len(known), total, failed=failed, note=again or "")
+    report(
+        len(known), len(every), failed=failed, note=_why_anew({k: v for k, v in replaced.items() if k in missing}, knew)
+    )
     workers = Workers(min(jobs or cores(), max(1, len(missing))), address)
-    with closing(perform(list(missing.values()), kept, workers)) as done:
+    with closing(perform(list(missing.values()), folder, workers)) as done:
         for task, record in done:
             known[task.key] = record
             failed += record["status"] not in GOOD
-            report(len(known), total, failed=failed)
-    discard(kept, stale)
-    records = [known[p.key] if isinstance(p, Task) else p for p in planned]
-    return _write(study, varied, listed, keys, records, len(missing), out)
+            report(len(known), len(every), failed=failed)
+    for path in (path for key, files in replaced.items() if (folder / f"{key}.json").is_file() for path in files):
+        path.unlink(missing_ok=True)
+    return keys, [known[task.key] if isinstance(task, Task) else task for task in tasks], len(missing)
 
 
-def _folder(out: Path, held: ExitStack) -> Path:
-    """out/cells, made if need be, and held for this process. Refuses a folder that holds anything but a study."""
-    kept = out / CELLS
-    try:
-        if os.path.lexists(out) and not out.is_dir():
-            raise InputError(f"--out: {out} is a file. Give a folder.")
-        if out.is_dir() and any(out.iterdir()) and not kept.is_dir():
-            raise InputError(f"--out: {out} holds something else than a study. Give a new folder, or that of a study.")
-        kept.mkdir(parents=True, exist_ok=True)
-        under_way = f"{out}: this study is under way. Wait until it ends, or end it first."
-        held.enter_context(alone(kept, under_way))
-    except OSError as error:
-        raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
-    return kept
+def _replaced(folder: Path, keys: Collection[str]) -> dict[str, list[Path]]:
+    """Key → files of its settings that are of no key: of other inputs, or of another state of the package."""
+    by_settings = {key.partition("-")[0]: key for key in keys}
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob("*.json"):
+        if path.stem not in keys and (key := by_settings.get(path.stem.partition("-")[0])) is not None:
+            found.setdefault(key, []).append(path)
+    return found
+
+
+def _why_anew(again: Mapping[str, Sequence[Path]], knew: bool) -> str:
+    """Why cells of these keys are computed anew, whose files are there; "" for none. knew: whether the salt was."""
+    if not again:
+        return ""
+    # What was kept by this very package is there anew because of what it read.
+    package = {key: key.rpartition("-")[2] for key in again}
+    by_inputs = sum(any(p.stem.endswith(f"-{package[key]}") for p in files) for key, files in again.items())
+    if not knew:
+        changed = "The salt, by which this folder knows the files that scenarios name, is new, or decentral_dp has"
+    elif by_inputs == 0:
+        changed = "decentral_dp has"
+    else:
+        changed = (
+            "A file that the scenarios name has" if by_inputs == len(again) else "decentral_dp and its inputs have"
+        )
+    return f"{changed} changed since; {len(again)} kept {'cell is' if len(again) == 1 else 'cells are'} computed anew."
 
 
 def check_plot(plot: Plot, varied: Sequence[Axis]) -> None:
@@ -347,7 +302,7 @@ def _write(
 ) -> Findings:
     names = [axis.name for axis in varied]
     before = _plots_before(out)
-    values = results(listed, keys, records, study.rounds, asked(study))
+    values = results(listed, keys, records, study.rounds, named_measures(study))
     table = cell_table(listed, keys, records)
     means = summary(values, names, study.confidence, table)
     counted, fixed = rows_of_means(values, table), find_seedless(listed, table["status"].tolist())
@@ -427,5 +382,5 @@ def resume_study(folder: Path, progress: ProgressCallback | None = None) -> Find
         InputError: the folder holds no such study, it is complete or under way, or one of its scenarios has changed.
         Stopped: interrupted again.
     """
-    begun = read_manifest(folder)
-    return conduct(begun.study, folder, begun.jobs, begun.address, progress, begun)
+    manifest = read_manifest(folder)
+    return conduct(manifest.study, folder, manifest.jobs, manifest.address, progress, manifest)

@@ -12,7 +12,7 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError
 from decentral_dp.studies import runs
-from decentral_dp.studies.measures import NETWORK, asked
+from decentral_dp.studies.measures import NETWORK, named_measures
 from decentral_dp.studies.schema import load_study
 
 GRAPHS = [{"kind": "ring", "agents": 6}, {"kind": "star", "agents": 6}]
@@ -61,7 +61,7 @@ def test_pairs_are_priced_only_where_they_are_asked_for(monkeypatch: pytest.Monk
         {"plots": [{"name": "a", "x": "network_epsilon_mean", "y": "epsilon_max"}]},
         {"claims": [{"statement": "a", "left": side, "is": "less", "right": 3.0}]},
     ):
-        names = asked(load_study(_study(**({"measure": ["epsilon_max"]} | keys))))
+        names = named_measures(load_study(_study(**({"measure": ["epsilon_max"]} | keys))))
         assert any(name.startswith(NETWORK) for name in names), keys
 
 
