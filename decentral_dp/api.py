@@ -331,10 +331,7 @@ def run(
         >>> run.result.status, run.result.rounds, run.released["x"].shape
         ('ok', 2, (8, 5))
     """
-    if isinstance(scenario, Job):
-        _require_nothing("run", options)
-        return scenario.run(out, progress=progress, keep_secret=keep_secret, baselines=baselines)
-    job = build(scenario, **options)
+    job = _job("run", scenario, options)
     return job.run(out, progress=progress, keep_secret=keep_secret, baselines=baselines)
 
 
@@ -464,10 +461,7 @@ def network_view(
         >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
         ((1, 5), True)
     """
-    if isinstance(scenario, Job):
-        _require_nothing("network_view", options)
-        return scenario.network(coalitions, progress=progress)
-    return build(scenario, **options).network(coalitions, progress=progress)
+    return _job("network_view", scenario, options).network(coalitions, progress=progress)
 
 
 @by_keyword("out", "set", "jobs", "address", "progress")
@@ -612,6 +606,14 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
                 f"set={{{entry}}}."
             )
     return changes(options.get("set"), options.get("overrides", ())), objects
+
+
+def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
+    """A job as it is, or that of a scenario. Raises InputError."""
+    if isinstance(scenario, Job):
+        _require_nothing(function, options)
+        return scenario
+    return build(scenario, **options)
 
 
 def _require_nothing(function: str, options: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from decentral_dp.config.component_tables import AlgorithmTable, ProblemTable
 from decentral_dp.config.components import outside_entry
 from decentral_dp.config.loading import find, load, scenario_folder, scenario_names, shipped_names
 from decentral_dp.config.missing_keys import algorithm_tables
-from decentral_dp.config.outside import shown
+from decentral_dp.config.outside import KEYS, ROUND, option_fields, parameters, problem_type
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data import COLLECTIONS, DATASETS, ENVIRONMENTS, FILED, PARTITIONS
 from decentral_dp.data import load as load_data
@@ -444,7 +444,7 @@ def print_entry(name: str) -> None:
     """
     # What a file or a package brings may be a component of any kind, and only the thing itself says which.
     if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
-        print(printable(shown(name) or _outside(name)))
+        print(printable(_outside(name)))
         return
     if name == "measures":
         print(f"measures (of studies)\n\n{_measure_lines()}")
@@ -454,7 +454,7 @@ def print_entry(name: str) -> None:
     name = next((n for n, e in _experiments().items() if e.alias == name), name)
     known = [registry for registry, lines in lists.items() if name in lines]
     # A file is read, whatever it is called.
-    text = None if known else shown(name) or (None if Path(name).is_file() else key_entries(name))
+    text = None if known or Path(name).is_file() else key_entries(name)
     if text:
         print(printable(text))
         return
@@ -472,7 +472,8 @@ def print_entry(name: str) -> None:
 def terminal(component: Component) -> str:
     """What `show` prints of a component."""
     c, where = component, "On the command line" if component.registry == "experiments" else "In a scenario"
-    parts = [f"{c.name} ({c.registry}): {c.line}" if c.registry else c.name, c.text]
+    head = f"{c.name} ({c.registry})" if c.registry else c.name
+    parts = [f"{head}: {c.line}" if c.line else head, c.text]
     parts.append("\n".join(["Keys:", *map(_key_line, c.keys)]) if c.keys else "")
     parts.append(c.notes)
     if c.written:
@@ -490,20 +491,68 @@ def _key_line(key: Key) -> str:
     return f"  {key.name}: {'; '.join(filter(None, (meaning, bounds)))}"
 
 
+# Component → parameters of its function that a scenario says elsewhere.
+_PASSED = {
+    "topology": ("agents", "seed", ROUND),
+    "data": ("agents", "seed"),
+    "partition": ("labels", "classes", "agents", "seed"),
+}
+
+
 def _outside(name: str) -> str:
-    """What a component of a user's own says of itself, and its keys."""
+    """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
     groups = [what for what in GROUPS if name in installed(what)]
     found = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
     if hasattr(found, "step"):
         return terminal(_algorithm(outside_entry(found, name))._replace(name=name))
-    declared = fields(found) if is_dataclass(found) else ()
-    keys = tuple(Key(f.name, "", "", "required" if f.default is MISSING else repr(f.default)) for f in declared)
-    written = ""
-    if hasattr(found, "cost") and hasattr(found, "sample"):
-        required = "".join(f", {f.name} = …" for f in declared if f.default is MISSING and f.default_factory is MISSING)
-        table = f'{{ kind = "{name}"{required} }}' if required else f'"{name}"'
+    what = {"objective": "problem"}.get(groups[0], groups[0]) if groups else _kind_of(found)
+    options: Mapping[str, tuple[Any, Any]] = {}
+    kind, written, more = what, "", ""
+    if what == "problem":
+        kind = f"{problem_type(found, name)} problem"
+        options = option_fields(found, name) if isinstance(found, type) else {}
+    elif what in _PASSED:
+        known = parameters(found, ".".join(KEYS[what]), name)
+        kind = {"data": "data set"}.get(what, what)
+        options = {key: option for key, option in known.items() if key not in _PASSED[what]}
+        more = ", agents = 10" if what == "topology" and "agents" in known else ""
+    elif is_dataclass(found):
+        defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(found)}
+        options = {key: ("", ... if default is MISSING else default) for key, default in defaults.items()}
+    required = [key for key, (_, default) in options.items() if default is ...]
+    if what == "mechanism":
+        table = f'{{ kind = "{name}"{"".join(f", {key} = …" for key in required)} }}' if required else f'"{name}"'
         written = f"[privacy] mechanism = {table}"
-    return terminal(Component(name, "", "", inspect.getdoc(found) or "No description.", keys, written=written))
+    elif what in KEYS:
+        table, key = KEYS[what]
+        written = f'[{table}] {key} = "{name}"{more}{"".join(f", {key} = …" for key in required)}'
+    keys = tuple(
+        Key(key, "", _type_words(annotation), "required" if default is ... else repr(default))
+        for key, (annotation, default) in options.items()
+    )
+    registry = f"a {kind} from outside" if what in KEYS else ""
+    return terminal(Component(name, registry, "", inspect.getdoc(found) or "No description.", keys, written=written))
+
+
+def _type_words(annotation: Any) -> str:
+    return "any value" if annotation is Any else getattr(annotation, "__name__", str(annotation))
+
+
+def _kind_of(found: Any) -> str:
+    """What a component is, by what it takes: only that a file defines it is known."""
+    if isinstance(found, type) or not callable(found):
+        methods = ("lower_grad_y", "slopes", "terms", "sums")
+        if any(hasattr(found, method) for method in methods):
+            return "problem"
+        return "mechanism" if hasattr(found, "cost") and hasattr(found, "sample") else ""
+    signature = inspect.signature(found)
+    names = set(signature.parameters)
+    if "labels" in names:
+        return "partition"
+    # Data sets have no options. A function of nothing may be either: what it says that it returns tells.
+    if names == {"agents"} or names - {"agents", "seed"} or "Graph" in str(signature.return_annotation):
+        return "topology"
+    return "data"
 
 
 def _text(name: str, what: str) -> str:

@@ -27,7 +27,7 @@ from decentral_dp.config.component_tables import (
     declared_columns,
     own_fields,
 )
-from decentral_dp.config.loading import Source, explain, load_with_records
+from decentral_dp.config.loading import Source, explain, load
 from decentral_dp.config.outside import KEYS, Component, build_dataset, build_topology, dealer, instance, problem_type
 from decentral_dp.config.schema import OBJECTS, Files, MechanismTable, OverTimeTable, Scenario, TopologyTable
 from decentral_dp.data import DATASETS, SYNTHETIC, Dataset, nearest
@@ -193,8 +193,8 @@ def components_of(
     Raises:
         InputError: as of `load`, `with_objects` and `resolve`.
     """
-    loaded = load_with_records(scenario, overrides, objects.get("data"), objects.get("topology"), unset)
-    return resolve(with_objects(loaded, **objects))
+    given = [what for what, value in objects.items() if value is not None]
+    return resolve(with_objects(load(scenario, overrides, unset=unset, given=given), **objects))
 
 
 def resolve(s: Scenario) -> Components:

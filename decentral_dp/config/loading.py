@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
@@ -71,7 +71,11 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
 
 
 def load(
-    scenario: Source, overrides: Sequence[str] = (), folder: Path | None = None, unset: Sequence[str] = ()
+    scenario: Source,
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    unset: Sequence[str] = (),
+    given: Collection[str] = (),
 ) -> Scenario:
     """Read and validate a scenario; as `decentral_dp.load`, with changed keys as text.
 
@@ -80,8 +84,14 @@ def load(
         overrides: "table.key=value" with a TOML value; a bare word counts as a string.
         folder: where the relative paths in a dict start, by default here.
         unset: "table.key" of keys and tables that are taken out before the overrides are set.
+        given: components that are handed over as objects; records and a graph need not be named then.
     """
     folder, content = _read(scenario, folder)
+    problem, graph = content.get("problem"), content.get("topology", {})
+    if "data" in given and isinstance(problem, Mapping):
+        content["problem"] = {"data": GIVEN, **problem}
+    if "topology" in given and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
+        content["topology"] = {"file": GIVEN, **graph}
     before = content
     for key in [unset] if isinstance(unset, str) else unset:
         content = _without(content, key)
@@ -125,24 +135,6 @@ def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
             raise InputError(f"unset: the scenario has no key {quoted(_path(keys))}{nearest_of(_path(keys), there)}.")
         table = table[name]
     return assign(content, keys, ABSENT)
-
-
-def load_with_records(
-    scenario: Source, overrides: Sequence[str], records: Any, topology: Any, unset: Sequence[str] = ()
-) -> Scenario:
-    """As `load`, of a scenario that need not name what is handed over as an object: its records, its graph.
-
-    records, topology: used instead of problem.data and topology.kind; None where nothing is. All else is as of `load`.
-    """
-    if isinstance(scenario, Scenario):
-        return load(scenario, overrides, unset=unset)
-    folder, content = _read(scenario, None)
-    problem, graph = content.get("problem"), content.get("topology", {})
-    if records is not None and isinstance(problem, Mapping):
-        content["problem"] = {"data": GIVEN, **problem}
-    if topology is not None and isinstance(graph, Mapping) and not {"kind", "file"} & graph.keys():
-        content["topology"] = {"file": GIVEN, **graph}
-    return load(content, overrides, folder, unset)
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:

@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load_with_records
 from decentral_dp.errors import InputError
 from decentral_dp.estimators import two_classes
 from decentral_dp.formatting import epsilon_text
@@ -99,9 +98,8 @@ class _Decentralised(two_classes.Private):
         }
         data = {"features": features, "labels": labels, "feature_names": names}
         data |= {} if owner is None else {"agent": owner}
-        objects: dict[str, Any] = {"data": data, **({} if drawn is None else {"topology": drawn})}
         try:
-            planned = build(load_with_records(scenario, (), data, drawn), **objects)
+            planned = build(scenario, data=data, topology=drawn)
         except InputError as error:
             raise InputError(_by_parameters(str(error))) from None
         if planned.n_agents > 1 and not len(planned.topology.edges):

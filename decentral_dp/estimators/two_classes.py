@@ -19,7 +19,6 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import load_with_records
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
@@ -396,7 +395,7 @@ class PrivateAUCClassifier(TwoClasses):
             "run": {"evaluate_every": self.rounds},
         }
         data = {"features": features, "labels": positive.astype(np.int64), "classes": [0, 1]}
-        done = run_job(build(load_with_records(scenario, (), data, None), data=data))
+        done = run_job(build(scenario, data=data))
         if done.result.has_diverged:
             raise InputError(f"fit: {done.result.reason}")
         # Weights, bias, and the mean h of both classes.

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +26,6 @@ from decentral_dp.adversaries.network import training
 from decentral_dp.algorithms.gossip.single_level import DpDsgd, LdpSingleLevel
 from decentral_dp.algorithms.printed.gossip import PrintedDpDsgd, PrintedLdpSingleLevel
 from decentral_dp.bounded import Array, summation_slack
-from decentral_dp.config.loading import load_with_records
-from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.privacy.accounting import network
@@ -36,10 +33,8 @@ from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.bilevel.means import MeanEstimation
-from decentral_dp.problems.protocol import Problem
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.events import ProgressCallback, Reporter
-from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.topology.graphs import few
 
@@ -245,41 +240,6 @@ class Unpriced:
             job.topology.labels,
             linear,
         )
-
-
-def network_view(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
-    coalitions: Sequence[Sequence[int | str]] | None = None,
-    overrides: Sequence[str] = (),
-    progress: ProgressCallback | None = None,
-    problem: Problem | None = None,
-    topology: Any = None,
-    data: Any = None,
-) -> NetworkView:
-    """Price what curious agents learn of the others' records from their neighbours' messages.
-
-    Args:
-        scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        coalitions: sets of agents that pool what they see, by number, or by name as text; by default every agent
-            observes alone.
-        overrides: "table.key=value" with a TOML value.
-        progress: called with a `Progress` of "observers".
-        problem, topology, data: objects that are used instead of those that the scenario names; as in `build`.
-
-    Returns:
-        The view: distance, ε certified for float64 and exact ε, (observers, victims), and ε for every message.
-
-    Raises:
-        InputError: the scenario cannot be priced exactly, with the reason.
-
-    Example:
-        >>> import decentral_dp
-        >>> view = network_view("network_view", [[0]], ["topology.agents=5", "algorithm.rounds=5"])
-        >>> view.certified.shape, bool((view.certified[0, 1:] <= view.certified_total[1:]).all())
-        ((1, 5), True)
-    """
-    loaded = load_with_records(scenario, overrides, data, topology)
-    return prepare(build(loaded, problem=problem, topology=topology, data=data), coalitions).view(progress)
 
 
 def numbered(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:
