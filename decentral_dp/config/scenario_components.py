@@ -6,7 +6,7 @@ The problem that a scenario names, built from public facts of its data.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
-from decentral_dp.config.outside import Component
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import SYNTHETIC, Dataset, Shards, Stream, make_shards
 from decentral_dp.data.agent_shards import AGENT, AgentShards, public_ranges, read_manifest
@@ -281,12 +280,13 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
         raise refusal_of_levels(s.algorithm.kind, s.problem.kind)
 
 
-# What a whole problem of an author's has to have. One that is given as an object may be for a plan alone: what only
-# evaluations ask for is not asked of it.
-_WHOLE_BILEVEL = ("p", "q", "reads_records", "prepare", "terms", "regulariser")
-_EVALUATED_BILEVEL = ("regulariser_value", "losses", "accuracy", "constants")
-_WHOLE_MINIMAX = ("p", "q", "start", "terms", "width", "prepare", "public", "sums", "known", "project_x", "project_y")
-_EVALUATED_MINIMAX = ("scores",)
+# What a whole problem of an author's has to have; by the first it is known. One that is given as an object may be for a
+# plan alone: what only evaluations ask for is not asked of it.
+_WHOLE: Mapping[str, tuple[str, ...]] = {
+    "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
+    "minimax": ("sums", "p", "q", "start", "terms", "width", "prepare", "public", "known", "project_x", "project_y"),
+}
+_EVALUATED = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
 
 
 def problem_options(c: Components) -> dict[str, Any]:
@@ -377,10 +377,8 @@ def _facts(c: Components, shards: Shards) -> Facts:
 
 def minimax_of(c: Components, shards: Shards) -> Minimax:
     """The minimax problem, from public facts of the data."""
-    if c.registered is not None:
-        problem: Minimax = _registered(c.registered, c, shards)
-        return problem
-    return _minimax_from_outside(c, shards)
+    problem: Minimax = _made(c, shards)
+    return problem
 
 
 def local_problem_of(c: Components, shards: Shards) -> Problem:
@@ -413,21 +411,30 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     return Saddle(problem)
 
 
-def _minimax_from_outside(c: Components, shards: Shards) -> Minimax:
-    """The minimax problem of an author's class or object: an objective on a model's outputs, or the whole."""
-    table, name = c.scenario.problem, c.problem.name
-    facts = _facts(c, shards)
+def _made(c: Components, shards: Shards) -> Any:
+    """The problem: a registered one, or that of an author's class or object, whole or by formulas of single records."""
+    if c.registered is not None:
+        return _registered(c.registered, c, shards)
+    facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
     author = _for_data(c.problem.make(), facts, name)
-    if hasattr(author, "sums"):
-        _check_whole(c.problem, author, _WHOLE_MINIMAX, _EVALUATED_MINIMAX)
-        whole: Minimax = author
-        return whole
+    if hasattr(author, _WHOLE[solves][0]):
+        wanted = (*_WHOLE[solves], *(() if c.problem.is_object else _EVALUATED[solves]))
+        if missing := [part for part in wanted if not hasattr(author, part)]:
+            raise InputError(
+                f"problem.kind: {name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
+                f"{place_of(type(author))}. Define it, or give formulas of single records."
+            )
+        return author
+    if solves == "bilevel":
+        from decentral_dp.problems.bilevel.recordwise import recordwise
+
+        return recordwise(author, facts.n_features, facts.n_classes, name)
     from decentral_dp.problems.minimax.composite import Composite
     from decentral_dp.problems.minimax.losses import recordwise_objective
 
-    objective = author if hasattr(author, "statistics") else recordwise_objective(author, len(shards.classes), name)
-    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, len(shards.classes))
-    return Composite(facts.model(outputs, table.model), objective)
+    objective = author if hasattr(author, "statistics") else recordwise_objective(author, facts.n_classes, name)
+    outputs = objective.outputs if hasattr(objective, "outputs") else max(1, facts.n_classes)
+    return Composite(facts.model(outputs, c.scenario.problem.model), objective)
 
 
 def _positive_share(policy: str, shards: Shards) -> float:
@@ -497,20 +504,10 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
     return made
 
 
-def _check_whole(problem: Component, found: Any, needed: tuple[str, ...], evaluated: tuple[str, ...]) -> None:
-    """Refuse a whole problem of an author's that lacks something. Raises InputError."""
-    wanted = needed if problem.is_object else (*needed, *evaluated)
-    missing = [part for part in wanted if not hasattr(found, part)]
-    if missing:
-        raise InputError(
-            f"problem.kind: {problem.name} lacks {', '.join(missing)}, which a whole problem that clips by itself has"
-            f"{place_of(type(found))}. Define it, or give formulas of single records."
-        )
-
-
 def problem_of(c: Components, shards: Shards) -> Problem:
     """The problem, from public facts of the data, on its device."""
-    problem, device = _problem_of(c, shards), c.scenario.run.device
+    problem: Problem = _made(c, shards)
+    device = c.scenario.run.device
     if device == "cpu":
         # What is handed over as an object is where its maker put it.
         return problem
@@ -521,19 +518,3 @@ def problem_of(c: Components, shards: Shards) -> Problem:
     if getattr(problem, "device", "cpu") != device:
         raise InputError(_on_processor(c.problem.name))
     return problem
-
-
-def _problem_of(c: Components, shards: Shards) -> Problem:
-    if c.registered is not None:
-        registered: Problem = _registered(c.registered, c, shards)
-        return registered
-    facts = _facts(c, shards)
-    name = c.problem.name
-    author = _for_data(c.problem.make(), facts, name)
-    if hasattr(author, "terms"):
-        _check_whole(c.problem, author, _WHOLE_BILEVEL, _EVALUATED_BILEVEL)
-        whole: Problem = author
-        return whole
-    from decentral_dp.problems.bilevel.recordwise import recordwise
-
-    return recordwise(author, facts.n_features, facts.n_classes, name)
