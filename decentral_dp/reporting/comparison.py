@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,6 @@ _COLUMNS = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
 _NOTHING = pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
 
 
-@runtime_checkable
 class HasFolder(Protocol):
     """A run that may have written a folder."""
 

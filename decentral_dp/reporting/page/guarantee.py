@@ -19,7 +19,7 @@ from decentral_dp.reporting.markup import Html, Part, formula, join, table, tag,
 from decentral_dp.reporting.page.run import fact_list, figures
 from decentral_dp.reporting.words import Json, SettingWords, observer_text, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import Claim, Cost, PrivacyStatement, number
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 # What only the simulator sees, whoever is trusted.
@@ -335,14 +335,46 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     return [*blocks, *_price_table(privacy), *drawn, *_forever(privacy)]
 
 
-def budget_table(privacy: PrivacyStatement, names: Sequence[str] = ()) -> Html:
+def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
     """Every agent's ε and what is in it; of many agents a summary and the dearest.
 
     Args:
         privacy: whose budgets they are.
-        names: of the agents, where they have others than their numbers.
+        known: names of the agents, where they have others than their numbers.
     """
-    return _budget_table(privacy.agents, _columns(privacy), names)
+    agents, columns = privacy.agents, _columns(privacy)
+    # Equal rows are merged; of more than LISTED_AGENTS the range is listed, and the most expensive agents.
+    values = list(zip(*(column.values for column in columns), strict=True))
+    named = len(known) == len(agents)
+    names = [known[agent.agent] if named else str(agent.agent) for agent in agents]
+    merged: dict[tuple[str, ...], list[str]] = {}
+    for name, row in zip(names, values, strict=True):
+        merged.setdefault(tuple(map(epsilon_text, row)), []).append(name)
+    if len(merged) <= LISTED_AGENTS:
+        body = [(_agent_names(of, len(agents), named), shown) for shown, of in merged.items()]
+    else:
+        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*values, strict=True)]
+        body = [
+            (f"{label} of {len(agents)}", tuple(epsilon_text(pick(v)) for v in stacked))
+            for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
+        ]
+        order = sorted(range(len(agents)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
+        body += [(f"agent {names[row]}", tuple(map(epsilon_text, values[row]))) for row in order]
+    groups = list(dict.fromkeys(column.group for column in columns))
+    spans = [(group, [c for c in columns if c.group == group]) for group in groups]
+    heads = [tag("th", unbroken(g), colspan=str(len(of)), scope="colgroup") for g, of in spans]
+    first = tag("tr", tag("th", "Agent", rowspan="2", scope="col"), *heads)
+    second = tag("tr", *(tag("th", unbroken(column.name), scope="col") for column in columns))
+    rows = []
+    for name, shown in body:
+        # On a narrow screen a row is a list, whose entries have their heads beside them.
+        cells = [
+            tag("td", text, class_="claimed" if column.claimed else "number", data_head=column.head)
+            for text, column in zip(shown, columns, strict=True)
+        ]
+        rows.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
+    table = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="rows")
+    return tag("div", table, class_="wide", tabindex="0")
 
 
 def _price_table(privacy: PrivacyStatement) -> list[Html]:
@@ -441,41 +473,6 @@ def _columns(privacy: PrivacyStatement) -> list[Column]:
             columns.append(Column(f"Channel {channel}", "pure ε", pure))
     kinds = agents[0].records
     return columns + [Column("ε of one record", kind, [a.records.get(kind) for a in agents]) for kind in kinds]
-
-
-def _budget_table(agents: Sequence[AgentBudget], columns: Sequence[Column], known: Sequence[str]) -> Html:
-    """One row per agent, equal rows merged; beyond LISTED_AGENTS rows the range and the most expensive agents."""
-    values = list(zip(*(column.values for column in columns), strict=True))
-    named = len(known) == len(agents)
-    names = [known[agent.agent] if named else str(agent.agent) for agent in agents]
-    merged: dict[tuple[str, ...], list[str]] = {}
-    for name, row in zip(names, values, strict=True):
-        merged.setdefault(tuple(map(epsilon_text, row)), []).append(name)
-    if len(merged) <= LISTED_AGENTS:
-        body = [(_agent_names(of, len(agents), named), shown) for shown, of in merged.items()]
-    else:
-        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*values, strict=True)]
-        body = [
-            (f"{label} of {len(agents)}", tuple(epsilon_text(pick(v)) for v in stacked))
-            for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
-        ]
-        order = sorted(range(len(agents)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
-        body += [(f"agent {names[row]}", tuple(map(epsilon_text, values[row]))) for row in order]
-    groups = list(dict.fromkeys(column.group for column in columns))
-    spans = [(group, [c for c in columns if c.group == group]) for group in groups]
-    heads = [tag("th", unbroken(g), colspan=str(len(of)), scope="colgroup") for g, of in spans]
-    first = tag("tr", tag("th", "Agent", rowspan="2", scope="col"), *heads)
-    second = tag("tr", *(tag("th", unbroken(column.name), scope="col") for column in columns))
-    rows = []
-    for name, shown in body:
-        # On a narrow screen a row is a list, whose entries have their heads beside them.
-        cells = [
-            tag("td", text, class_="claimed" if column.claimed else "number", data_head=column.head)
-            for text, column in zip(shown, columns, strict=True)
-        ]
-        rows.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
-    table = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="rows")
-    return tag("div", table, class_="wide", tabindex="0")
 
 
 def _agent_names(names: Sequence[str], total: int, named: bool) -> str:

@@ -6,7 +6,7 @@ The outcome of a run: metrics and curves, and the network they came from.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -185,18 +185,20 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     steps = {k: v for k, v in settled.items() if isinstance(v, Mapping) and "scale" in v}
     plain = {k: v for k, v in settled.items() if k not in steps and _is_setting(k, v, "settled" in ran)}
     network = f"{topology_name(graph)}, {graph['weights']} weights" if graph.get("weights") else ""
+    left_out = [str(name) for name in ran.get("left_out") or [] if name in steps or name in plain]
+    stream = (scenario.get("problem") or {}).get("stream")
     clip = privacy.clip if "clip" in (result.get("privacy") or {}) else privacy_table.get("clip")
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
         ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), words.lower)),
         ("Variables", words.variables if problem.get("p") else ""),
         ("Records", _records(problem.get("records") or {})),
-        ("Records in use", _in_use((scenario.get("problem") or {}).get("stream"))),
+        ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", capitalised(words.network) or network),
         ("Algorithm", " · ".join(str(v) for v in (own_name(str(ran.get("kind") or "")), privacy.protocol) if v)),
         ("Step sizes", schedules("λ", steps)),
         ("Settings", settings_text({k: v if isinstance(v, str) else power_text(v) for k, v in plain.items()})),
-        ("Left out", _left_out_words(ran, steps, plain)),
+        ("Left out", f"{', '.join(left_out)}: by default, or from public facts" if left_out else ""),
         ("Domain of x", domain_text(ran.get("domain"), int(problem.get("p") or 0))),
         ("Start", _start(ran, privacy)),
         ("Releases", _releases(privacy)),
@@ -244,22 +246,13 @@ def _dimensions(p: int | None, q: int | None, lower: str) -> str:
 
 
 def _records(counts: Json) -> str:
-    counted = [
-        f"{_least_to_most(counts[k])} {k} records per agent"
-        for k in ("train", "validation")
-        if any(counts.get(k) or ())
-    ]
+    counted = []
+    for kind in ("train", "validation"):
+        if any(each := counts.get(kind) or ()):
+            low, high = min(each), max(each)
+            counted.append(f"{low if low == high else f'{low} to {high}'} {kind} records per agent")
     counted += [f"{counts['test']} held-out test records, used by no agent"] if counts.get("test") else []
     return "; ".join(counted)
-
-
-def _least_to_most(per_agent: Sequence[int]) -> str:
-    low, high = min(per_agent), max(per_agent)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _in_use(stream: object) -> str:
-    return "all from round 0" if stream == "all" else settings_text(stream)
 
 
 def schedules(symbol: str, table: Json) -> Html | str:
@@ -288,12 +281,6 @@ def _is_setting(key: str, value: object, settled: bool) -> bool:
     if settled:
         return (key, value) != ("rate", 1.0)
     return key != "rounds" and isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _left_out_words(ran: Json, *shown: Json) -> str:
-    """Which of the settings that are shown the scenario leaves out."""
-    names = [str(n) for n in ran.get("left_out") or [] if any(n in table for table in shown)]
-    return f"{', '.join(names)}: by default, or from public facts" if names else ""
 
 
 def domain_text(domain: object, p: int) -> str:
