@@ -221,6 +221,10 @@ class TopologyTable(BaseModel):
     compression: CompressionTable | None = optional(
         "What of each message travels, with error feedback; all of it if left out. Read by gossip algorithms."
     )
+    pooled: bool | None = optional(
+        "Whether one server, whom all agents trust with their records, has all of them and learns alone; no if left "
+        "out. Read by gossip algorithms."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> TopologyTable:

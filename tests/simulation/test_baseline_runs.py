@@ -130,6 +130,22 @@ def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
         assert run.baselines[name].result.privacy.epsilon_max == pytest.approx(mine, rel=2e-3)
 
 
+def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path) -> None:
+    """Of made-up records, too, which are drawn agent by agent; and its folder says so."""
+    run = decentral_dp.run("dsbo_jhip", set={"algorithm.rounds": 2}, baselines=True, out=tmp_path / "run")
+    mine, server = run.simulation(), run.baselines["central"].simulation()
+    np.testing.assert_array_equal(server.shards.features, mine.shards.features)
+    np.testing.assert_array_equal(server.shards.train[0], np.concatenate(mine.shards.train))
+    again = decentral_dp.build(tmp_path / "run" / "baselines" / "central" / "scenario.toml")
+    np.testing.assert_array_equal(again.simulation().shards.train[0], server.shards.train[0])
+    assert again.ledger.same_releases(server.ledger)
+
+
+def test_nobody_pools_records_for_a_trusted_coordinator() -> None:
+    with pytest.raises(InputError, match=r"topology\.pooled"):
+        decentral_dp.build("dp_bilevel_breast_cancer", set={"topology.pooled": True})
+
+
 def test_of_a_trusted_coordinator_only_noise_is_taken_away() -> None:
     run = decentral_dp.run("dp_bilevel_breast_cancer", set={"algorithm.rounds": 2}, baselines=True)
     assert list(run.baselines) == ["none"]

@@ -67,6 +67,8 @@ def check_coordinated(c: Components) -> Coordinated:
         raise InputError(
             f"privacy.{key}: the noise of {kind} is its coordinator's, whom all agents trust. Leave it out."
         )
+    if s.topology.pooled:
+        raise InputError(f"topology.pooled: the agents of {kind} trust its coordinator already. Leave it out.")
     for key in ("box", "share", "cap", "epsilon_rounds"):
         if getattr(privacy, key):
             raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")

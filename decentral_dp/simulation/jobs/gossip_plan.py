@@ -714,30 +714,34 @@ def check_compression(s: Scenario, topology: Topology, algorithm: Any) -> None:
 
 
 def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[Topology, Shards]:
-    """Cut all links, or give one agent all records, as the algorithm is for.
+    """Cut all links, or give one server all records, as the algorithm is for or topology.pooled says.
 
     Raises:
-        InputError: the network changes, or records that one agent is to have are with their agents, or are all that one
-            protected unit holds.
+        InputError: the network changes, or records that one server is to have are with their agents, or are all that
+            one protected unit holds.
     """
-    kind, pooled = c.scenario.algorithm.kind, c.algorithm.network == "pooled"
+    table = c.scenario.topology
+    pooled = c.algorithm.network == "pooled" or bool(table.pooled)
+    if c.algorithm.network == "graph" and not pooled:
+        return topology, shards
+    kind = "topology.pooled" if table.pooled else c.scenario.algorithm.kind
     if topology.over_time is not None:
         raise InputError(
             f"topology: agents of {kind} send nothing, and no message is lost or late. Leave out over_time, drop, "
             "offline and delay."
         )
-    if pooled and shards.elsewhere:
+    if not pooled:
+        return build_graph("isolated", topology.n_agents, {}), shards
+    if shards.elsewhere:
         raise InputError(
             f"algorithm.kind: {kind} has all records at one server, and they are with their agents (problem.manifest). "
             'Take "alone" or "federated".'
         )
-    if pooled and c.scenario.privacy.unit == "agent":
+    if c.scenario.privacy.unit == "agent":
         raise InputError(
             f"privacy.unit: {kind} has one agent, that holds the records of all; as a unit it would be all of them. "
             'Take unit = "record" or { records = k }.'
         )
-    if not pooled:
-        return build_graph("isolated", topology.n_agents, {}), shards
     said = f"One server, whom all {topology.n_agents} agents trust with their records, has all of them."
     merged = shards.pooled()
     return build_graph("complete", 1, {}), replace(merged, notes=(*merged.notes, said))
@@ -749,8 +753,7 @@ def gossip_job(c: Components) -> GossipJob:
     check_guarantee(s)
     topology = c.topology.make()
     shards, elsewhere = deal(c, topology.n_agents)
-    if c.algorithm.network != "graph":
-        topology, shards = without_network(c, topology, shards)
+    topology, shards = without_network(c, topology, shards)
     problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1
