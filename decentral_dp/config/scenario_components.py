@@ -32,8 +32,7 @@ from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
-from decentral_dp.problems.protocol import Predictor, Problem
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.protocol import Planned, Predictor, Problem
 from decentral_dp.user_code import blamed, call
 
 # More agents than this, and their records are dealt before their graph is built.
@@ -348,15 +347,15 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
         # What is predicted does not depend on it.
         options["positive_share"] = 0.5
     made = entry.build(options, facts)
-    if isinstance(made, Training):
-        made = with_clip(made, s, Clip("l1" if s.privacy.mechanism == "laplace" else "l2", **s.privacy.clip))
+    made = with_clip(made, s, Clip("l1" if s.privacy.mechanism == "laplace" else "l2", **s.privacy.clip))
     return made if isinstance(made, Predictor) else None
 
 
-def with_clip(problem: Training, s: Scenario, clip: Clip) -> Training:
+def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one."""
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
-    return problem if whole or s.privacy.guarantee != "certified" else replace(problem, clip=clip)
+    knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee == "certified"
+    return problem.trained_under(clip) if knows else problem
 
 
 def _facts(c: Components, shards: Shards) -> Facts:

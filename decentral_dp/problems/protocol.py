@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.privacy.clipping import Clip
@@ -322,6 +322,38 @@ def public_part(problem: Problem, term: str, x: Array, y: Array, z: Array) -> Ar
         return part
     # Far cheaper than asking for the protocol, which is asked for every round.
     return problem.public_grad_x(x, y) if term == "upper_grad_x" and hasattr(problem, "public_grad_x") else None
+
+
+class StepFacts(NamedTuple):
+    """What is public of a model at one level, by which its steps and its clip are planned.
+
+    Args:
+        classes: how many; 0 where labels are numbers.
+        curvature: L, the largest eigenvalue of ∇² of the mean loss and the regulariser, or what is usual of it where a
+            network starts; infinite where features are not bounded.
+        start: root mean square of the random weights that a network starts from; 0 of a linear model.
+        linear: whether the model is.
+    """
+
+    classes: int
+    curvature: float
+    start: float
+    linear: bool
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """A model at one level whose steps and clip may be left to be planned, in `simulation.jobs.settings`."""
+
+    def step_facts(self) -> StepFacts: ...
+
+    def trained_under(self, clip: Clip) -> Self:
+        """The same model, whose probabilities allow for gradients that were clipped so."""
+        ...
+
+    def nothing(self, records: Any) -> Any:
+        """One record that contributes nothing to any query, of the kind of these."""
+        ...
 
 
 @runtime_checkable

@@ -85,7 +85,7 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     worlds = [job, *(job.with_record(split, victim, record, times) for record in records)]
     if unit.zeroed:
         # All pairs have it on one side.
-        worlds[0] = job.with_record(split, victim, nothing(job.records[split][victim]), times)
+        worlds[0] = job.with_record(split, victim, job.problem.nothing(job.records[split][victim]), times)
     # In every sample: else a record that is rarely drawn would move nothing here.
     there = Membership(split, "in")
     base = replay(worlds[0], victim, transcript, there)
@@ -96,15 +96,6 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     best = int(np.argmax(sizes))
     i, k = pairs[best]
     return float(sizes[best]), Worlds(worlds[i], worlds[k], victim, split)
-
-
-def nothing(records: Any) -> Any:
-    """A record that contributes nothing to any query, for what is not finite counts as 0.
-
-    Args:
-        records: of the kind that it is to be.
-    """
-    return type(records)(records.features[:1] * np.nan, records.label[:1])
 
 
 def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:

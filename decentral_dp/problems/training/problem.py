@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -35,7 +35,7 @@ from decentral_dp.models.stacked_convolution import ConvolutionLayers
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.entry import Entry, Facts
 from decentral_dp.problems.minimax.losses import Loss as LossChoice
-from decentral_dp.problems.protocol import Regulariser, StackedProblem, Terms
+from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
 from decentral_dp.problems.records import fit_scores
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
 from decentral_dp.statistics import auc
@@ -113,6 +113,18 @@ class Training(StackedProblem):
         sums = self.model.clipped_sums(starts, rows, lambda agents, part, out: first + 0.0 * out, math.inf, "l2")
         square = float(np.square(sums).sum(axis=1).mean())
         return self.loss.curvature * square + self.l2
+
+    def step_facts(self) -> StepFacts:
+        weights = self.model.start
+        start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
+        return StepFacts(self.n_classes, self.curvature, start, self.length is not None)
+
+    def trained_under(self, clip: Clip) -> Training:
+        return replace(self, clip=clip)
+
+    def nothing(self, records: Examples) -> Examples:
+        """What is not finite counts as 0."""
+        return Examples(records.features[:1] * np.nan, records.label[:1])
 
     @property
     def q(self) -> int:

@@ -42,7 +42,6 @@ from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.pair_ratio import best_ratio
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
-from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.job import GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_heavy_ball, with_settings
@@ -779,8 +778,7 @@ def gossip_job(c: Components) -> GossipJob:
     check_levels(c, [term for channel in channels.values() for term in channel.terms])
     check_domain(s, channels, algorithm.central)
     clip = clips(s, channels, problem, c.mechanism)
-    if isinstance(problem, Training):
-        problem = with_clip(problem, s, clip)
+    problem = with_clip(problem, s, clip)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism

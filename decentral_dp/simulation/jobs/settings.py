@@ -15,7 +15,7 @@ numbers alone. So the rule is C τ = D/ν, within
 
 Where one of λ and C is given, the other follows from it.
 
-Of a network, which starts from public random weights, L is what is usual there (`Training.curvature`), and D is taken
+Of a network, which starts from public random weights, L is what is usual there (`StepFacts.curvature`), and D is taken
 in deviations of these weights: noise may move a weight about as far from its start as that is from 0, or a seventh as
 far where numbers are predicted, for a squared error punishes what goes astray.
 
@@ -34,8 +34,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
@@ -45,7 +43,7 @@ from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule
 from decentral_dp.privacy.unit import unit_of
-from decentral_dp.problems.training.problem import Training
+from decentral_dp.problems.protocol import Planned
 from decentral_dp.topology import Topology
 
 HEAVY_BALL = 0.9
@@ -150,7 +148,7 @@ def with_heavy_ball(c: Components, problem: Any, topology: Topology) -> Componen
     s, kind = c.scenario, c.scenario.algorithm.kind
     # The papers' form has none.
     planned = kind in _MOVING and "heavy_ball" not in c.keys and s.privacy.guarantee != "as_printed"
-    if not planned or not isinstance(problem, Training):
+    if not planned or not isinstance(problem, Planned):
         return c
     dies_out = kind != "dp_dsgd" or (topology.delta_max - 1.0) * (1.0 + 2.0 * HEAVY_BALL) < 1.0
     still = topology.over_time is None and s.topology.compression is None
@@ -171,24 +169,25 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
     noisy = s.privacy.guarantee == "certified"
     given = {"algorithm.y": "y" in c.keys, "privacy.clip": bool(s.privacy.clip) or not noisy}
     missing = [name for name, there in given.items() if not there]
-    if not isinstance(problem, Training) or not missing or s.privacy.guarantee == "as_printed":
+    if not isinstance(problem, Planned) or not missing or s.privacy.guarantee == "as_printed":
         return c
-    curvature = _known_curvature(c, problem, missing[0], noisy)
+    known = problem.step_facts()
+    _check_known(c, known.curvature, missing[0], noisy)
     mu = largest_mu(float(s.privacy.epsilon or 0.0), s.privacy.delta) if noisy else math.inf
-    unit, start = unit_of(s.privacy.unit, s.privacy.neighbours), problem.model.start
+    unit, fewest = unit_of(s.privacy.unit, s.privacy.neighbours), int(shards.train_counts.min())
     planned = settings_of(
         Facts(
-            problem.n_classes,
-            int(shards.train_counts.min()),
+            known.classes,
+            fewest,
             averaged,
             mu,
             s.algorithm.rounds * int(c.keys.get("local_steps") or 1),
             float(c.keys.get("heavy_ball", 0.0)),
-            curvature,
+            known.curvature,
             c.keys["y"].scale if "y" in c.keys else None,
             s.privacy.clip.get("y"),
-            float(unit.clips(int(shards.train_counts.min()))),
-            math.sqrt(float(np.square(start).sum()) / max(1, int(np.count_nonzero(start)))),
+            float(unit.clips(fewest)),
+            known.start,
         )
     )
     # Three digits, which a run folder keeps: the same run follows from them.
@@ -199,8 +198,8 @@ def with_settings(c: Components, problem: Any, shards: Shards, averaged: int) ->
     return replace(c, scenario=settled, keys={**c.keys, "y": table.own_keys()["y"]})
 
 
-def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) -> float:
-    """L. Raises InputError where the rule knows nothing."""
+def _check_known(c: Components, curvature: float, key: str, noisy: bool) -> None:
+    """Raise InputError where the rule knows nothing. curvature: L."""
     s, wanted = c.scenario, "algorithm.y, for example y = { scale = 0.5 }."
     if noisy:
         wanted = "algorithm.y and privacy.clip, for example y = { scale = 0.5 } and clip = { y = 1.0 }."
@@ -209,7 +208,7 @@ def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) ->
             f"{key}: missing. It is planned for clipped records, and local steps of an agent are clipped as one. Give "
             f"{wanted}"
         )
-    if not math.isfinite(problem.curvature):
+    if not math.isfinite(curvature):
         raise InputError(
             f"{key}: missing. It is planned where features have declared ranges. Set problem.scale, which is "
             '"public_ranges" for breast_cancer, digits and wine; or normalise = "l2".'
@@ -219,14 +218,13 @@ def _known_curvature(c: Components, problem: Training, key: str, noisy: bool) ->
             f'{key}: missing. It is planned for Gaussian noise and a target. Set mechanism = "gaussian", epsilon and '
             "delta; or give algorithm.y and privacy.clip."
         )
-    return problem.curvature
 
 
 def settings_note(
     problem: Any, algorithm: Any, averaged: int, clip: float, rounds: int, noise: Mapping[str, NoiseSchedule]
 ) -> str:
     """What the settings of training come to, planned or given, for the notes of a plan; "" of anything else."""
-    if not isinstance(problem, Training) or not isinstance(algorithm, DpDsgd):
+    if not isinstance(problem, Planned) or not isinstance(algorithm, DpDsgd):
         return ""
     local = f", {algorithm.steps} local steps each," if algorithm.steps > 1 else ""
     said = (
@@ -239,8 +237,9 @@ def settings_note(
     moved = each * math.sqrt(rounds * algorithm.releases_per_round / averaged)
     what = "their differences" if algorithm.block else "records"
     said += f", {what} clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."
-    share = algorithm.y.scale * problem.curvature / _OF_CURVATURE
-    if problem.length is not None or not share < _SHORT:
+    known = problem.step_facts()
+    share = algorithm.y.scale * known.curvature / _OF_CURVATURE
+    if known.linear or not share < _SHORT:
         return said
     return (
         f"{said} Noise grows with the steps, and these are {share:.0%} of those without noise: a linear model may "
