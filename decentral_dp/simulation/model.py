@@ -29,7 +29,6 @@ from decentral_dp.data.tables import read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
-from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.protocol import Predictor
 from decentral_dp.simulation.result import (
@@ -325,7 +324,8 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         raise InputError(f"{command}: this run diverged, and its weights are not finite. Run it with smaller steps.")
     names, classes = about.get("features"), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
-    y = published.get("x" if _is_minimax(scenario) else "y")
+    minimax = result.is_minimax
+    y = published.get("x" if minimax else "y")
     facts = Facts(
         len(names or ()),
         len(classes),
@@ -335,7 +335,7 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
         folder=scenario.folder,
     )
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
-    if names is None and not _predicts(scenario):
+    if names is None and not _predicts(scenario, otherwise=not minimax):
         raise InputError(
             f"{command}: {kind} has no model that predicts the label of a record. What the run published is "
             "run.published, and published_… in state.npz of its folder."
@@ -409,14 +409,9 @@ def load_model(folder: str | Path) -> Model:
         return model_of(load(folder / "scenario.toml"), result, published_values(folder, "predict"))
 
 
-def _predicts(scenario: Scenario) -> bool:
-    """Whether the problem is one that predicts, whatever its data."""
+def _predicts(scenario: Scenario, otherwise: bool) -> bool:
+    """Whether the problem is one that predicts, whatever its data; `otherwise` where it needs more to be built."""
     try:
         return predictor_of(scenario, Facts(1, len(scenario.problem.classes or (0, 1)))) is not None
     except InputError:
-        return not _is_minimax(scenario)
-
-
-def _is_minimax(scenario: Scenario) -> bool:
-    kind = scenario.problem.kind
-    return kind in PROBLEMS and PROBLEMS[kind].solves == "minimax"
+        return otherwise

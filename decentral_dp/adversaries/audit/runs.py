@@ -181,7 +181,8 @@ def planned(
 def _check_unit(job: Job, canaries: int | None) -> None:
     """Refuse units whose worlds cannot be made. Raises InputError."""
     unit = job.unit
-    if job.setting == "gossip" and job.stream.kind == "poisson":
+    # Samples of a trusted coordinator are its algorithm's, and its stream reads all records.
+    if job.stream.kind == "poisson":
         raise InputError(
             "audit: which records agents drew by their coins is not followed here. Audit it with problem.stream = "
             '"all", whose releases are the same at a larger price.'

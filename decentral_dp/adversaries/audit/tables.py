@@ -61,7 +61,7 @@ def scenario_of(system: System) -> Scenario:
     """The scenario of a system, of a few rounds where it has more and allows it."""
     table = _own(system.scenario)
     guarantee = system.guarantee
-    if guarantee == "as_printed" and not ALGORITHMS[system.scenario].trusted:
+    if guarantee == "as_printed" and not ALGORITHMS[system.scenario].rules.own_mechanism:
         table["privacy"] = _PRINTED_GOSSIP
     elif guarantee is not None:
         table["privacy"] = {**table["privacy"], "guarantee": guarantee}

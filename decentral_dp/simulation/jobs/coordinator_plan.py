@@ -33,7 +33,7 @@ from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
-from decentral_dp.simulation.jobs.gossip_plan import LARGEST_PLAN, check_compression, check_time_varying
+from decentral_dp.simulation.jobs.gossip_plan import LARGEST_PLAN, check_server
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 
 
@@ -427,9 +427,7 @@ def coordinated_job(
     check_levels(c, TERMS)
     program = check_coordinated(c)
     topology = c.topology.make()
-    if topology.over_time is not None:
-        check_time_varying(s, topology.over_time, central=True)
-    check_compression(s, topology, program)
+    check_server(s, topology)
     shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
     algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))

@@ -477,21 +477,18 @@ def clips(s: Scenario, channels: Mapping[str, Channel], problem: Problem, mechan
     return Clip(norm, **by_channel(s.privacy.clip))
 
 
-def check_domain(s: Scenario, channels: Mapping[str, Channel], central: bool) -> None:
-    """Refuse a domain of releases that the algorithm cannot keep.
+def check_domain(s: Scenario, channels: Mapping[str, Channel]) -> None:
+    """Refuse a domain of releases that are not there, or that is empty.
 
     Args:
-        s: the scenario; its guarantee and privacy.box are read.
+        s: the scenario; its privacy.box is read.
         channels: channel → what is released on it.
-        central: whether agents answer a server.
 
     Raises:
-        InputError: agents answer a server, the algorithm does not release the variable, or the domain is empty.
+        InputError: the algorithm does not release the variable, or the domain is empty.
     """
     for channel, (low, high) in s.privacy.domain.items():
         key = f"privacy.box.{channel}"
-        if central:
-            raise InputError(f"{key}: agents of {s.algorithm.kind} answer a server, in no domain. Leave the box out.")
         if channel not in channels:
             raise InputError(
                 f"{key}: {s.algorithm.kind} releases no {channel}, but {', '.join(channels)}. Leave it out."
@@ -628,41 +625,71 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
     return allowed, "budget_reached", reason
 
 
-def check_directed(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:
-    """Refuse arcs where weights are the same both ways, and what takes mass from push-sum. Raises InputError."""
-    changes = topology.over_time
-    if algorithm.conserves_mass and s.privacy.domain:
+def check_server(s: Scenario, topology: Topology) -> None:
+    """Refuse what messages along links alone have, where agents answer a server. Raises InputError."""
+    kind = s.algorithm.kind
+    if topology.over_time is not None:
         raise InputError(
-            f"privacy.box: {s.algorithm.kind} sends numerators, which a box for their ratios does not hold. "
-            "Leave the box out."
+            f"topology: the agents of {kind} answer a server, and no message goes along a link. Leave out over_time, "
+            "drop, offline and delay."
         )
-    if topology.directed and not algorithm.central and not algorithm.conserves_mass:
+    if s.topology.compression is not None:
         raise InputError(
-            f"topology: {topology.name} is directed, and {s.algorithm.kind} averages with weights that are the same "
-            'both ways. Take algorithm.kind = "push_sum", or a graph whose links go both ways.'
+            f"topology.compression: the agents of {kind} answer a server, and keep no replicas of one another. Leave "
+            "it out."
         )
-    if changes is not None and algorithm.conserves_mass and changes.delay and changes.offline:
+    for channel in s.privacy.domain:
+        raise InputError(f"privacy.box.{channel}: agents of {kind} answer a server, in no domain. Leave the box out.")
+
+
+def check_links(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:
+    """Refuse a network that this algorithm of neighbours does not average on. Raises InputError."""
+    kind, changes, mass = s.algorithm.kind, topology.over_time, algorithm.conserves_mass
+    if mass and s.privacy.domain:
+        raise InputError(
+            f"privacy.box: {kind} sends numerators, which a box for their ratios does not hold. Leave the box out."
+        )
+    if topology.directed and not mass:
+        raise InputError(
+            f"topology: {topology.name} is directed, and {kind} averages with weights that are the same both ways. "
+            'Take algorithm.kind = "push_sum", or a graph whose links go both ways.'
+        )
+    if changes is not None:
+        _check_over_time(s, changes, mass)
+    if s.topology.compression is None:
+        return
+    if mass:
+        raise InputError(
+            f"topology.compression: {kind} adds up what it hears, and differences to replicas are no shares of a mass. "
+            "Leave it out."
+        )
+    if changes is not None or senders_of(algorithm, public_network(topology, s)) is not None:
+        raise InputError(
+            "topology.compression: replicas of what an agent sent go apart where some miss a message. Leave out "
+            "over_time, drop, offline and delay, and take an algorithm in which everybody sends; or leave out "
+            "compression."
+        )
+    if s.privacy.guarantee == "as_printed":
+        raise InputError(
+            "topology.compression: papers state their noise for whole messages. Leave it out, or take guarantee = "
+            '"certified".'
+        )
+
+
+def _check_over_time(s: Scenario, changes: OverTime, mass: bool) -> None:
+    if mass and changes.delay and changes.offline:
         raise InputError(
             f"topology.delay: what arrives late of {s.algorithm.kind} while an agent is away would be lost, and its "
             "weight with it. Leave delay or offline out."
-        )
-
-
-def check_time_varying(s: Scenario, over_time: OverTime, central: bool) -> None:
-    """Refuse a changing network where nobody talks to neighbours, or messages that never arrive. Raises InputError."""
-    if central:
-        raise InputError(
-            f"topology: the agents of {s.algorithm.kind} answer a server, and no message goes along a link. Leave out "
-            "over_time, drop, offline and delay."
         )
     if s.privacy.guarantee == "as_printed":
         raise InputError(
             "topology: papers state their noise for a network that stays. Leave out over_time, drop, offline and "
             'delay, or take guarantee = "certified".'
         )
-    if over_time.delay >= s.algorithm.rounds:
+    if changes.delay >= s.algorithm.rounds:
         raise InputError(
-            f"topology.delay: messages are {over_time.delay} rounds late, and there are {s.algorithm.rounds} rounds. "
+            f"topology.delay: messages are {changes.delay} rounds late, and there are {s.algorithm.rounds} rounds. "
             "Use a delay below algorithm.rounds."
         )
 
@@ -682,33 +709,6 @@ def _check_memory(s: Scenario, n_agents: int, problem: Problem) -> None:
             f"run.average: {average} released values of {n_agents} agents with {width:,} numbers each, and what a "
             f"round needs beside them, take {wanted / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g} GB. {mend} "
             "fewer agents or a smaller model."
-        )
-
-
-def check_compression(s: Scenario, topology: Topology, algorithm: Any) -> None:
-    """Refuse compressed messages where replicas would go apart, or none is heard. Raises InputError."""
-    if s.topology.compression is None:
-        return
-    if getattr(algorithm, "central", True):
-        raise InputError(
-            f"topology.compression: the agents of {s.algorithm.kind} answer a server, and keep no replicas of one "
-            "another. Leave it out."
-        )
-    if algorithm.conserves_mass:
-        raise InputError(
-            f"topology.compression: {s.algorithm.kind} adds up what it hears, and differences to replicas are no "
-            "shares of a mass. Leave it out."
-        )
-    if topology.over_time is not None or senders_of(algorithm, public_network(topology, s)) is not None:
-        raise InputError(
-            "topology.compression: replicas of what an agent sent go apart where some miss a message. Leave out "
-            "over_time, drop, offline and delay, and take an algorithm in which everybody sends; or leave out "
-            "compression."
-        )
-    if s.privacy.guarantee == "as_printed":
-        raise InputError(
-            "topology.compression: papers state their noise for whole messages. Leave it out, or take guarantee = "
-            '"certified".'
         )
 
 
@@ -762,21 +762,23 @@ def gossip_job(c: Components) -> GossipJob:
     algorithm = cast(Algorithm, algorithm_of(c))
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
-    check_directed(s, algorithm, topology)
+    if algorithm.central:
+        check_server(s, topology)
+        if topology.n_agents > 1 and not topology.edges.size:
+            raise InputError(
+                f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. '
+                'Take a connected kind, or an algorithm of neighbours such as "dp_dsgd".'
+            )
+    else:
+        check_links(s, algorithm, topology)
     stream = stream_of(s)
     unit = checked_unit(c, algorithm, problem, stream)
     check_coins(c, algorithm, unit, stream)
     if unit != RECORD:
         algorithm = algorithm.for_unit(unit)
-    if algorithm.central and topology.n_agents > 1 and not topology.edges.size:
-        raise InputError(
-            f'topology.kind: "isolated" has agents learn alone, and those of {s.algorithm.kind} answer a server. Take '
-            'a connected kind, or an algorithm of neighbours such as "dp_dsgd".'
-        )
-    check_compression(s, topology, algorithm)
     channels = algorithm.releases(problem.p, problem.q)
     check_levels(c, [term for channel in channels.values() for term in channel.terms])
-    check_domain(s, channels, algorithm.central)
+    check_domain(s, channels)
     clip = clips(s, channels, problem, c.mechanism)
     problem = with_clip(problem, s, clip)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
@@ -793,8 +795,6 @@ def gossip_job(c: Components) -> GossipJob:
         return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit, pairs)
 
     rounds = s.algorithm.rounds
-    if topology.over_time is not None:
-        check_time_varying(s, topology.over_time, algorithm.central)
     charged = charged_channels(channels, problem)
     first = calibration_rounds(s)
     noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
