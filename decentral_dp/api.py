@@ -194,12 +194,19 @@ class Job:
         address: str | None = None,
     ) -> AuditResult:
         """Show how much it really tells of one record; as `audit`."""
-        from decentral_dp.adversaries.audit.audit import audit
-
-        with _shown(progress, "runs") as callback:
-            return audit(
-                self.simulation(), runs, vantage, confidence, seed, (), out, callback, canaries, curve, workers, address
-            )
+        return audit(
+            self,
+            runs=runs,
+            vantage=vantage,
+            confidence=confidence,
+            seed=seed,
+            out=out,
+            progress=progress,
+            canaries=canaries,
+            curve=curve,
+            workers=workers,
+            address=address,
+        )
 
     def check(
         self,
@@ -382,7 +389,9 @@ def audit(
         >>> shown.shown <= shown.certified, shown.null_shown
         (True, 0.0)
     """
-    from decentral_dp.adversaries.audit.audit import audit as played
+    from decentral_dp.adversaries.audit.audit import play
+    from decentral_dp.adversaries.audit.runs import planned
+    from decentral_dp.tasks.parallel import Workers
 
     text: Sequence[str] = ()
     if isinstance(scenario, Job):
@@ -395,10 +404,9 @@ def audit(
     if jobs is not None:
         deprecated("jobs=", "workers=")
         workers = jobs
+    asked = planned(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _shown(progress, "runs") as callback:
-        return played(
-            cast(Any, scenario), runs, vantage, confidence, seed, text, out, callback, canaries, curve, workers, address
-        )
+        return play(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
 
 
 def check(what: Any, **options: Any) -> CheckResult:

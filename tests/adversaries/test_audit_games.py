@@ -17,7 +17,7 @@ import pytest
 import decentral_dp
 from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit import tables
-from decentral_dp.adversaries.audit.audit import LowerBound, audit, play, sentences_of
+from decentral_dp.adversaries.audit.audit import LowerBound, play, sentences_of
 from decentral_dp.adversaries.audit.result import AuditResult
 from decentral_dp.adversaries.audit.runs import planned
 from decentral_dp.adversaries.audit.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
@@ -30,6 +30,7 @@ from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks.parallel import Workers
+from tests.support.audits import audit
 
 # One release of each agent: what is averaged, noised once.
 ONE = ["algorithm.rounds=1", "topology.agents=3", 'topology.kind="ring"']

@@ -11,7 +11,6 @@ from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfC
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, law_of_choice, mixture_epsilon
 from decentral_dp.adversaries.audit.loss_laws import (
     membership_of,
@@ -30,6 +29,7 @@ from decentral_dp.participants.selection import FiniteExponential
 from decentral_dp.privacy.mechanisms import exponential_samplers
 from decentral_dp.privacy.randomness import seeded_root
 from decentral_dp.simulation.jobs.build import build
+from tests.support.audits import audit
 
 SAMPLED = ["algorithm.rounds=2", "algorithm.rate=0.3"]
 MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from decentral_dp.adversaries.audit import runs as audit_runs
-from decentral_dp.adversaries.audit.audit import audit
 from decentral_dp.cli import adversaries as audit_command
 from decentral_dp.cli import commands
 from decentral_dp.config.loading import load
@@ -18,6 +17,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks.parallel import Workers
+from tests.support.audits import audit
 
 FEW = ["algorithm.rounds=2"]
 LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "privacy.epsilon=30.0"]

@@ -10,7 +10,7 @@ What an audit found, and sentences about it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,14 +38,12 @@ from decentral_dp.adversaries.audit.runs import (
     made,
     noise_sizes,
     plan_again,
-    planned,
     read_runs,
     request_of,
     summed,
 )
 from decentral_dp.adversaries.audit.transcripts import Transcript, observe
 from decentral_dp.bounded import Array
-from decentral_dp.config.schema import Scenario
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.privacy.unit import Unit
@@ -199,59 +197,6 @@ _LAWS = 200
 _SAME = 1e-6
 # With which the game of two equal worlds must show nothing: an audit that is sound fails it once in a thousand times.
 _NULL_RISK = 1e-3
-
-
-def audit(
-    scenario: str | Path | Mapping[str, Any] | Scenario | Job,
-    runs: int = 200,
-    vantage: str = "everybody",
-    confidence: float = 0.95,
-    seed: int = 0,
-    overrides: Sequence[str] = (),
-    out: str | Path | None = None,
-    progress: ProgressCallback | None = None,
-    canaries: int | None = None,
-    curve: bool = False,
-    jobs: int = 1,
-    address: str | None = None,
-) -> AuditResult:
-    """Show how much a job really tells of one record, beside the ε that is certified and the one that is claimed.
-
-    Args:
-        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
-        runs: of each of the two worlds, at least 20.
-        vantage: "everybody" sees all messages (or all that a coordinator releases), "published" the values that are
-            published at the end, "agent:K" the messages that agent K receives.
-        confidence: of what is shown.
-        seed: of the noise of these runs, which is nobody's secret.
-        overrides: "table.key=value" with a TOML value.
-        out: JSON file, which keeps what is played as it goes. Where it holds an audit that was interrupted, that one is
-            continued.
-        progress: called with a `Progress` of "runs".
-        canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
-            by default none are, and two worlds are played.
-        curve: whether to bound the trade-off curve of the two worlds, too, from `runs` of each.
-        jobs: processes that make the runs; by default this one. What is shown does not depend on it.
-        address: of a Ray cluster ("auto", "host:port") that makes the runs instead.
-
-    Returns:
-        The numbers, and sentences about them.
-
-    Raises:
-        InputError: one sentence about whatever does not fit.
-        Stopped: interrupted; what was played so far is in `out`.
-
-    Limits:
-        What is shown is a lower bound by the attacks that are here: a small one certifies nothing.
-
-    Example:
-        >>> import decentral_dp
-        >>> found = audit("network_view", overrides=["algorithm.rounds=2"], runs=20)
-        >>> found.shown <= found.certified, found.null_shown, found.to_dict()["vantage"]
-        (True, 0.0, 'everybody')
-    """
-    plan = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
-    return play(plan, None if out is None else Path(out), progress, workers=Workers(jobs, address))
 
 
 def play(

@@ -71,6 +71,20 @@ def _value(query: Query) -> Array:
     return query.public if query.private is None else query.public + query.private
 
 
+def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
+    """Whether two arrays have one shape, are finite, and differ by at most `rtol` of their largest number.
+
+    Args:
+        mine, theirs: of any shape.
+        rtol: of the largest absolute value of `mine`.
+        least: that is taken for it where it is smaller.
+    """
+    if mine.shape != theirs.shape or not (np.isfinite(mine).all() and np.isfinite(theirs).all()):
+        return False
+    largest = max(least, float(np.abs(mine).max(initial=0.0)))
+    return bool(np.abs(mine - theirs).max(initial=0.0) <= rtol * largest)
+
+
 class Movement(NamedTuple):
     """How far two worlds' queries are apart, in units of the noise's scale: (Σ d,) of each mechanism.
 
@@ -103,16 +117,12 @@ class Movement(NamedTuple):
         chosen = self.chosen - other.chosen
         return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
 
-    def near(self, other: Movement, rtol: float) -> bool:
+    def near(self, other: object, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
+        if not isinstance(other, Movement) or self.certain != other.certain:
+            return False
         pairs = ((self.gaussian, other.gaussian), (self.laplace, other.laplace), (self.chosen, other.chosen))
-        for mine, theirs in pairs:
-            scale = float(np.abs(mine).max(initial=0.0))
-            if not np.isfinite(mine).all() or not np.isfinite(theirs).all():
-                return False
-            if mine.shape != theirs.shape or float(np.abs(mine - theirs).max(initial=0.0)) > rtol * scale:
-                return False
-        return self.certain == other.certain
+        return all(close(*pair, rtol) for pair in pairs)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
         """The ε that holds at δ for these releases, or less; noise: the drawn noise is so many times the stated."""

@@ -14,14 +14,14 @@ Laws of the loss of a whole transcript, where one transcript is enough to know t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kstest, norm
 
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, mixture_epsilon
-from decentral_dp.adversaries.audit.likelihoods import Movement, log_likelihood, movement
+from decentral_dp.adversaries.audit.likelihoods import Movement, close, log_likelihood, movement
 from decentral_dp.adversaries.audit.neighbours import Worlds, among_copies, farthest
 from decentral_dp.adversaries.audit.transcripts import Key, Made, Membership, Query, Transcript, observe, replay
 from decentral_dp.bounded import Array, Split
@@ -156,6 +156,29 @@ class Moves(NamedTuple):
     rates: Array
     laplace: NDArray[np.bool_]
 
+    def near(self, other: object, rtol: float) -> bool:
+        """Whether both are the same but for so much of them."""
+        alike = isinstance(other, Moves) and np.array_equal(self.laplace, other.laplace)
+        return alike and close(self.moves, other.moves, rtol)
+
+    def epsilon(self, delta: float, noise: float = 1.0) -> float:
+        """Compute the ε that opposite moves on samples show, of either data set beside the other.
+
+        Args:
+            delta: δ > 0.
+            noise: the drawn noise over the stated one; default 1.
+
+        Returns:
+            ε that holds at δ for such moves, or less.
+        """
+        there = self.moves.sum(axis=1) > 0.0
+        if not there.any():
+            return 0.0
+        moves = self.moves[there] / noise
+        # Mirrored, the second record moves up. These are laws and not data: the larger costs no confidence.
+        both = [mixture_epsilon(m, self.rates[there], delta, self.laplace[there]) for m in (moves, moves[:, ::-1])]
+        return max(both)
+
 
 def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> Moves | None:
     """Find how far a record moves releases on samples, in opposite directions along one line.
@@ -231,26 +254,6 @@ def _coordinate(u: Array, v: Array) -> tuple[float, float]:
     return float(up[best]), float(down[best])
 
 
-def shown_by(found: Moves, delta: float, noise: float = 1.0) -> float:
-    """Compute the ε that opposite moves on samples show, of either world beside the other.
-
-    Args:
-        found: as of `opposite_moves`.
-        delta: δ > 0.
-        noise: the drawn noise over the stated one; default 1.
-
-    Returns:
-        ε that holds at δ for such moves, or less.
-    """
-    there = found.moves.sum(axis=1) > 0.0
-    if not there.any():
-        return 0.0
-    moves = found.moves[there] / noise
-    # Mirrored, the second world's record moves up. These are laws and not data: the larger costs no confidence.
-    both = [mixture_epsilon(m, found.rates[there], delta, found.laplace[there]) for m in (moves, moves[:, ::-1])]
-    return max(both)
-
-
 def _both(worlds: Worlds) -> tuple[Membership, Membership]:
     return Membership(worlds.split, "in"), Membership(worlds.split, "out")
 
@@ -293,65 +296,22 @@ _RISK = 1e-3
 _SAMPLED_RUNS = 30
 
 
-class LossLaw(Protocol):
-    """The law of the privacy loss between two worlds."""
-
-    def near(self, other: Any, rtol: float) -> bool:
-        """Whether both are the same but for so much of them."""
-        ...
-
-    def epsilon(self, delta: float, noise: float) -> float:
-        """The ε that holds at δ, or less; noise: the drawn noise is so many times the stated."""
-        ...
-
-
-class Noised(NamedTuple):
-    """Of values that are noised, read for certain."""
-
-    moved: Movement
-
-    def near(self, other: Any, rtol: float) -> bool:
-        return isinstance(other, Noised) and self.moved.near(other.moved, rtol)
-
-    def epsilon(self, delta: float, noise: float) -> float:
-        return self.moved.epsilon(delta, noise)
-
-
-class Sampled(NamedTuple):
-    """Of values on samples."""
-
-    found: Moves
-
-    def near(self, other: Any, rtol: float) -> bool:
-        if not isinstance(other, Sampled) or not _comparable(self.found, other.found):
-            return False
-        ours, theirs = self.found.moves, other.found.moves
-        alike = np.array_equal(self.found.laplace, other.found.laplace)
-        return alike and float(np.abs(ours - theirs).max(initial=0.0)) <= rtol * float(ours.max(initial=0.0))
-
-    def epsilon(self, delta: float, noise: float) -> float:
-        return shown_by(self.found, delta, noise)
-
-
 class Chosen(NamedTuple):
     """Of one random choice: (n,) log-probabilities in either world."""
 
     first: Array
     second: Array
 
-    def near(self, other: Any, rtol: float) -> bool:
-        return _comparable(self, other) and all(
-            float(np.abs(a - b).max()) <= rtol * max(1.0, float(np.abs(a).max()))
-            for a, b in zip(self, other, strict=True)
-        )
+    def near(self, other: object, rtol: float) -> bool:
+        """Whether both are the same but for so much of them."""
+        return isinstance(other, Chosen) and all(close(*pair, rtol, 1.0) for pair in zip(self, other, strict=True))
 
     def epsilon(self, delta: float, noise: float) -> float:
         return choice_epsilon(self.first, self.second, delta)
 
 
-def _comparable(one: Moves | Chosen, other: Any) -> bool:
-    """Whether the other is a law of the same class, with arrays of the same shapes."""
-    return type(one) is type(other) and all(a.shape == b.shape for a, b in zip(one, other, strict=True))
+LossLaw: TypeAlias = Movement | Moves | Chosen
+"""The law of the privacy loss between two data sets: `near` another, and the ε(δ) that it shows."""
 
 
 def worst_worlds(job: Job, root: bytes) -> Worlds:
@@ -400,7 +360,7 @@ def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
     first, second = (replay(w, worlds.victim, transcript) for w in (worlds.first, worlds.second))
     moved = movement(transcript, first, second)
     if not transcript.choices:
-        return Noised(moved)
+        return moved
     (key, *others) = transcript.choices
     laws = first.get(key), second.get(key)
     alone = not others and not moved.certain and not moved.gaussian.any() and not moved.laplace.any()
@@ -409,14 +369,13 @@ def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
     return None
 
 
-def _of_samples(transcript: Transcript, worlds: Worlds) -> Sampled | None:
+def _of_samples(transcript: Transcript, worlds: Worlds) -> Moves | None:
     rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
     if rates is None or transcript.choices or not worlds.first.scenario.privacy.delta > 0.0:
         return None
     if not separate(worlds, transcript):
         return None
-    moves = opposite_moves(worlds, transcript, rates)
-    return None if moves is None else Sampled(moves)
+    return opposite_moves(worlds, transcript, rates)
 
 
 def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:

@@ -131,7 +131,16 @@ def planned(
     """Settle an audit, and refuse whatever can be refused before it is played.
 
     Args:
-        scenario, runs, vantage, confidence, seed, overrides, canaries, curve: as of `audit`.
+        scenario: a shipped name, a path, a dict of the same shape, a loaded scenario, a built job, or a run folder.
+        runs: of each of the two neighbouring data sets, at least 20.
+        vantage: "everybody" sees all messages (or all that a coordinator releases), "published" the values that are
+            published at the end, "agent:K" the messages that agent K receives.
+        confidence: of what is shown, from 0.5 up to, but below, 1.
+        seed: of the noise of these runs, which is nobody's secret.
+        overrides: "table.key=value" with a TOML value.
+        canaries: how many records of one single run are replaced by invented ones, and guessed from what it publishes;
+            by default none are.
+        curve: whether to bound the trade-off curve of the two data sets, too.
 
     Returns:
         The built job, and what is asked of it.
@@ -219,13 +228,10 @@ def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] 
     """
     if plan.source is None:
         return None
-    content, folder = plan.source
     return {
-        "scenario": json.loads(json.dumps(content, default=str)),
-        "folder": str(folder),
+        **_described(plan),
         "file": None if plan.file is None else str(plan.file.resolve()),
         "file_digest": None if plan.file is None else digest_of_file(plan.file),
-        **plan.settings,
         "jobs": workers.jobs,
         "address": workers.address,
         "ends": {name: None if path is None else str(path.resolve()) for name, path in ends._asdict().items()},
@@ -252,25 +258,34 @@ def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
             "decentral_dp. Give the same audit with the same out again; what was played is kept."
         )
     try:
-        file, folder = asked["file"], Path(asked["folder"])
+        file = asked["file"]
         if file is not None and Path(file).exists() and digest_of_file(Path(file)) != asked["file_digest"]:
             raise InputError(
                 f"resume: {file} has changed since the audit in {out} was begun, and its runs would be of two "
                 "scenarios. Put it back, or audit the new one with another --out."
             )
-        settings = {name: asked[name] for name in _SETTINGS}
         ends = Ends(**{name: None if path is None else Path(path) for name, path in asked["ends"].items()})
         workers = Workers(asked["jobs"], asked["address"])
         # Of a run folder the names of keys and files are what that version wrote.
         with as_written(regular(out, "resume"), "resume"):
-            scenario = load(asked["scenario"], folder=folder)
+            scenario = load(asked["scenario"], folder=Path(asked["folder"]))
         known = None if file is None or not Path(file).exists() else Path(file)
-        plan = replace(planned(scenario, **settings), file=known)
+        plan = replace(planned(scenario, **_settings_in(asked)), file=known)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"resume: {out} is not what an audit writes ({error}); audit again with another --out."
         ) from None
     return plan, workers, ends
+
+
+def _described(plan: AuditPlan) -> dict[str, Any]:
+    """What another process must know to build the same job and ask the same of it, as JSON values."""
+    content, folder = plan.source if plan.source is not None else ({}, Path())
+    return {"scenario": json.loads(json.dumps(content, default=str)), "folder": str(folder), **plan.settings}
+
+
+def _settings_in(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: described[name] for name in _SETTINGS}
 
 
 # Pairs of runs with common noise from which the direction of a projection is learnt.
@@ -291,7 +306,7 @@ def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], lawful
     """Choose the score for a vantage point.
 
     Args:
-        vantage: "everybody", "published" or "agent:K", as of `audit`.
+        vantage: "everybody", "published" or "agent:K", as of `planned`.
         worlds: the two neighbouring worlds.
         roots: number of a run → root of its coins, of the runs that the score may learn from.
         lawful: whether random choices have the law that they state.
@@ -499,7 +514,8 @@ def made(
             yield [k], [runs_of(game, [k])]
         return
     blocks = [tuple(numbers[k : k + _BLOCK]) for k in range(0, len(numbers), _BLOCK)]
-    work: Callable[[tuple[int, ...]], list[Run] | str] = partial(_elsewhere, _order(game.plan, lawful))
+    game_described = json.dumps([_described(game.plan), lawful])
+    work: Callable[[tuple[int, ...]], list[Run] | str] = partial(_elsewhere, game_described)
     with closing(in_parallel(work, blocks, _lost, workers)) as outcomes:
         for block, runs in outcomes:
             if isinstance(runs, str):
@@ -511,20 +527,14 @@ def _lost(reason: str) -> list[Run] | str:
     return f"{reason}. What was played before is kept, if --out names a file; start again."
 
 
-def _order(plan: AuditPlan, lawful: bool) -> str:
-    """What another process must know of a game, as a text that stands for it."""
-    content, folder = plan.source if plan.source is not None else ({}, Path())
-    return json.dumps([content, str(folder), plan.settings, lawful], default=str)
-
-
-def _elsewhere(order: str, numbers: tuple[int, ...]) -> list[Run] | str:
-    return runs_of(_game_there(order), numbers)
+def _elsewhere(described: str, numbers: tuple[int, ...]) -> list[Run] | str:
+    return runs_of(_game_there(described), numbers)
 
 
 @lru_cache(maxsize=1)
-def _game_there(order: str) -> Game:
+def _game_there(described: str) -> Game:
     """The same game, found again from the same seed."""
-    content, folder, settings, lawful = json.loads(order)
-    plan = planned(load(content, folder=Path(folder)), **settings)
+    request, lawful = json.loads(described)
+    plan = planned(load(request["scenario"], folder=Path(request["folder"])), **_settings_in(request))
     worlds = worst_worlds(plan.job, plan.root("search", 0))
     return game_of(plan, worlds, worlds.first, lawful)

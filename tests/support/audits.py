@@ -1,0 +1,29 @@
+"""An audit in one call, as tests make it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from decentral_dp.adversaries.audit.audit import play
+from decentral_dp.adversaries.audit.result import AuditResult
+from decentral_dp.adversaries.audit.runs import planned
+from decentral_dp.tasks.parallel import Workers
+
+
+def audit(
+    scenario: Any,
+    runs: int = 200,
+    vantage: str = "everybody",
+    confidence: float = 0.95,
+    seed: int = 0,
+    overrides: Any = (),
+    out: str | Path | None = None,
+    progress: Any = None,
+    canaries: int | None = None,
+    curve: bool = False,
+    jobs: int = 1,
+    address: str | None = None,
+) -> AuditResult:
+    plan = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
+    return play(plan, None if out is None else Path(out), progress, workers=Workers(jobs, address))
