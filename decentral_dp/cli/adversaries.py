@@ -384,7 +384,7 @@ def print_view(view: NetworkView, title: str) -> None:
         certified, distance = view.certified[rows], view.distance[rows]
         for links in np.unique(distance[~np.isnan(certified)]):
             there = (distance == links) & ~np.isnan(certified)
-            cells = _cells(certified[there], view.beside[rows][there])
+            cells = _cells(certified[there], view.reference[rows][there])
             table.add_row(Text(name), str(links), str(there.sum()), *cells)
             name = ""
     table.add_row("every message", "–", str(len(view.labels)), *_cells(view.certified_total, view.epsilon_total))

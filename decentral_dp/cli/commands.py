@@ -121,7 +121,7 @@ def _resumed(out: str | None, log: str | None, quiet: bool) -> bool:
 
     if out is None:
         raise option_error("or_resume", ": it needs the folder that the run may be in already. Give --out.")
-    folder = remote.local(out)
+    folder = remote.journal_folder(out)
     found = progress_in(folder)
     finished = None
     if found == "under way":
@@ -175,7 +175,7 @@ def resume(
     from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
-    begun = begun_in(remote.local(folder))
+    begun = begun_in(remote.journal_folder(folder))
     if begun.kind is not Kind.RUN:
         given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
         refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])

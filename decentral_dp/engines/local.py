@@ -62,7 +62,7 @@ class LocalEngine:
             if done:
                 break
             for _ in range(releases_per_round):
-                sent = [b.of(m) for m, b in zip(messages, cut, strict=True)]
+                sent = [b.outgoing(m) for m, b in zip(messages, cut, strict=True)]
                 messages = [
                     hosts[k].advance(*(messages[k] if j == k else sent[j] for j in node.neighbours))
                     for k, node in enumerate(nodes)

@@ -423,18 +423,18 @@ class Boundary(NamedTuple):
     agents: NDArray[np.int64]
     others: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
-    def of(self, message: Array, heard: sp.csr_array | None = None) -> Array:
+    def outgoing(self, message: Array, heard: sp.csr_array | None = None) -> Array:
         """What of the block's message the others read. heard: weights of the round, where they change."""
         sent = self.sent if heard is None else self.sent[_heard_outside(heard, self.agents)[self.sent]]
         return message if sent.size == len(message) else message[sent]
 
-    def reads(self, heard: sp.csr_array) -> list[bool]:
+    def hears(self, heard: sp.csr_array) -> list[bool]:
         """Which of the `others` it hears in a round with these weights."""
         mine = np.zeros(heard.shape[0], dtype=np.bool_)
         mine[heard[self.agents].indices] = True
         return [bool(mine[agents].any()) for agents, _ in self.others]
 
-    def whole(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
+    def filled(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
         """What all `others` send in a round, of what arrived of those that it reads then; zeros are not read.
 
         Args:
@@ -443,9 +443,9 @@ class Boundary(NamedTuple):
             width: numbers of a message.
         """
         arrived, out = iter(messages), []
-        for (agents, sent), read in zip(self.others, self.reads(heard), strict=True):
+        for (agents, sent), arrives in zip(self.others, self.hears(heard), strict=True):
             out.append(np.zeros((sent.size, width)))
-            if read:
+            if arrives:
                 out[-1][_heard_outside(heard, agents)[sent]] = next(arrived)
         return out
 

@@ -73,11 +73,11 @@ class Actor:
         try:
             if self._message is not None:
                 if (heard := host.heard) is not None:
-                    messages = tuple(self._boundary.whole(messages, heard, self._message.shape[1]))
+                    messages = tuple(self._boundary.filled(messages, heard, self._message.shape[1]))
                 if own is not None:
                     messages = (*messages[:own], self._message, *messages[own:])
             self._message = host.advance(*messages)
-            return self._boundary.of(self._message, host.heard)
+            return self._boundary.outgoing(self._message, host.heard)
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error
@@ -295,8 +295,8 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
             break
         near = read_from
         if cut and over_time is not None:
-            reads = [b.reads(over_time.heard(t - 1)) for b in cut]
-            near = [list(itertools.compress(*both)) for both in zip(read_from, reads, strict=True)]
+            hears = [b.hears(over_time.heard(t - 1)) for b in cut]
+            near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
         if t > kept.observed and observed(t):

@@ -155,7 +155,7 @@ def resume(
         resume: scenarios is no run folder
     """
     if remote.is_remote(folder):
-        place = remote.local(folder)
+        place = remote.journal_folder(folder)
         done = resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
         remote.upload(place, folder)
         return done

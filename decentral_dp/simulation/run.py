@@ -46,7 +46,7 @@ from decentral_dp.simulation.communication import communication
 from decentral_dp.simulation.events import ProgressCallback, Reporter, check_log, logged
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
-    Found,
+    Interruption,
     RunInProgress,
     before_damage,
     begin,
@@ -425,7 +425,7 @@ def _go_on(
 
 
 def _finished(
-    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
+    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Interruption | None = None
 ) -> Run:
     started = time.perf_counter()
     names, place = ((), Path()) if kept is None else (job.scenario.run.log or (), kept.folder)
@@ -449,7 +449,9 @@ def _finished(
     )
 
 
-def _recorded(job: Job, kept: RunInProgress, progress: ProgressCallback | None, found: Found | None = None) -> Run:
+def _recorded(
+    job: Job, kept: RunInProgress, progress: ProgressCallback | None, found: Interruption | None = None
+) -> Run:
     """Run with a folder that says at every moment what was released."""
     folder = kept.folder
     try:
@@ -491,7 +493,7 @@ _LONG = 10.0
 
 
 def _perform(
-    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Found | None = None
+    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Interruption | None = None
 ) -> tuple[list[Row], Outcome]:
     evaluator, report = job.evaluator(), Reporter(progress, "rounds")
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
@@ -524,15 +526,15 @@ def _perform(
         )
 
     def evaluate(s: Snapshot) -> None:
-        begun, told, averaged = time.perf_counter(), "", job.scenario.run.average > 1
+        begun, announced, averaged = time.perf_counter(), "", job.scenario.run.average > 1
         is_first = progress is not None and s.round == to_come[0]
         # What overflows here is reported as infinite, and as divergence once a released value does.
         with np.errstate(all="ignore"):
             try:
                 if is_first and isinstance(evaluator, measuring.Evaluator):
-                    told = note(len(to_come), evaluator.seconds(s, averaged))
-                    if told:
-                        report(s.round, job.rounds, note=told)
+                    announced = note(len(to_come), evaluator.seconds(s, averaged))
+                    if announced:
+                        report(s.round, job.rounds, note=announced)
                 taken = evaluator.rows(s, averaged)
                 rows.extend(measuring.select_rows(taken, job.scenario.run.measures))
             except USER_ERRORS as error:
@@ -547,7 +549,7 @@ def _perform(
             seconds = time.perf_counter() - begun
             # Between two priced rounds the later one: never less than what is spent.
             epsilon = next(e for t, e in spent.items() if t >= s.round)
-            rest = note(len(to_come) - 1, seconds, " more") if is_first and not told else ""
+            rest = note(len(to_come) - 1, seconds, " more") if is_first and not announced else ""
             report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
 
     table = job.scenario.run
@@ -564,7 +566,9 @@ def _perform(
 _MOST = 10**12
 
 
-def lengthened(job: Job, found: Found, folder: Path, rounds: int | None, build: Callable[[Scenario], Job]) -> Job:
+def lengthened(
+    job: Job, found: Interruption, folder: Path, rounds: int | None, build: Callable[[Scenario], Job]
+) -> Job:
     """The job of a run that goes on, with the rounds that it has by now.
 
     Noise keeps its schedule: where a target epsilon set it, that is the price of the rounds that were planned first,
@@ -648,7 +652,7 @@ def _until(ledger: Ledger, rounds: int) -> Ledger:
     return replace(kept, channels=tuple(c for c in kept.channels if c.rounds.size))
 
 
-def charged_again(job: Job, found: Found, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
+def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
     """The job of a run that goes on with another root, with what was in flight in its ledger and in its budget.
 
     `privacy/ledger.py` says why that covers both passes. What is charged is what may have been released: rounds

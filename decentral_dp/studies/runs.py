@@ -247,7 +247,7 @@ def _pairs(job: Job) -> dict[str, float]:
         view = prepare(job).view()
     except InputError as error:
         raise InputError(f"measure: network_epsilon cannot be priced of this cell; {error}") from error
-    linear = {} if view.linear is None else view.at_distance(view.beside)
+    linear = {} if view.linear is None else view.at_distance(view.reference)
     certified = view.certified[~np.isnan(view.certified)]
     return {
         "network_epsilon_max": float(certified.max()),

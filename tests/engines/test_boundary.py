@@ -75,9 +75,9 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
         messages = [draw.normal(size=(16, 3)) for _ in placed]
         for k, (n, b) in enumerate(zip(placed, cut, strict=True)):
             others = [j for j in n.neighbours if j != k]
-            sent = [cut[j].of(messages[j], heard) for j, read in zip(others, b.reads(heard), strict=True) if read]
+            sent = [cut[j].outgoing(messages[j], heard) for j, read in zip(others, b.hears(heard), strict=True) if read]
             travelled += sum(map(len, sent))
-            given = b.whole(sent, heard, 3)
+            given = b.filled(sent, heard, 3)
             if b.own is not None:
                 given.insert(b.own, messages[k])
             of = np.concatenate([np.arange(16 * j, 16 * j + 16) for j in n.neighbours])[b.kept]

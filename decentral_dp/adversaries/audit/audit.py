@@ -171,14 +171,14 @@ def _shown_words(epsilon: float) -> str:
 
 
 def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:
-    told = (
+    guessed = (
         f"In one run {plan.canaries} records were replaced by canaries, whose labels are coins: {shown.right} of "
         f"these were guessed from what was published, with confidence {percent}."
     )
     if not gaussian_throughout(plan.job):
-        return [told]
+        return [guessed]
     return [
-        told,
+        guessed,
         "What is shown takes the curve of one record to be that of Gaussian noise, as in the ledger, of unknown size; "
         f"without that, it shows ε {at_least_text(shown.plain)} with the same confidence.",
     ]
@@ -337,7 +337,7 @@ def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult
 
 def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
     """Where nothing hides a record: whether what is seen differs between runs with the same coins."""
-    apart = [False, False]
+    differs = [False, False]
     # A record that is rarely drawn shows in few of them.
     for k in range(_COINS):
         root = plan.root("first", k)
@@ -345,10 +345,10 @@ def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
         values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
         for which in (0, 1):
             pairs = zip(values[0], values[which + 1], strict=True)
-            apart[which] = apart[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
-        if apart[0] or not amplified(plan.job):
+            differs[which] = differs[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+        if differs[0] or not amplified(plan.job):
             break
-    return LowerBound("difference", math.inf if apart[0] else 0.0, math.inf if apart[1] else 0.0, 1.0, 1, None)
+    return LowerBound("difference", math.inf if differs[0] else 0.0, math.inf if differs[1] else 0.0, 1.0, 1, None)
 
 
 def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:

@@ -118,8 +118,8 @@ def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
     for index, keys in _by_index(transcript).items():
         known = all(key in transcript.queries for key in keys)
         if known and not all(_same(transcript, k, included, other) for k in keys):
-            told = all(_same(transcript, k, transcript.queries, included) for k in keys)
-            found[index] = told or all(_same(transcript, k, included, left_out) for k in keys)
+            included_here = all(_same(transcript, k, transcript.queries, included) for k in keys)
+            found[index] = included_here or all(_same(transcript, k, included, left_out) for k in keys)
     return found
 
 
@@ -158,8 +158,9 @@ class Moves(NamedTuple):
 
     def near(self, other: object, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
-        alike = isinstance(other, Moves) and np.array_equal(self.laplace, other.laplace)
-        return alike and close(self.moves, other.moves, rtol)
+        if not isinstance(other, Moves) or not np.array_equal(self.laplace, other.laplace):
+            return False
+        return close(self.moves, other.moves, rtol)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
         """Compute the ε that opposite moves on samples show, of either data set beside the other.

@@ -353,8 +353,8 @@ def sign_feedback(variance: float, epsilon: float) -> float:
             out += _density(away / spread) / spread * ndtr(turn * spread * (mean + k / w))
         return out
 
-    apart = np.maximum(law(1.0) - np.exp(epsilon) * law(-1.0), 0.0)
-    return float(weight @ apart.sum(axis=1) * (y[1] - y[0]))
+    excess = np.maximum(law(1.0) - np.exp(epsilon) * law(-1.0), 0.0)
+    return float(weight @ excess.sum(axis=1) * (y[1] - y[0]))
 
 
 def picked_child(bend: float) -> float:

@@ -155,7 +155,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
         ax.scatter(distance[known] + aside, certified[known], s=9, color=colour, alpha=0.35, linewidths=0)
         name = _who(view) if together else _observer(view, row.start, " ")
         ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
-        ax.plot(*_largest(view.beside[row], distance), **THIN, color=colour)
+        ax.plot(*_largest(view.reference[row], distance), **THIN, color=colour)
     _finish(
         ax, [view], "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
     )
@@ -171,7 +171,7 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
         dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
         seen = name if all_alone else f"{name}, {_who(view)}"
         ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=seen)
-        ax.plot(*_largest(view.beside, view.distance), **THIN, color=colour)
+        ax.plot(*_largest(view.reference, view.distance), **THIN, color=colour)
     _finish(
         ax,
         list(views.values()),
@@ -200,7 +200,7 @@ def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
     total = max(float(view.certified_total.max()) for view in views)
     every = f"every message: {epsilon_text(total)} certified"
     ax.axhline(total, color=style.GREY, linestyle="--", linewidth=1.4, label=every)
-    values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.beside, v.certified_total)])
+    values = np.concatenate([part.ravel() for v in views for part in (v.certified, v.reference, v.certified_total)])
     style.log_axis(ax, "y", values[np.nan_to_num(values) >= LEAST_DRAWN * total])
     ax.set_xlim(0.5, max(int(view.distance.max()) for view in views) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))

@@ -101,8 +101,8 @@ class NetworkView:
         return ASSUMPTIONS if self.priced else (*ASSUMPTIONS, UNPRICED)
 
     @property
-    def beside(self) -> Array:
-        """(o, m) ε beside the certified one: exact in real arithmetic, and of training that of linear gossip."""
+    def reference(self) -> Array:
+        """(o, m) ε to compare with the certified one: exact in real arithmetic, and in training of linear gossip."""
         if self.linear is None:
             return self.epsilon
         inside = np.isnan(self.linear)
@@ -135,12 +135,12 @@ class NetworkView:
         """Links between observer and victim → the largest ε of the pairs that far apart.
 
         Args:
-            epsilon: (o, m), `certified` by default, or `beside`.
+            epsilon: (o, m), `certified` by default, or `reference`.
         """
         taken = self.certified if epsilon is None else epsilon
         known = ~np.isnan(taken)
-        apart, prices = self.distance[known], taken[known]
-        return {int(links): float(prices[apart == links].max()) for links in np.unique(apart)}
+        distance, prices = self.distance[known], taken[known]
+        return {int(links): float(prices[distance == links].max()) for links in np.unique(distance)}
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each observer and each victim outside it: the columns of `network.parquet`.
@@ -155,7 +155,7 @@ class NetworkView:
         called = np.array(["+".join(self.labels[i] for i in members) for members in self.pairs.observers], dtype=object)
         training = {} if self.linear is None else {
             "mu_linear": self.linear[row, victim],
-            "epsilon_linear": self.beside[row, victim],
+            "epsilon_linear": self.reference[row, victim],
             "mu_certified": self.pairs.mu[row, victim],
             "mu_everything": self.pairs.total[victim],
         }  # fmt: skip

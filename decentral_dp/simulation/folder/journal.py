@@ -66,12 +66,12 @@ JOURNAL, ROOT, LOCK, BEGUN = "journal.jsonl", "noise_root.json", "lock", "scenar
 
 
 @dataclass(frozen=True)
-class Found:
+class Interruption:
     """What a folder says of a run that is not complete.
 
     Args:
         root: of its noise; None where it was not kept.
-        given: digest of the scenario and of the records that it was drawn for.
+        drawn_for: digest of the scenario and of the records that it was drawn for.
         versions: of what computed it.
         leased: rounds that may have been released.
         in_flight: rounds that may have been released since the root was last another, or since the run was begun.
@@ -85,7 +85,7 @@ class Found:
     """
 
     root: Root | None
-    given: str
+    drawn_for: str
     versions: dict[str, str]
     leased: int
     in_flight: int
@@ -153,7 +153,7 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
         return "none"
 
 
-def find(folder: Path) -> tuple[Found, IO[bytes]]:
+def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
     """Read the folder of a run that is not complete, and take its lock.
 
     Raises:
@@ -176,7 +176,7 @@ def find(folder: Path) -> tuple[Found, IO[bytes]]:
             raise
 
 
-def _read(folder: Path) -> Found:
+def _read(folder: Path) -> Interruption:
     place = folder / IN_PROGRESS
     try:
         kept = json.loads(regular(place / ROOT, "resume").read_text())
@@ -201,7 +201,7 @@ def _read(folder: Path) -> Found:
             'ledger of "decentral-dp plan" with its scenario.toml; run the scenario again in another folder.'
         ) from error
     of_course = (saved, number, rows, extended, windows, states, releases)
-    return Found(root, drawn_for, computed_by, leased, in_flight, *of_course)
+    return Interruption(root, drawn_for, computed_by, leased, in_flight, *of_course)
 
 
 def scenario_begun(folder: Path) -> Path:
@@ -210,13 +210,13 @@ def scenario_begun(folder: Path) -> Path:
     return kept if kept.is_file() else folder / BEGUN
 
 
-def continued(found: Found, job: Job, folder: Path) -> Root | None:
+def continued(found: Interruption, job: Job, folder: Path) -> Root | None:
     """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
 
     Raises:
         InputError: it would not make the same draws, or not on the same records.
     """
-    if given(job) != found.given:
+    if noise_digest(job) != found.drawn_for:
         raise InputError(
             f"resume: the records, or a file that {folder}/scenario.toml names, are others than when the run was "
             "begun, and on them its noise would be drawn twice. Put them back, or run the scenario again in another "
@@ -234,7 +234,7 @@ def continued(found: Found, job: Job, folder: Path) -> Root | None:
     return found.root
 
 
-def before_damage(found: Found, job: Job, folder: Path) -> Found:
+def before_damage(found: Interruption, job: Job, folder: Path) -> Interruption:
     """What a folder says of a run, up to the last state before the first value that is not on disk as it was released.
 
     From there the same draws give the same values.
@@ -334,7 +334,7 @@ def _last_state(place: Path, entries: Sequence[dict[str, Any]]) -> tuple[tuple[i
     return None, 0, []
 
 
-def given(job: Job) -> str:
+def noise_digest(job: Job) -> str:
     """A digest of everything that the noise of a job was drawn for, whether or not its root is secret."""
     if job.scenario.seed is not None:
         # The root is that digest already; files are not read a second time.
@@ -377,7 +377,7 @@ class RunInProgress:
         found: where it goes on; by default it starts anew.
     """
 
-    def __init__(self, folder: Path, job: Job, lock: IO[bytes], found: Found | None = None) -> None:
+    def __init__(self, folder: Path, job: Job, lock: IO[bytes], found: Interruption | None = None) -> None:
         self.folder, self._job, self._lock = folder, job, lock
         self._place = folder / IN_PROGRESS
         self._home = home_of(job.algorithm)
@@ -587,7 +587,7 @@ def mended(error: OSError) -> str:
 
 def _begin(folder: Path, job: Job, keep_secret: bool) -> None:
     secret = job.scenario.seed is None and not keep_secret
-    about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": given(job)}
+    about = written_root(None if secret else key_of(job.root), generator_of(job.root)) | {"given": noise_digest(job)}
     about["versions"] = machine() | computed_on(job)
     about |= {"states": os.urandom(8).hex(), "ends": _LAST_LINE}
     write_synced(folder / IN_PROGRESS / ROOT, json.dumps(about).encode(), OWNERS)

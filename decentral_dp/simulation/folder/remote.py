@@ -44,7 +44,7 @@ def is_remote(place: object) -> bool:
     return isinstance(place, str) and is_url(place)
 
 
-def local(place: str | Path) -> Path:
+def journal_folder(place: str | Path) -> Path:
     """The folder of this machine where a run of a URL keeps its journal; a path is its own.
 
     Args:
@@ -57,7 +57,7 @@ def local(place: str | Path) -> Path:
         InputError: the URL names no folder.
 
     Example:
-        >>> local("s3://bucket/rings/one").as_posix(), local("runs/one").as_posix()
+        >>> journal_folder("s3://bucket/rings/one").as_posix(), journal_folder("runs/one").as_posix()
         ('runs/s3/bucket/rings/one', 'runs/one')
     """
     if not is_remote(place):
@@ -83,7 +83,7 @@ def run_folder(url: str) -> Iterator[Path]:
         InputError: there is something at the URL, or it cannot be reached.
         OSError: a file could not be written there; the run is complete, and in its folder.
     """
-    folder, (system, far) = local(url), _opened(url)
+    folder, (system, far) = journal_folder(url), _opened(url)
     note = f"{far}/{_NOTE}"
     with _told(url):
         if system.exists(note):
@@ -152,7 +152,7 @@ def downloaded(place: str) -> Path:
     Raises:
         InputError: there is no run at the URL, or it cannot be read.
     """
-    folder = local(place)
+    folder = journal_folder(place)
     if folder.is_dir() or not is_remote(place):
         return folder
     system, far = _opened(place)

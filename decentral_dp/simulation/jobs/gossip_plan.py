@@ -124,11 +124,11 @@ def plan(
             f"{LARGEST_PLAN:.0e} releases of a channel that can be priced. Use fewer rounds."
         )
     # Of a problem of one level nobody has validation records.
-    held = {k: n[representative] for k, n in counts.items() if n.any()}
+    sizes = {k: n[representative] for k, n in counts.items() if n.any()}
     public = Public(
         rounds,
-        {k: _averaged(stream, rounds, n) for k, n in held.items()},
-        {k: stream.rate(0, n) for k, n in held.items()},
+        {k: _averaged(stream, rounds, n) for k, n in sizes.items()},
+        {k: stream.rate(0, n) for k, n in sizes.items()},
         neighbour_weight[representative],
         problem.reads_records,
         clip,
@@ -375,9 +375,9 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
                 "give all records to one scenario",
             )
         )
-    alone = np.setdiff1d(np.arange(network.n_agents), network.links())
-    if alone.size:
-        raise InputError(refused(f"agent {alone[0]} has no neighbour to share noise with.", "link it"))
+    unlinked = np.setdiff1d(np.arange(network.n_agents), network.links())
+    if unlinked.size:
+        raise InputError(refused(f"agent {unlinked[0]} has no neighbour to share noise with.", "link it"))
     for channel in ("x", "y", "z"):
         table = s.privacy.noise(channel)
         if table is not None and (

@@ -171,7 +171,7 @@ def _of_price(m: OutsideMechanism, a: Array, shift: Shift, risk: float) -> str:
     b = _noised(m, _keys(f"price there {shift.words} {shift.length} {width}", len(a)), there, shift.scale)
     price = float(m.cost(shift.length, shift.scale, width))
     slack = float(m.float_slack(np.array([price]), width)[1][0])
-    best, told = -math.inf, np.zeros(2, dtype=np.int64)
+    best, counts = -math.inf, np.zeros(2, dtype=np.int64)
     for left, right in zip(_scores(a, shift), _scores(b, shift), strict=True):
         first, counted = ([s[:_DRAWS] for s in (left, right)], [s[_DRAWS:] for s in (left, right)])
         cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.01, 0.99, 99)))
@@ -183,10 +183,10 @@ def _of_price(m: OutsideMechanism, a: Array, shift: Shift, risk: float) -> str:
             k = int(np.argmax(excess))
             if excess[k] > best:
                 best = float(excess[k])
-                told = np.array([(sign * counted[who] <= sign * cuts[k]).sum() for who in (likely, unlikely)])
-    if float(_excess(m, [told[:1], told[1:]], price, slack, risk)[0]) <= 0.0:
+                counts = np.array([(sign * counted[who] <= sign * cuts[k]).sum() for who in (likely, unlikely)])
+    if float(_excess(m, [counts[:1], counts[1:]], price, slack, risk)[0]) <= 0.0:
         return ""
-    p, q = told / _DRAWS
+    p, q = counts / _DRAWS
     return (
         f"{m.name}: two queries {shift.length:.3g} apart in {m.norm}, along {shift.words}, are told apart more often "
         f"than its price allows: an event of frequency {p:.3g} under one has {q:.3g} under the other, and "

@@ -122,8 +122,8 @@ def check_rows(job: Job) -> int:
     """
     if job.scenario.privacy.guarantee != "certified":
         return 0
-    held = [int(n) for split in job.counts.values() for n in split if n]
-    counts = {min(held), max(held)} if held else set()
+    sizes = [int(n) for split in job.counts.values() for n in split if n]
+    counts = {min(sizes), max(sizes)} if sizes else set()
     if job.stream.kind == "minibatch" and job.stream.batch:
         counts.add(int(job.stream.batch))
     parts = [part for _, part in components_of(job.problem) if isinstance(part, RowWise)]
@@ -358,10 +358,10 @@ def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield from (function.__kwdefaults__ or {}).items()
     for name in _names(code):
         if name in function.__globals__:
-            held = function.__globals__[name]
-            yield name, held
-            if isinstance(held, ModuleType) and not _is_foreign(getattr(held, "__file__", None) or "<built in>"):
-                yield from ((n, getattr(held, n)) for n in _names(code) if hasattr(held, n))
+            value = function.__globals__[name]
+            yield name, value
+            if isinstance(value, ModuleType) and not _is_foreign(getattr(value, "__file__", None) or "<built in>"):
+                yield from ((n, getattr(value, n)) for n in _names(code) if hasattr(value, n))
 
 
 def _names(code: CodeType) -> set[str]:
