@@ -142,7 +142,7 @@ def require_attackable(job: Job) -> None:
                 f"attack: what {kind} publishes is no model that could be asked about a record. Attack a run of a "
                 "classifier or of a regression."
             )
-    elif isinstance(job.problem, Placed) or job.problem.accuracy(*_zeros(job), job.test) is None:
+    elif isinstance(job.problem, Placed) or not _classifies(job):
         raise InputError(
             f"attack: {kind} has no classifier that treats train and test records alike, so their losses cannot be "
             "compared. Attack a run of a minimax problem, or of a bilevel one that classifies."
@@ -170,8 +170,9 @@ def _dealt_at_random(job: Job) -> bool:
     return table.partition == "iid" or (table.partition is None and not named)
 
 
-def _zeros(job: Job) -> tuple[Array, Array]:
-    return np.zeros((1, job.problem.p)), np.zeros((1, job.problem.q))
+def _classifies(job: Job) -> bool:
+    problem = job.problem
+    return problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), job.test) is not None
 
 
 def _apart(job: Job) -> str:

@@ -42,7 +42,6 @@ from decentral_dp.adversaries.audit.runs import (
     request_of,
     summed,
 )
-from decentral_dp.adversaries.audit.transcripts import Transcript, observe
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
@@ -341,7 +340,7 @@ def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
     # A record that is rarely drawn shows in few of them.
     for k in range(_COINS):
         root = plan.root("first", k)
-        seen = [_seen(w, root, worlds) for w in (worlds.first, worlds.second, worlds.first)]
+        seen = [worlds.observe(w, root) for w in (worlds.first, worlds.second, worlds.first)]
         values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
         for which in (0, 1):
             pairs = zip(values[0], values[which + 1], strict=True)
@@ -357,7 +356,7 @@ def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:
     nothing = 0.0
     for k in range(COMPARED):
         world = worlds.second if k % 2 else worlds.first
-        transcript = _seen(world, plan.root("compare", k), worlds)
+        transcript = worlds.observe(world, plan.root("compare", k))
         law = loss_law(transcript, worlds)
         none = None if law is None else loss_law(transcript, same)
         laws.append(law)
@@ -368,8 +367,7 @@ def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
     runs = max(COMPARED, min(plan.runs, 200))
     for k in range(COMPARED, runs):
-        seen = _seen(worlds.first, plan.root("compare", k), worlds)
-        sizes.append(noise_sizes(seen.residuals))
+        sizes.append(noise_sizes(worlds.observe(worlds.first, plan.root("compare", k)).residuals))
     noise = drawn_noise(summed(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
@@ -408,6 +406,11 @@ def _result(
     certified = float(job.budget.epsilon[worlds.victim])
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
     claimed = None if claim is None else claim.epsilon_max
+    curve = (
+        trade_off(scores["first"], scores["second"], 1.0 - plan.confidence)
+        if plan.curve and scores["first"].size
+        else []
+    )
     result = AuditResult(
         job.scenario.title or "An audit",
         claimed,
@@ -421,23 +424,14 @@ def _result(
         bound.null,
         status,
         tuple(sentences_of(plan, worlds, bound, status, certified, claimed)),
-        tuple(trade_off(scores["first"], scores["second"], 1.0 - plan.confidence)) if _has_curve(plan, scores) else (),
+        tuple(curve),
     )
     if out is not None:
         write_json(out, result.to_dict())
     return result
 
 
-def _has_curve(plan: AuditPlan, scores: Mapping[str, Array]) -> bool:
-    return plan.curve and bool(scores) and scores["first"].size > 0
-
-
 def _noised(job: Job) -> bool:
     """Whether anything random stands between records and releases."""
     charged = job.ledger.charged
     return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged
-
-
-def _seen(job: Any, root: bytes, worlds: Worlds) -> Transcript:
-    """What is seen of a run of a world with these coins."""
-    return observe(job.keyed(root), worlds.victim)

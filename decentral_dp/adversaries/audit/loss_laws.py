@@ -14,7 +14,7 @@ Laws of the loss of a whole transcript, where one transcript is enough to know t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from scipy.stats import kstest, norm
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, mixture_epsilon
 from decentral_dp.adversaries.audit.likelihoods import Movement, close, log_likelihood, movement
 from decentral_dp.adversaries.audit.neighbours import Worlds, among_copies, farthest
-from decentral_dp.adversaries.audit.transcripts import Key, Made, Membership, Query, Transcript, observe, replay
+from decentral_dp.adversaries.audit.transcripts import Key, Made, Membership, Query, Transcript, replay
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
 from decentral_dp.simulation.jobs.job import Job
@@ -334,8 +334,7 @@ def worst_worlds(job: Job, root: bytes) -> Worlds:
 
 def _shown_once(worlds: Worlds, root: bytes, delta: float) -> float:
     """What the law of one transcript shows; below 0 where none is known."""
-    first: Any = worlds.first
-    law = loss_law(observe(first.keyed(root), worlds.victim), worlds)
+    law = loss_law(worlds.observe(worlds.first, root), worlds)
     return -1.0 if law is None else law.epsilon(delta, 1.0)
 
 
@@ -394,15 +393,14 @@ def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
     """
     if amplified(worlds.first):
         return _frequency(worlds, roots[:_SAMPLED_RUNS])
-    first: Any = worlds.first
     places, made = [], None
     for k, root in enumerate(roots):
-        transcript = observe(first.keyed(root), worlds.victim)
+        transcript = worlds.observe(worlds.first, root)
         if not transcript.choices:
             return ""
         # What is released first has the same law in every run.
         if made is None or len(transcript.said) > 1:
-            made = replay(first, worlds.victim, transcript)
+            made = replay(worlds.first, worlds.victim, transcript)
         toss = np.random.default_rng(k)
         for key in transcript.choices:
             law = made.get(key)
@@ -416,13 +414,12 @@ def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
 
 def _frequency(worlds: Worlds, roots: Sequence[bytes]) -> str:
     """Two-sided, by the normal law of a sum of independent coins."""
-    first: Any = worlds.first
     rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
     if rates is None:
         return ""
     drawn, expected, variance = 0, 0.0, 0.0
     for root in roots:
-        there = membership_of(worlds, observe(first.keyed(root), worlds.victim))
+        there = membership_of(worlds, worlds.observe(worlds.first, root))
         for index, included in there.items():
             rate = rates.get(index, 1.0)
             drawn, expected, variance = drawn + included, expected + rate, variance + rate * (1.0 - rate)

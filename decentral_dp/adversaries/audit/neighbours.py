@@ -51,6 +51,10 @@ class Worlds(NamedTuple):
     split: Split
     copies: bool = False
 
+    def observe(self, job: Job, root: bytes) -> Transcript:
+        """What is seen of a run of one of them. root: of its coins."""
+        return observe(job.keyed(root), self.victim)
+
 
 def among_copies(worlds: Worlds) -> Worlds:
     """The same pair of records, among copies of the second one."""
@@ -58,16 +62,15 @@ def among_copies(worlds: Worlds) -> Worlds:
     one, other = (take(w.records[worlds.split][worlds.victim], slice(0, 1)) for w in (worlds.first, worlds.second))
     mine = worlds.second.records[worlds.split][worlds.victim]
     many = type(mine)(*(np.repeat(field, len(mine[0]), axis=0) for field in other))
-    second: Any = worlds.second
-    changed = tuple(many if k == worlds.victim else r for k, r in enumerate(second.records[worlds.split]))
-    crowd = replace(second, records={**second.records, worlds.split: changed})
+    changed = tuple(many if k == worlds.victim else r for k, r in enumerate(worlds.second.records[worlds.split]))
+    crowd = replace(worlds.second, records={**worlds.second.records, worlds.split: changed})
     return worlds._replace(first=crowd.with_record(*place, one), second=crowd, copies=True)
 
 
 def farthest(job: Job, seed_root: bytes) -> Worlds:
     """The pair of worlds whose queries are farthest apart on a transcript of the job."""
     victim = int(np.argmax(job.budget.epsilon))
-    keyed: Any = job.keyed(seed_root)
+    keyed = job.keyed(seed_root)
     transcript = observe(keyed, victim)
     best: tuple[float, Worlds] = (-1.0, Worlds(keyed, keyed, victim, "train"))
     for split in SPLITS:

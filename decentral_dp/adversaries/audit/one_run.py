@@ -53,11 +53,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
@@ -176,15 +175,7 @@ def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk:
     Returns:
         ε, from below; 0 where not even 0 is refuted.
     """
-
-    def excess(epsilon: float) -> float:
-        return chance(right, guesses, canaries, epsilon, delta) - risk
-
-    if excess(0.0) >= 0.0:
-        return 0.0
-    if excess(LARGEST_EPSILON) < 0.0:
-        return LARGEST_EPSILON
-    return float(brentq(excess, 0.0, LARGEST_EPSILON, xtol=_TOLERANCE)) - _TOLERANCE
+    return most_refuted(lambda epsilon: chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON)
 
 
 def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
@@ -333,9 +324,7 @@ def _scores(job: CoordinatorMinimaxJob, planted: Any, canaries: Canaries, root: 
     published = LocalEngine().coordinate(node, job.rounds).last.published
     if "x" not in published or not np.isfinite(published["x"]).all():
         return np.zeros(canaries.coins.size)
-    x, problem = published["x"].reshape(-1), job.problem
-    if not isinstance(problem, Attackable):
-        return np.zeros(canaries.coins.size)
+    x, problem = published["x"].reshape(-1), cast(Attackable, job.problem)
     with np.errstate(all="ignore"):
         first, second = (problem.record_losses(x, r) for r in (canaries.first, canaries.second))
     return np.asarray(np.nan_to_num(second - first))

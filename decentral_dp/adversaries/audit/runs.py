@@ -33,7 +33,7 @@ from decentral_dp.adversaries.audit.loss_laws import (
 )
 from decentral_dp.adversaries.audit.neighbours import Worlds
 from decentral_dp.adversaries.audit.one_run import plant
-from decentral_dp.adversaries.audit.transcripts import Transcript, observe, replay
+from decentral_dp.adversaries.audit.transcripts import Transcript, replay
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import find, load
@@ -314,7 +314,7 @@ def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], lawful
     Returns:
         The log-likelihood ratio where it is known, else a projection learnt from these runs.
     """
-    probes = [_probe(worlds, roots(k), k) for k in range(_PROBES)]
+    probes = [worlds.observe(worlds.second if k % 2 else worlds.first, roots(k)) for k in range(_PROBES)]
     if vantage == "everybody" and lawful and all(_replayed(worlds, probe) for probe in probes):
         if not amplified(worlds.first):
             return Score(partial(_ratio, worlds), True)
@@ -322,11 +322,6 @@ def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], lawful
         if rates is not None and all(separate(worlds, probe) for probe in probes):
             return Score(partial(mixture_log_ratio, worlds, rates=rates), True)
     return _projection(vantage, worlds, roots)
-
-
-def _probe(worlds: Worlds, root: bytes, number: int) -> Transcript:
-    world: Any = worlds.second if number % 2 else worlds.first
-    return observe(world.keyed(root), worlds.victim)
 
 
 def _replayed(worlds: Worlds, probe: Transcript) -> bool:
@@ -345,8 +340,7 @@ def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> 
     theirs: list[Array] = []
     for k in range(_LEARNT):
         for world, kept in ((worlds.first, ours), (worlds.second, theirs)):
-            job: Any = world
-            kept.append(seen(vantage, observe(job.keyed(roots(k)), worlds.victim), worlds))
+            kept.append(seen(vantage, worlds.observe(world, roots(k)), worlds))
     difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
     variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
     # Of what never varies, any difference decides; of few runs a variance may be small by chance.
@@ -485,8 +479,7 @@ def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
     runs = []
     for k in numbers:
         for group, world in zip(GROUPS, (game.worlds.first, game.worlds.second, game.null), strict=True):
-            job: Any = world
-            transcript = observe(job.keyed(game.plan.root(group, k)), game.worlds.victim)
+            transcript = game.worlds.observe(world, game.plan.root(group, k))
             sizes = noise_sizes(transcript.residuals) if game.score.is_likelihood else {}
             runs.append(Run(group, game.score.of(transcript), sizes))
     return runs

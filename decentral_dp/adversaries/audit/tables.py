@@ -139,7 +139,7 @@ def audit_table(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     report = Reporter(progress, "audits")
-    with kept(None if out is None else out / TABLE, asked, _read_row) as outcomes:
+    with kept(None if out is None else out / TABLE, asked, dict[str, Any]) as outcomes:
         missing = [s for s in dict.fromkeys(listed) if _key(s) not in outcomes.done]
         work, before = partial(_row, **settings), len(listed) - len(missing)
         try:
@@ -175,10 +175,6 @@ def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) 
         "guarantee": s.privacy.guarantee,
         "rounds": s.algorithm.rounds,
     }
-
-
-def _read_row(stored: Any) -> Row:
-    return dict(stored)
 
 
 def _key(system: System) -> str:
