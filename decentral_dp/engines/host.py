@@ -161,8 +161,9 @@ class Host:
         """What the agents have released with these values, and their message, zeros where an agent does not send."""
         if self._senders is None:
             own = _projected(self._node.domain, self._releaser.release(self._index, values))
-            return own, own.concatenated() if self._node.compression is None else self._replicated(own)
-        sends = self._everybody(self._index)[self._node.agents]
+            compression = self._node.compression
+            return own, own.concatenated() if compression is None else self._replicated(own, compression)
+        sends = self._senders.at(self._round_of(self._index))[self._node.agents]
         sent = _projected(self._node.domain, self._releaser.release(self._index, values, sends))
         for channel, value in sent.items():
             before = self._last.get(channel, self._latest.get(channel, np.zeros_like(value)))
@@ -174,11 +175,8 @@ class Host:
     def _replica(self, own: Bundle) -> Array:
         return np.concatenate([self._replicas[channel] for channel in own], axis=1)
 
-    def _replicated(self, own: Bundle) -> Array:
+    def _replicated(self, own: Bundle, compression: protocol.Compression) -> Array:
         """What neighbours make of a compressed message: the replicas of all its channels, (b, D)."""
-        compression = self._node.compression
-        if compression is None:
-            raise RuntimeError("what is sent is not compressed")
         self._earlier = dict(self._replicas)
         for channel, value in own.items():
             replica = self._replicas.get(channel, self._latest.get(channel, np.zeros_like(value)))
@@ -186,11 +184,9 @@ class Host:
             self._replicas[channel] = replica + sent
         return self._replica(own)
 
-    def _everybody(self, index: int) -> NDArray[np.bool_]:
-        """(m,) which agents send at this index."""
-        if self._senders is None:
-            raise RuntimeError("everybody sends always")
-        return self._senders.at(index // self._node.program.releases_per_round)
+    def _round_of(self, index: int) -> int:
+        """The round that a release is of."""
+        return index // self._node.program.releases_per_round
 
     def _next_round(self) -> Mapping[str, Any]:
         """The values of the next exchange; after the last round, those of the final release."""
@@ -277,7 +273,7 @@ class Host:
             came = released.concatenated()[rows] + moved
         parts = np.split(came, ends[:-1], axis=1)
         heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
-        return heard if self._senders is None else heard.some(self._everybody(self._index - 1)[agents])
+        return heard if self._senders is None else heard.some(self._senders.at(self._round_of(self._index - 1))[agents])
 
     def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
         if isinstance(exchange, Ask) != self._node.program.central:
@@ -308,7 +304,7 @@ class Host:
         over_time = self._node.over_time
         if over_time is None or over_time.delay:
             return None
-        return over_time.heard((self._index - 1) // self._node.program.releases_per_round)
+        return over_time.heard(self._round_of(self._index - 1))
 
     def view(self) -> View:
         """Return what the simulator evaluates; it is no part of any message.
@@ -316,7 +312,7 @@ class Host:
         The start (index 0) is never averaged in.
         """
         released = dict(self._recent[-1])
-        done = (self._index - 1) // self._node.program.releases_per_round
+        done = self._round_of(self._index - 1)
         values = [r for k, r in enumerate(self._recent) if done + 1 - len(self._recent) + k > 0] or [released]
         with np.errstate(all="ignore"):
             published = {c: np.mean([v[c] for v in values], axis=0) for c in released}

@@ -206,14 +206,6 @@ class ReleasedValues(NamedTuple):
     values: Mapping[str, Array]
 
 
-def _nothing(ending: bool) -> list[ReleasedValues]:
-    return []
-
-
-def _no_scores(values: Mapping[str, Array]) -> list[Any]:
-    return []
-
-
 class Snapshot(NamedTuple):
     """What the simulator evaluates of all agents at one round; (m, ·) arrays by channel.
 
@@ -235,8 +227,8 @@ class Snapshot(NamedTuple):
     state: Mapping[str, Array]
     divergence: Divergence | None
     save: Callable[[], Saved]
-    drain: Callable[[bool], list[ReleasedValues]] = _nothing
-    score: Callable[[Mapping[str, Array]], list[Any]] = _no_scores
+    drain: Callable[[bool], list[ReleasedValues]] = lambda ending: []
+    score: Callable[[Mapping[str, Array]], list[Any]] = lambda values: []
 
 
 class Outcome(NamedTuple):
@@ -249,14 +241,6 @@ class Outcome(NamedTuple):
 
     last: Snapshot
     ledger: Ledger
-
-
-def _never(t: int) -> bool:
-    return False
-
-
-def _go_on(snapshot: Snapshot) -> None:
-    return None
 
 
 class RunControl(NamedTuple):
@@ -273,8 +257,8 @@ class RunControl(NamedTuple):
     """
 
     rounds: Iterable[int] = ()
-    observe: Callable[[Snapshot], bool | None] = _go_on
-    due: Callable[[int], bool] = _never
+    observe: Callable[[Snapshot], bool | None] = lambda snapshot: None
+    due: Callable[[int], bool] = lambda t: False
     saved: Saved | None = None
     keeps_releases: bool = False
     states: str | None = None

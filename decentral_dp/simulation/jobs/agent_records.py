@@ -192,15 +192,32 @@ def _read_clients(
     label_bound: float | None,
     train_only: bool,
 ) -> Any:
+    records, _ = _read_shards(agents, shards, problem, norm, label_bound)
+    return records["train"] if train_only else records
+
+
+def _read_shards(
+    agents: NDArray[np.int64],
+    shards: AgentShards,
+    problem: Any,
+    norm: Norm,
+    label_bound: float | None = None,
+    scored: bool = False,
+) -> tuple[dict[Split, list[Any]], list[Any | None]]:
+    """Kind → the records of each agent as a problem reads them, labels cut at their bound; its test records, if scored.
+
+    Raises InputError where a file is not the manifest's.
+    """
     records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
+    tests: list[Any | None] = []
     for agent in agents:
         mine = shards.read(int(agent))
         if label_bound is not None:
             mine = replace(mine, labels=np.clip(as_numbers(mine.labels), -label_bound, label_bound))
-        own = records_in(problem, mine, norm, int(agent))
-        for split in SPLITS:
-            records[split] += own[split]
-    return records["train"] if train_only else records
+        for split, own in records_in(problem, mine, norm, int(agent)).items():
+            records[split] += own
+        tests.append(held_out(problem, mine, norm) if scored else None)
+    return records, tests
 
 
 def _releaser(make: Any, shards: AgentShards, agents: NDArray[np.int64]) -> Any:
@@ -236,14 +253,7 @@ def _read(
         InputError: a file cannot be read, or is not what the manifest says.
     """
     norm: Norm = dataset_of.keywords["clip"].norm
-    records: dict[Split, list[Any]] = {split: [] for split in SPLITS}
-    tests: list[Any | None] = []
-    for agent in agents:
-        mine = shards.read(int(agent))
-        own = records_in(problem, mine, norm, int(agent))
-        for split in SPLITS:
-            records[split] += own[split]
-        tests.append(held_out(problem, mine, norm) if scored else None)
+    records, tests = _read_shards(agents, shards, problem, norm, scored=scored)
     batches = dataset_of.keywords["batches"]
     dataset = dataset_of(records=records, batches=_mixed(batches, shards, agents) if secret else batches)
     states = partial(_states, agents, shards, program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -56,7 +56,7 @@ CENTRAL_PROTOCOLS = {
 
 def privacy_statement(job: GossipJob) -> PrivacyStatement:
     """The statement of a job of agents that trust nobody."""
-    known = _Known({})
+    known: _Known = {}
     limits = _limits(job, known)
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement(
@@ -113,10 +113,8 @@ def _clip(job: GossipJob) -> dict[str, Any]:
     return {"norm": job.clip.norm, **{c: job.clip.bound(c) for c in CHANNELS if c in families}}
 
 
-class _Known(NamedTuple):
-    """How far a record moves private states, by kind of record and neighbours' weights: agents mostly share it."""
-
-    changes: dict[tuple[Split | float, ...], Array]
+# How far a record moves private states, by kind of record and neighbours' weights: agents mostly share it.
+_Known: TypeAlias = dict[tuple[Split | float, ...], Array]
 
 
 def at_infinity(
@@ -142,28 +140,31 @@ def at_infinity(
         finite = 0.0
     elif job.mechanism == NO_NOISE or np.isinf(spent).any():
         finite = math.inf
-    elif job.windows:
-        # These sums are over every round once.
-        return Horizon(None, None)
-    elif job.pairs is not None:
-        # They are of an agent's own noise alone.
-        return Horizon(None, None)
-    elif isinstance(job.mechanism, OutsideMechanism) or job.components.algorithm.origin:
-        # A price need not be sensitivity/scale, and a plan need not be that of a base class, of which these sums are.
-        return Horizon(None, None)
-    elif job.stream.kind == "poisson" or getattr(job.algorithm, "local_steps", None) or _falls(job.algorithm):
-        # Sums of samples, several releases a round, no single steps, or steps whose clip falls.
+    elif _has_other_sums(job):
         return Horizon(None, None)
     elif isinstance(job.algorithm, OneStep) and not job.central and job.algorithm.protocol == "released":
         finite = _finite_budget(job, job.algorithm, who, channel)
     charged = job.mechanism != NO_NOISE and finite != 0.0 and job.unit == RECORD
     if charged and job.stream.kind == "accumulate" and isinstance(job.algorithm, LdpDsbo | PrintedLdpDsbo):
-        endless = _endless_budget(job, job.algorithm, who, channel, _Known({}) if known is None else known)
+        endless = _endless_budget(job, job.algorithm, who, channel, {} if known is None else known)
     return Horizon(finite, endless)
 
 
-def _falls(algorithm: Any) -> bool:
-    return isinstance(algorithm, PushSum) and algorithm.clip_decay > 0.0
+def _has_other_sums(job: GossipJob) -> bool:
+    """Whether the budget is no sum of one step of an agent a round, under noise of its own, by sensitivity/scale."""
+    algorithm: Any = job.algorithm
+    return bool(
+        # Rounds that are charged twice, and noise that neighbours share.
+        job.windows
+        or job.pairs is not None
+        # A price need not be sensitivity/scale, and a plan need not be that of a base class.
+        or isinstance(job.mechanism, OutsideMechanism)
+        or job.components.algorithm.origin
+        # Sums of samples, several releases a round, no single steps, or steps whose clip falls.
+        or job.stream.kind == "poisson"
+        or getattr(algorithm, "local_steps", None)
+        or (isinstance(algorithm, PushSum) and algorithm.clip_decay > 0.0)
+    )
 
 
 def _limits(job: GossipJob, known: _Known) -> Horizon:
@@ -255,10 +256,10 @@ def _endless_printed(
     worst = 0.0
     for split in SPLITS:
         place = (split, *weights.tolist())
-        if place not in known.changes:
+        if place not in known:
             counts = dict.fromkeys(SPLITS, seen)
-            known.changes[place] = private_state(job.constants, steps, weights, counts, rounds, split)
-        sensitivity = known.changes[place]
+            known[place] = private_state(job.constants, steps, weights, counts, rounds, split)
+        sensitivity = known[place]
         price = np.stack([math.sqrt(2.0) * (t + 1.0) ** noise[c].decay / noise[c].scale for c in CHANNELS], axis=1)
         spent = (sensitivity[1:] * price[:, None, :]).sum(axis=(0, 2))
         for weight, paid, last in zip(weights, spent, sensitivity[-1], strict=True):
