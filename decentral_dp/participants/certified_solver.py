@@ -49,6 +49,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.sparse.linalg import LinearOperator, cg
 
 from decentral_dp.bounded import MIXED, SPLITS, Array, Bounded, Sensitivity, Split
 from decentral_dp.constants.problem_constants import ProblemConstants, penalised_modulus, up
@@ -521,22 +522,10 @@ def _conjugate(product: Product, target: Array, diagonal: Array) -> Array:
     curved = (float(target @ product(target)) - float(target @ (diagonal * target))) / size
     scale = diagonal + max(curved, 0.0)
     scale = np.where(scale > 0.0, scale, 1.0)
-    v, residual = np.zeros_like(target), target.copy()
-    turned = residual / scale
-    along, power = turned.copy(), float(residual @ turned)
-    for _ in range(10 * len(target)):
-        image = product(along)
-        bent = float(along @ image)
-        if not (bent > 0.0 and power > 0.0):
-            break
-        v = v + power / bent * along
-        residual = residual - power / bent * image
-        if float(residual @ residual) <= 2.0**-14 * size:
-            break
-        turned = residual / scale
-        power, before = float(residual @ turned), power
-        along = turned + power / before * along
-    return v
+    operator = LinearOperator((len(target), len(target)), matvec=product, dtype=np.float64)
+    scaled = LinearOperator(operator.shape, matvec=lambda residual: residual / scale, dtype=np.float64)
+    found, _ = cg(operator, target, rtol=2.0**-7, atol=0.0, maxiter=10 * len(target), M=scaled)
+    return np.asarray(found)
 
 
 def _corrected(

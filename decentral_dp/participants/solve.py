@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
-from decentral_dp.problems.records import take
+from decentral_dp.problems.records import concatenated, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 
@@ -58,7 +58,7 @@ def join_alike(agents: Agents) -> list[Share]:
     for train, validation in agents:
         groups.setdefault((len(train[0]), len(validation[0])), []).append((train, validation))
     return [
-        Share(len(group) / len(agents), _joined([t for t, _ in group]), _joined([v for _, v in group]))
+        Share(len(group) / len(agents), concatenated([t for t, _ in group]), concatenated([v for _, v in group]))
         for group in groups.values()
     ]
 
@@ -193,7 +193,9 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
     return LowerLevel.at(problem, x, join_alike(agents)).minimiser(tolerance)
 
 
-def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
+def hypergradient_of_joined(
+    problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10
+) -> Array:
     """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
 
     Args:
@@ -215,10 +217,3 @@ def partial_hypergradient(problem: Problem, x: Array, y: Array, z: Array, shares
     level = LowerLevel(problem, x, shares)
     direct, through = level.mean(y, z, "upper_grad_x"), level.mean(y, z, "lower_jvp")
     return np.asarray(direct - through - level.regulariser(y, z).jvp[0])
-
-
-def _joined(records: Sequence[Any]) -> Any:
-    first = records[0]
-    return (
-        first if len(records) == 1 else type(first)(*(np.concatenate(column) for column in zip(*records, strict=True)))
-    )
