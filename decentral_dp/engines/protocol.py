@@ -31,7 +31,18 @@ class Releaser(Protocol):
     @property
     def mechanism(self) -> Mechanism: ...
 
-    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle: ...
+    def release(self, index: int, values: Mapping[str, Value], sends: NDArray[np.bool_] | None = None) -> Bundle:
+        """Release values once.
+
+        Args:
+            index: of the release, from 0, which names its noise.
+            values: channel → (b, d), a `Bounded` where it reads records.
+            sends: (b,) which agents send; by default all.
+
+        Returns:
+            Channel → (b, d) what leaves.
+        """
+        ...
 
 
 # Channel → (low, high).
@@ -138,7 +149,9 @@ class AgentNode(NamedTuple):
 class CoordinatorReleaser(Protocol):
     """An object that adds a trusted coordinator's noise, and writes the ledger line."""
 
-    def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released: ...
+    def release(self, index: int, values: Mapping[str, Value | SelectionMechanism]) -> Released:
+        """Release values once; returns them and their scales. index: from 1. values: channel → (1, d), or a draw."""
+        ...
 
     @property
     def recorder(self) -> Recorder: ...
@@ -291,10 +304,37 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome: ...
+    def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
+        """Run the program of every block of agents, and deliver their messages.
+
+        Args:
+            nodes: all blocks, in the order of their agents.
+            rounds: T, after which what was sent last is released once more.
+            control: when the run is observed, by what, and where it goes on from.
+
+        Returns:
+            The last snapshot, with one row for each agent, and the ledger of what was released.
+
+        Raises:
+            InputError: a block cannot read its records, or a state does not fit.
+            UserCodeError: an algorithm from outside fails.
+        """
+        ...
 
     def coordinate(self, coordinator_node: CoordinatorNode, rounds: int, control: RunControl = UNATTENDED) -> Outcome:
-        """Run a trusted coordinator's program; snapshots have one row."""
+        """Run a trusted coordinator's program.
+
+        Args:
+            coordinator_node: the program, its context and its agents in blocks.
+            rounds: T.
+            control: as of `run`.
+
+        Returns:
+            The last snapshot, with one row for all, and the ledger.
+
+        Raises:
+            InputError, UserCodeError: as of `run`.
+        """
         ...
 
 

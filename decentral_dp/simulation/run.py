@@ -227,6 +227,12 @@ class Run:
 
 
 def evaluated_rounds(rounds: int, every: int) -> list[int]:
+    """List the rounds after which scores are taken: 0, every so many, and the last.
+
+    Example:
+        >>> evaluated_rounds(rounds=7, every=3)
+        [0, 3, 6, 7]
+    """
     return sorted({*range(0, rounds + 1, every), rounds})
 
 

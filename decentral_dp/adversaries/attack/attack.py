@@ -58,7 +58,14 @@ _MOST_BILEVEL = 2000
 
 
 class Attacked(NamedTuple):
-    """What came out of one run: how many members and others, and attack → AUC over all their pairs."""
+    """What came out of one run.
+
+    Args:
+        members: how many train records were scored.
+        others: how many held-out records were scored.
+        auc: attack → area under its receiver operating characteristic, over all pairs of a member and another, in
+            [0, 1].
+    """
 
     members: int
     others: int
@@ -66,10 +73,17 @@ class Attacked(NamedTuple):
 
 
 def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
-    """Score every member and every other record by what a run of the job published, (agents, d) for each variable.
+    """Score every member and every other record by what a run of the job published.
 
-    Of several agents' values the average counts. Raises InputError as `require_attackable`, and for values that are
-    not of this job.
+    Args:
+        job: as it was run.
+        published: variable → (m, d), of a coordinator (1, d). Of several agents' values the average counts.
+
+    Returns:
+        The AUC of every attack.
+
+    Raises:
+        InputError: as `require_attackable`; or values that are missing, or not of this job.
     """
     require_attackable(job)
     wanted = {"x": job.problem.p} if job.solves == "minimax" else {"x": job.problem.p, "y": job.problem.q}
@@ -118,7 +132,15 @@ def _sample(members: Any, others: Any) -> tuple[Any, Any]:
 
 
 def require_attackable(job: Job) -> None:
-    """Refuse what cannot be attacked, or attacked fairly. Raises InputError with the reason."""
+    """Refuse what cannot be attacked, or attacked fairly.
+
+    Args:
+        job: to be attacked, with its records.
+
+    Raises:
+        InputError: records that are with their agents or not exchangeable, no held-out records, no model that could be
+            asked about a record, or another unit than one record.
+    """
     require_records(job.records, "attack")
     if job.unit != RECORD:
         raise InputError(
@@ -185,10 +207,14 @@ def _apart(job: Job) -> str:
 
 
 class Verdict(NamedTuple):
-    """An attack's AUC over runs beside a ceiling. interval: None of one run. above: its lower end exceeds the ceiling.
+    """An attack's AUC over runs beside a ceiling.
 
-    chance: the probability that the mean of so many AUCs is as large although their expectation keeps to the ceiling
-    is at most this, whatever their law (Hoeffding 1963, Theorem 1); 1 where the mean is below.
+    Args:
+        auc: the mean over runs, in [0, 1].
+        interval: Student's 95 % interval of that mean, within [0, 1]; None of one run.
+        above: whether its lower end exceeds the ceiling.
+        chance: the probability that the mean of so many AUCs is as large although their expectation keeps to the
+            ceiling is at most this, whatever their law (Hoeffding 1963, Theorem 1); 1 where the mean is below.
     """
 
     auc: float
@@ -198,7 +224,19 @@ class Verdict(NamedTuple):
 
 
 def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
-    """Raises ValueError without any AUC."""
+    """Set the AUCs of one attack beside a ceiling.
+
+    Args:
+        aucs: one of each run, at least one.
+        ceiling: the largest expected AUC that a guarantee allows, in [1/2, 1].
+
+    Raises:
+        ValueError: there is no AUC.
+
+    Example:
+        >>> judge([0.52, 0.55, 0.53], ceiling=0.6).above
+        False
+    """
     if not aucs:
         raise ValueError("there is no AUC to judge")
     mean = float(np.mean(aucs))
@@ -211,11 +249,18 @@ def judge(aucs: Sequence[float], ceiling: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Inference:
-    """What an attack on runs of one scenario found. each: run by run, those given first; given: how many those are.
+    """What an attack on runs of one scenario found.
 
-    eligible: how many records could be scored in a run, its train and test records.
-    ceiling: what the certified budget allows; claimed: (ε, δ, ceiling) of what a paper says of its own noise, where
-    it says something. verdicts, against_claim: attack → verdict.
+    Args:
+        scenario: of the runs.
+        each: run by run, those of the given folders first.
+        given: how many folders were given.
+        eligible: how many records could be scored in a run, its train and test records.
+        epsilon, delta: the certified budget of the worst agent.
+        ceiling: the largest expected AUC that it allows.
+        claimed: (ε, δ, ceiling) of what a paper says of its own noise; None where it says nothing.
+        verdicts: attack → its AUC beside the certified ceiling.
+        against_claim: the same beside the claim; empty without one.
 
     Example:
         >>> import tempfile, decentral_dp
@@ -248,7 +293,13 @@ class Inference:
 
 
 class RunFolder(NamedTuple):
-    """A run folder read back: its job, and variable → (agents, d) published values."""
+    """A run folder read back.
+
+    Args:
+        folder: of the run.
+        job: built again from its scenario, with all records.
+        published: variable → (m, d) published values.
+    """
 
     folder: Path
     job: Job
@@ -256,7 +307,14 @@ class RunFolder(NamedTuple):
 
 
 def read(folder: Path) -> RunFolder:
-    """Raises InputError."""
+    """Read a run folder back.
+
+    Args:
+        folder: of a complete run.
+
+    Raises:
+        InputError: it is none, its scenario cannot be built here, or its values cannot be read.
+    """
     require_run_folder(folder, "attack", ("scenario.toml", "state.npz"), more=("result.json",))
     with as_written(folder, "attack"):
         job = build(load(folder / "scenario.toml"))
@@ -377,7 +435,13 @@ def _attack(given: Sequence[RunFolder], k: int) -> Attacked:
 
 
 def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
-    """Every attack's AUCs beside what the job's budget, and the claim, allow."""
+    """Set every attack's AUCs beside what the job's budget, and the claim, allow.
+
+    Args:
+        job: that was run, whose ε and δ count.
+        each: what came out of each run, at least of one.
+        given: how many of these are of folders that were given.
+    """
     epsilon, delta = float(job.budget.epsilon.max()), job.scenario.privacy.delta
     ceiling, claim = within_run(epsilon, delta), claim_of(job)
     aucs = {name: [one.auc[name] for one in each] for name in each[0].auc}
@@ -400,7 +464,12 @@ def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
 
 
 def repetition(s: Scenario, number: int) -> Scenario:
-    """The scenario with other noise and another split; its graph stays. Without a seed the noise stays secret."""
+    """The scenario with other noise and another split; its graph stays.
+
+    Args:
+        s: of the first run. Without a seed the noise stays secret.
+        number: of the repetition, from which its seeds follow.
+    """
     public = s.seed if s.seed is not None else 0
     content = s.model_dump(exclude_unset=True)
     split = s.problem.seed if s.problem.seed is not None else public
@@ -520,7 +589,15 @@ def _doubt(verdicts: Mapping[str, Verdict]) -> str:
 
 
 def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
-    """The same as JSON values."""
+    """List what was found, as the file of an attack has it.
+
+    Args:
+        found: by `infer`.
+        folders: of the runs that were given.
+
+    Returns:
+        Keys with JSON values; infinite numbers are floats, which `write` turns to "inf".
+    """
     claim = None
     if found.claimed is not None:
         claim = dict(zip(("epsilon", "delta", "ceiling"), found.claimed, strict=True))
@@ -556,4 +633,14 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def write(found: Inference, folders: Sequence[Path], out: Path) -> None:
+    """Write the file of an attack.
+
+    Args:
+        found: by `infer`.
+        folders: of the runs that were given.
+        out: JSON file, put in place whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     write_json(out, summary(found, folders))

@@ -291,7 +291,20 @@ def bounded_labels(s: Scenario, labels: Any) -> Array:
 
 
 def plan_of(s: Scenario, algorithm: Coordinated, context: CoordinatorContext | MinimaxContext) -> Ledger:
-    """Every release and its price: the target's, the paper's, or none. Raises InputError for a target out of reach."""
+    """Plan every release of a trusted coordinator and its price: the target's, the paper's, or none.
+
+    Args:
+        s: the scenario; rounds, guarantee, ε and δ are read.
+        algorithm: with its defaults resolved.
+        context: what it knows beforehand.
+
+    Returns:
+        The ledger, the same lines for all agents.
+
+    Raises:
+        InputError: a target out of reach, a guarantee or a mechanism that the algorithm does not have, or more releases
+            than can be priced.
+    """
     rounds, privacy = s.algorithm.rounds, s.privacy
     if rounds * algorithm.releases_per_round > LARGEST_PLAN:
         raise too_long(rounds)
@@ -366,7 +379,13 @@ def target_plan(
 
 
 def planned_line(channel: str, charge: Charge, factor: float) -> ChannelLedger:
-    """The ledger lines of one channel at scale 1, its prices times a factor."""
+    """Write the ledger lines of one channel at scale 1.
+
+    Args:
+        channel: its name.
+        charge: its releases, with the price of each.
+        factor: on every price.
+    """
     releases = charge.indices.size
     sensitivity = {k: (factor * w)[:, None] for k, w in charge.weight.items()}
     if not _proven(charge):

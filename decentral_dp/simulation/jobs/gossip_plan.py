@@ -616,6 +616,20 @@ def require_calibrated(ledger: Ledger, priced: Ledger) -> None:
 
 
 def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
+    """Stop before the cap would be passed.
+
+    Args:
+        ledger: all planned releases.
+        cap: the largest ε at δ that any agent may spend.
+        delta: δ.
+        rounds: T, as planned.
+
+    Returns:
+        The rounds that are run, the status, and the reason where they are fewer; None where all are run.
+
+    Raises:
+        InputError: the first round alone passes it.
+    """
     allowed = rounds_within(ledger, cap, delta)
     if allowed >= rounds:
         return rounds, "ok", None
