@@ -32,6 +32,7 @@ from decentral_dp.exchange import (
     senders_of,
 )
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.topology.compression import Compression
 from decentral_dp.user_code import USER_ERRORS, failed, miscounted
 
 # Up to so many neighbours a Python loop over them is faster than a sparse product.
@@ -175,7 +176,7 @@ class Host:
     def _replica(self, own: Bundle) -> Array:
         return np.concatenate([self._replicas[channel] for channel in own], axis=1)
 
-    def _replicated(self, own: Bundle, compression: protocol.Compression) -> Array:
+    def _replicated(self, own: Bundle, compression: Compression) -> Array:
         """What neighbours make of a compressed message: the replicas of all its channels, (b, D)."""
         self._earlier = dict(self._replicas)
         for channel, value in own.items():

@@ -20,6 +20,8 @@ from decentral_dp.exchange import Bundle, Coordination, Program, Released, Selec
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.recorder import Recorder
+from decentral_dp.topology.compression import Compression
+from decentral_dp.topology.over_time import OverTime
 
 
 class Releaser(Protocol):
@@ -77,33 +79,6 @@ class Hosted(NamedTuple):
     states: Callable[[str, Receipts], KeptStates] | None = None
 
 
-class TimeVaryingWeights(Protocol):
-    """Weights by round, the same wherever they are asked for.
-
-    `heard(t)`: (m, m) weights w_ij, j ≠ i, of what arrives in round t, which was sent `delay` rounds before. `kept(t)`:
-    (m,) what each agent keeps of what it has, 1 − Σ_i w_ij.
-    """
-
-    @property
-    def delay(self) -> int: ...
-
-    def heard(self, t: int) -> sp.csr_array: ...
-
-    def kept(self, t: int) -> NDArray[np.float64]: ...
-
-
-class Compression(Protocol):
-    """What of (b, d) differences on a channel travels in the release of this index, by agents of these numbers.
-
-    consensus: γ, the weight of replicas in what is heard.
-    """
-
-    @property
-    def consensus(self) -> float: ...
-
-    def __call__(self, differences: Array, channel: str, index: int, agents: NDArray[np.int64]) -> Array: ...
-
-
 class AgentNode(NamedTuple):
     """One block of agents, complete: what is needed to run it anywhere.
 
@@ -136,7 +111,7 @@ class AgentNode(NamedTuple):
     average: int = 1
     domain: Domain = None
     read: Callable[[], Hosted] | None = None
-    over_time: TimeVaryingWeights | None = None
+    over_time: OverTime | None = None
     columns: NDArray[np.int64] | None = None
     compression: Compression | None = None
 

@@ -193,9 +193,7 @@ def solve_lower(problem: Problem, x: Array, agents: Agents, tolerance: float = 1
     return LowerLevel.at(problem, x, join_alike(agents)).minimiser(tolerance)
 
 
-def hypergradient_of_joined(
-    problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10
-) -> Array:
+def hypergradient_of_joined(problem: Problem, x: Array, shares: Sequence[Share], tolerance: float = 1e-10) -> Array:
     """Compute ∇F(x): the lower solution, the inverse Hessian, and the gradient of both.
 
     Args:

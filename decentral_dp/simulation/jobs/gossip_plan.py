@@ -30,7 +30,7 @@ from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.synthetic import machine_memory
 from decentral_dp.errors import InputError
-from decentral_dp.exchange import Senders, senders_of
+from decentral_dp.exchange import senders_of
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
@@ -48,7 +48,7 @@ from decentral_dp.simulation.jobs.settings import settings_note, with_heavy_ball
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime, off_diagonal
-from decentral_dp.user_code import USER_ERRORS, blamed
+from decentral_dp.user_code import blamed, call
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
@@ -149,22 +149,19 @@ def plan(
         for c in planned
     ]
     if senders is not None:
-        sent = _masks(senders, rounds, type(getattr(algorithm, "program", algorithm)))
+        author = type(getattr(algorithm, "program", algorithm))
+        sent = call(
+            lambda: np.stack([senders.at(t) for t in range(rounds + 1)]),
+            {},
+            lambda error: (
+                f"algorithm.kind: senders of {author.__name__} fails with "
+                f"{blamed(error, place_in_class(author, 'senders'))}. Mend it."
+            ),
+        )
         channels = [c.sent(sent[c.rounds // per_round]) if c.mechanism.charged else c for c in channels]
     if by_agent:
         channels = [_by_equal_releases(c) for c in channels]
     return Ledger(m, _once(channels), per_round)
-
-
-def _masks(senders: Senders, rounds: int, author: type) -> NDArray[np.bool_]:
-    """(T + 1, m) who sends in each round. Raises InputError where the author's code does not say."""
-    try:
-        return np.stack([senders.at(t) for t in range(rounds + 1)])
-    except InputError:
-        raise
-    except USER_ERRORS as error:
-        why = blamed(error, place_in_class(author, "senders"))
-        raise InputError(f"algorithm.kind: senders of {author.__name__} fails with {why}. Mend it.") from error
 
 
 def _by_equal_releases(c: ChannelLedger) -> ChannelLedger:
