@@ -8,8 +8,9 @@ not be there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +24,6 @@ from decentral_dp.config.scenario_components import predictor_of
 from decentral_dp.config.schema import Scenario
 from decentral_dp.data.columns import ColumnRules, Columns, cells_of
 from decentral_dp.data.dataset import Label
-from decentral_dp.data.scaling import ScaleSpec
 from decentral_dp.data.shards import features_for_model
 from decentral_dp.data.tables import read_columns, require_columns
 from decentral_dp.errors import InputError, quoted
@@ -49,17 +49,13 @@ CHUNK = 65_536
 class Reading(NamedTuple):
     """How a model reads a table: the declared rules of its scenario.
 
-    names: of the features. rules: how columns become features. scale, normalise, bounds: as of
-    `shards.features_for_model`. source: of the records that it was trained on. root: where relative paths start.
+    names: of the features. rules: how columns become features. prepare: makes (n, d) features of columns, as
+    `shards.features_for_model` with what the scenario declares.
     """
 
     names: tuple[str, ...]
     rules: ColumnRules | None
-    scale: ScaleSpec
-    normalise: Any
-    bounds: tuple[float, float] | None
-    source: str
-    root: Path
+    prepare: Callable[..., Array]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -69,18 +65,7 @@ class Reading(NamedTuple):
     def features(self, columns: Columns, where: str, before: int = 0) -> Array:
         """(n, d), by the function that prepares train records. before: records that come first. Raises InputError."""
         try:
-            return features_for_model(
-                columns,
-                self.names,
-                self.rules,
-                self.scale,
-                self.normalise,
-                root=self.root,
-                bounds=self.bounds,
-                source=self.source,
-                where=where,
-                before=before,
-            )
+            return self.prepare(columns, where=where, before=before)
         except InputError as error:
             kept = "A trained model keeps the rules of its scenario: mend this table, or train again."
             raise InputError(f"predict: {error} {kept}") from None
@@ -355,17 +340,18 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
             f'{command}: problem.scale = "standard" was fitted on the records, and no run publishes it. Declare '
             "ranges, and run again."
         )
-    scale = scenario.problem.scale
     path = scenario.files().get(("problem", "scale"))
-    reading = Reading(
-        tuple(names),
-        scenario.problem.columns,
-        scale if path is None else str(path),
-        scenario.problem.normalise,
-        None if bounds is None else (bounds[0], bounds[1]),
-        str(about.get("data", "")),
-        scenario.folder,
+    prepare = partial(
+        features_for_model,
+        names=tuple(names),
+        rules=scenario.problem.columns,
+        scale_spec=scenario.problem.scale if path is None else str(path),
+        normalisation=scenario.problem.normalise,
+        root=scenario.folder,
+        bounds=None if bounds is None else (bounds[0], bounds[1]),
+        source=str(about.get("data", "")),
     )
+    reading = Reading(tuple(names), scenario.problem.columns, prepare)
     if problem.predict(np.zeros(y[:1].shape), np.zeros((1, len(names)))).ndim == 2:
         # A regression on the positions of classes says numbers.
         classes = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -91,7 +91,7 @@ COLUMNS: tuple[str, ...] = (
     *("method", "vantage", "runs", "null_shown", "status"),
 )
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 """Column → value as JSON has it: infinite numbers are "inf"."""
 
 
