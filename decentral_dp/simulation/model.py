@@ -292,21 +292,20 @@ class Model:
         return cells_of(frame.set_axis(known, axis=1), self.columns)
 
 
-def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array], command: str = "predict") -> Model:
+def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Array]) -> Model:
     """The model of what a run published.
 
     Args:
         scenario: of the run.
         result: of the run.
         published: channel → (m, ·) published values.
-        command: begins a refusal.
 
     Raises:
         InputError: the run diverged, its problem predicts nothing, or what predicts was not published.
     """
     kind, about = scenario.problem.kind, result.problem
     if result.has_diverged:
-        raise InputError(f"{command}: this run diverged, and its weights are not finite. Run it with smaller steps.")
+        raise InputError("predict: this run diverged, and its weights are not finite. Run it with smaller steps.")
     names, classes = about.get("features"), tuple(about.get("classes") or ())
     image, bounds = about.get("image"), about.get("bounds")
     minimax = result.is_minimax
@@ -322,22 +321,22 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
     problem = predictor_of(scenario, facts) if names and "problem" not in scenario.objects else None
     if names is None and not _predicts(scenario, otherwise=not minimax):
         raise InputError(
-            f"{command}: {kind} has no model that predicts the label of a record. What the run published is "
+            f"predict: {kind} has no model that predicts the label of a record. What the run published is "
             "run.published, and published_… in state.npz of its folder."
         )
     if problem is None or names is None:
         raise InputError(
-            f"{command}: this run was written by a version that did not say which features its weights are of. Run "
+            "predict: this run was written by a version that did not say which features its weights are of. Run "
             "its scenario again."
         )
     if y is None:
         raise InputError(
-            f"{command}: {scenario.algorithm.kind} publishes {' and '.join(published)} alone, and {kind} predicts by "
+            f"predict: {scenario.algorithm.kind} publishes {' and '.join(published)} alone, and {kind} predicts by "
             "y. Take an algorithm of gossip, which publishes y as well."
         )
     if scenario.problem.scale == "standard":
         raise InputError(
-            f'{command}: problem.scale = "standard" was fitted on the records, and no run publishes it. Declare '
+            'predict: problem.scale = "standard" was fitted on the records, and no run publishes it. Declare '
             "ranges, and run again."
         )
     path = scenario.files().get(("problem", "scale"))

@@ -137,11 +137,11 @@ class ReadingClients:
 
     Args:
         block: of the agents, without records.
-        read: returns their records, as the block has them.
+        read: returns kind → their records, and nothing that is scored.
     """
 
     block: Any
-    read: Callable[[], Any]
+    read: Callable[[], tuple[Mapping[Split, Any], Any]]
 
     @property
     def agents(self) -> NDArray[np.int64]:
@@ -150,7 +150,8 @@ class ReadingClients:
 
     @cached_property
     def _complete(self) -> Any:
-        return replace(self.block, records=self.read())
+        records, _ = self.read()
+        return replace(self.block, records=records if isinstance(self.block, ClientBlock) else records["train"])
 
     def ready(self) -> int:
         """Read the records, and return of how many agents. Raises InputError where a file is not the manifest's."""
@@ -176,24 +177,12 @@ def reading_coordinator(node: CoordinatorNode, records: RecordsElsewhere, label_
     """
 
     def reading(block: ClientBlock | MinimaxClientBlock) -> ReadingClients:
-        train_only = isinstance(block, MinimaxClientBlock)
-        norm: Norm = "l2" if isinstance(block, MinimaxClientBlock) else block.clip.norm
-        read = partial(_read_clients, block.agents, records.shards, block.problem, norm, label_bound, train_only)
-        return ReadingClients(block, read)
+        norm: Norm = block.clip.norm if isinstance(block, ClientBlock) else "l2"
+        return ReadingClients(
+            block, partial(_read_shards, block.agents, records.shards, block.problem, norm, label_bound)
+        )
 
     return node._replace(client_blocks=tuple(map(reading, node.client_blocks)), reads=True)
-
-
-def _read_clients(
-    agents: NDArray[np.int64],
-    shards: AgentShards,
-    problem: Any,
-    norm: Norm,
-    label_bound: float | None,
-    train_only: bool,
-) -> Any:
-    records, _ = _read_shards(agents, shards, problem, norm, label_bound)
-    return records["train"] if train_only else records
 
 
 def _read_shards(
