@@ -15,6 +15,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.bounded import Array
+from decentral_dp.privacy.accounting.accountants import largest_mu
+from decentral_dp.problems import Facts as ProblemFacts
+from decentral_dp.problems.protocol import StepFacts
+from decentral_dp.problems.training.problem import classification
 from decentral_dp.simulation.jobs.settings import Facts, settings_of
 
 AGENTS, RECORDS = 5, 800
@@ -333,3 +337,45 @@ def test_planned_settings_come_near_scikit_learn(kind: str) -> None:
     for epsilon, gap in zip((8.0, 1.0), GAPS[kind], strict=True):
         got, wanted = _learnt(features, labels, classes, epsilon)
         assert got >= wanted - gap, f"{kind} at ε = {epsilon}: {got:.3f}, scikit-learn {wanted:.3f}"
+
+
+# Of a problem of one's own.
+
+
+class OneOfTheirOwn:
+    """A whole problem that hands on what a linear model computes, and states what its steps can be planned by."""
+
+    p, reads_records = 0, {"lower_grad_y": "train"}
+
+    def __init__(self, inner: Any, facts: StepFacts) -> None:
+        self.inner, self.facts, self.q, self.clips = inner, facts, inner.q, list[Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("prepare", "regulariser", "regulariser_value", "losses", "accuracy", "matrices", "nothing"):
+            return getattr(self.inner, name)
+        raise AttributeError(name)
+
+    def terms(self, *given: Any) -> Any:
+        return self.inner.terms(*given)
+
+    def constants(self, *_: Any) -> None:
+        return None
+
+    def step_facts(self) -> StepFacts:
+        return self.facts
+
+    def trained_under(self, clip: Any) -> OneOfTheirOwn:
+        self.clips.append(clip)
+        return self
+
+
+def test_a_problem_of_ones_own_that_states_its_curvature_has_its_steps_planned() -> None:
+    inner = classification(ProblemFacts(30, 2, l2=1.0))
+    mu = largest_mu(4.0, 1e-5)
+    for curvature in (4.0, 0.2525):
+        problem = OneOfTheirOwn(inner, StepFacts(2, curvature, 0.0, linear=True))
+        job = decentral_dp.build(_scenario(), problem=problem).simulation()
+        fewest, momentum = int(job.shards.train_counts.min()), job.algorithm.heavy_ball
+        step, clip, _ = settings_of(Facts(2, fewest, AGENTS, mu, job.rounds, momentum, curvature))
+        assert (job.algorithm.y.scale, job.clip.y) == pytest.approx((step, clip), rel=5e-3)
+        assert problem.clips == [job.clip]
