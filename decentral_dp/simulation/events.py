@@ -14,7 +14,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -171,73 +171,63 @@ _MODULES = {
 }
 
 
-class EventWriter(Protocol):
-    """Writes the progress of a run to where somebody looks at it."""
-
-    def __call__(self, progress: Progress) -> None: ...
-
-    def close(self, status: str) -> None:
-        """End. status: "FINISHED", "KILLED" or "FAILED"."""
-        ...
-
-
-class TensorBoardWriter:
+@contextmanager
+def _tensorboard(folder: Path, title: str) -> Iterator[ProgressCallback]:
     """Scalars in a folder that TensorBoard reads."""
+    writer: Any = importlib.import_module("tensorboardX").SummaryWriter(str(folder / TENSORBOARD))
 
-    def __init__(self, folder: Path, title: str) -> None:
-        self._writer: Any = importlib.import_module("tensorboardX").SummaryWriter(str(folder / TENSORBOARD))
-
-    def __call__(self, progress: Progress) -> None:
-        """Write one evaluation."""
+    def write(progress: Progress) -> None:
         for name, value in _scalars(progress).items():
-            self._writer.add_scalar(name, value, progress.done)
-        self._writer.flush()
+            writer.add_scalar(name, value, progress.done)
+        writer.flush()
 
-    def close(self, status: str) -> None:
-        """Close the file. status: not written, for there is no place for it."""
-        self._writer.close()
+    try:
+        yield write
+    finally:
+        writer.close()
 
 
-class MlflowWriter:
+@contextmanager
+def _mlflow(folder: Path, title: str) -> Iterator[ProgressCallback]:
     """Metrics of a run of the experiment `decentral_dp`."""
+    client: Any = importlib.import_module("mlflow").MlflowClient()
+    known = client.get_experiment_by_name(_EXPERIMENT)
+    number = client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
+    tags = {"folder": str(folder), "title": title}
+    run, status = client.create_run(number, run_name=folder.name, tags=tags).info.run_id, "FAILED"
 
-    def __init__(self, folder: Path, title: str) -> None:
-        self._client: Any = importlib.import_module("mlflow").MlflowClient()
-        known = self._client.get_experiment_by_name(_EXPERIMENT)
-        number = self._client.create_experiment(_EXPERIMENT) if known is None else known.experiment_id
-        tags = {"folder": str(folder), "title": title}
-        self._run = self._client.create_run(number, run_name=folder.name, tags=tags).info.run_id
-
-    def __call__(self, progress: Progress) -> None:
-        """Write one evaluation."""
+    def write(progress: Progress) -> None:
         for name, value in _scalars(progress).items():
-            self._client.log_metric(self._run, name, value, step=progress.done)
+            client.log_metric(run, name, value, step=progress.done)
 
-    def close(self, status: str) -> None:
-        """End the run. status: as MLflow calls it."""
-        self._client.set_terminated(self._run, status)
+    try:
+        yield write
+        status = "FINISHED"
+    except (KeyboardInterrupt, Stopped):
+        status = "KILLED"
+        raise
+    finally:
+        client.set_terminated(run, status)
 
 
-class PrometheusWriter:
+@contextmanager
+def _prometheus(folder: Path, title: str) -> Iterator[ProgressCallback]:
     """Gauges `decentral_dp_…` of the Ray cluster that the driver has joined, with the run's folder as the tag `run`."""
+    gauges: dict[str, Any] = {}
 
-    def __init__(self, folder: Path, title: str) -> None:
-        self._run, self._gauges = folder.name, dict[str, Any]()
-
-    def __call__(self, progress: Progress) -> None:
-        """Set the gauges to one evaluation."""
+    def write(progress: Progress) -> None:
         metrics = importlib.import_module("ray.util.metrics")
         for name, value in {"rounds": float(progress.done), **_scalars(progress)}.items():
-            if name not in self._gauges:
-                self._gauges[name] = metrics.Gauge(f"decentral_dp_{name}", tag_keys=("run",))
-            self._gauges[name].set(value, {"run": self._run})
+            if name not in gauges:
+                gauges[name] = metrics.Gauge(f"decentral_dp_{name}", tag_keys=("run",))
+            gauges[name].set(value, {"run": folder.name})
 
-    def close(self, status: str) -> None:
-        """Nothing is left to write. status: not written, for a gauge is a number."""
+    yield write
 
 
-WRITERS: Mapping[str, Callable[[Path, str], EventWriter]] = MappingProxyType(
-    {"tensorboard": TensorBoardWriter, "mlflow": MlflowWriter, "prometheus": PrometheusWriter}
+# Name → opens what writes the progress of a run, of this folder and title, to where somebody looks at it.
+WRITERS: Mapping[str, Callable[[Path, str], AbstractContextManager[ProgressCallback]]] = MappingProxyType(
+    {"tensorboard": _tensorboard, "mlflow": _mlflow, "prometheus": _prometheus}
 )
 
 
@@ -279,17 +269,9 @@ def logged(
     if not names:
         yield callback
         return
-    writers = [WRITERS[name](folder, title) for name in names]
-    status = "FAILED"
-    try:
+    with ExitStack() as opened:
+        writers = [opened.enter_context(WRITERS[name](folder, title)) for name in names]
         yield together(*writers, *([] if callback is None else [callback]))
-        status = "FINISHED"
-    except (KeyboardInterrupt, Stopped):
-        status = "KILLED"
-        raise
-    finally:
-        for writer in writers:
-            writer.close(status)
 
 
 def _scalars(progress: Progress) -> dict[str, float]:

@@ -81,7 +81,7 @@ def test_both_are_told_of_every_evaluation(scenario: Make, tmp_path: Path, watch
     spent = [v for n, _, v in watched.board if n == "epsilon"]
     assert spent[-1] == pytest.approx(done.result.privacy.epsilon_max, rel=1e-6)
     assert watched.places == [str(tmp_path / "run" / "tensorboard")]
-    assert watched.ended == ["closed", "FINISHED"]
+    assert watched.ended == ["FINISHED", "closed"]
 
 
 @pytest.mark.parametrize(("t", "kept"), [(0, False), (4, True)])
@@ -94,7 +94,7 @@ def test_a_run_that_is_cut_off_says_so(
 
     with pytest.raises((Stopped, KeyboardInterrupt)):
         decentral_dp.run(_given(scenario, "tensorboard", "mlflow"), out=tmp_path / "run", progress=progress)
-    assert watched.ended == ["closed", "KILLED"]
+    assert watched.ended == ["KILLED", "closed"]
     # Of a run that has released nothing, nothing stays.
     assert (tmp_path / "run").exists() == kept
 

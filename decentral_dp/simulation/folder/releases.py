@@ -190,19 +190,14 @@ def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
     """Tables of exactly so many rows, the last of the rest."""
     import pyarrow as pa
 
-    slices: list[Any] = []
-    count = 0
-    for whole in batches:
-        batch = whole
-        while count + batch.num_rows >= rows:
-            slices.append(batch.slice(0, rows - count))
-            yield pa.Table.from_batches(slices).combine_chunks()
-            batch, slices, count = batch.slice(rows - count), [], 0
-        if batch.num_rows:
-            slices.append(batch)
-            count += batch.num_rows
-    if slices:
-        yield pa.Table.from_batches(slices).combine_chunks()
+    held = _schema().empty_table()
+    for batch in batches:
+        held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+        while held.num_rows >= rows:
+            yield held.slice(0, rows).combine_chunks()
+            held = held.slice(rows)
+    if held.num_rows:
+        yield held.combine_chunks()
 
 
 def _parts(place: Path) -> list[tuple[int, int, Path]]:

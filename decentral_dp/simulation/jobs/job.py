@@ -303,10 +303,8 @@ class GossipJob(Job):
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
         sizes = self.sizes() if sizes is None else list(sizes)
         cut = server_blocks(sizes) if self.central else blocks(self.public_network.mixing, sizes)
-        nodes = [self._agent_node(*block) for block in cut]
-        if (compression := self.compression) is not None:
-            nodes = [node._replace(compression=compression) for node in nodes]
-        over_time, starts = self.topology.over_time, np.cumsum([0, *sizes])
+        compression, over_time, starts = self.compression, self.topology.over_time, np.cumsum([0, *sizes])
+        nodes = [self._agent_node(*block)._replace(compression=compression) for block in cut]
         if over_time is None:
             return nodes
         return [
