@@ -41,6 +41,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -257,15 +258,25 @@ class GridWalkSelection(BoxSelection):
         return dict.fromkeys(self.facts.sensitivity, math.inf)
 
     def sampled(self, generator: np.random.Generator, scale: float) -> Array:
-        law = _Exponent(self, scale)
-        while True:
-            cell = self._walked(generator, law)
-            point = self.box.low + self.box.sides * ((np.array(cell) + generator.random(self.width)) / self.cells)
-            height = float(self.score(point[None])[0]) / scale
-            if generator.random() < math.exp(law.at(cell) - height) * law.least:
-                return np.asarray(point)
+        @cache
+        def exponent(cell: tuple[int, ...]) -> float:
+            """Φ̂/scale at the centre of a cell."""
+            return self._height(np.array(cell) + 0.5) / scale
 
-    def _walked(self, generator: np.random.Generator, law: _Exponent) -> tuple[int, ...]:
+        gamma = float(self.box.sides.max()) / self.cells
+        # e^{−αγ/2 − 2ζ}, or 1/e where that is more.
+        least = 1.0 / (math.e * max(1.0, acceptance(self.alpha(scale), gamma, self.facts.inexact / scale)))
+        while True:
+            cell = self._walked(generator, exponent)
+            place = np.array(cell) + generator.random(self.width)
+            if generator.random() < math.exp(exponent(cell) - self._height(place) / scale) * least:
+                return np.asarray(self.box.low + self.box.sides * (place / self.cells))
+
+    def _height(self, place: Array) -> float:
+        """Φ̂ at a point, in units of a cell."""
+        return float(self.score((self.box.low + self.box.sides * (place / self.cells))[None])[0])
+
+    def _walked(self, generator: np.random.Generator, exponent: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
         """From the middle."""
         cell = (self.cells // 2,) * self.width
         moves = generator.integers(4 * self.width, size=self.steps)
@@ -276,7 +287,7 @@ class GridWalkSelection(BoxSelection):
                 there = cell[axis] + 2 * sign - 1
                 if 0 <= there < self.cells:
                     other = (*cell[:axis], there, *cell[axis + 1 :])
-                    if coin < math.exp(min(0.0, law.at(cell) - law.at(other))):
+                    if coin < math.exp(min(0.0, exponent(cell) - exponent(other))):
                         cell = other
         return cell
 
@@ -294,25 +305,6 @@ class GridWalkSelection(BoxSelection):
                 f"algorithm.candidates: {self.cells} cells along each axis are so wide that hardly any point is kept; "
                 f"take about {wanted}, or a smaller epsilon."
             )
-
-
-class _Exponent:
-    """Φ̂/scale at the centres of cells, each computed once: one fixed function."""
-
-    def __init__(self, walk: GridWalkSelection, scale: float) -> None:
-        self._walk = walk
-        self._scale = scale
-        self._known: dict[tuple[int, ...], float] = {}
-        gamma = float(walk.box.sides.max()) / walk.cells
-        # e^{−αγ/2 − 2ζ}, or 1/e where that is more.
-        most = acceptance(walk.alpha(scale), gamma, walk.facts.inexact / scale)
-        self.least = 1.0 / (math.e * max(1.0, most))
-
-    def at(self, cell: tuple[int, ...]) -> float:
-        if cell not in self._known:
-            centre = self._walk.box.low + self._walk.box.sides * ((np.array(cell) + 0.5) / self._walk.cells)
-            self._known[cell] = float(self._walk.score(centre[None])[0]) / self._scale
-        return self._known[cell]
 
 
 def acceptance(alpha: float, gamma: float, zeta: float = 0.0) -> float:
