@@ -31,6 +31,7 @@ from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import plan as plans
 from decentral_dp.simulation import run as runner
 from decentral_dp.simulation.baselines import baseline_jobs
+from decentral_dp.simulation.communication import By, sent
 from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.jobs import build as building
 from decentral_dp.simulation.jobs import job as jobs
@@ -38,6 +39,8 @@ from decentral_dp.simulation.result import BASELINES_FOLDER
 from decentral_dp.topology import Topology
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from decentral_dp.adversaries.audit.result import AuditResult
     from decentral_dp.adversaries.check.check import CheckResult
     from decentral_dp.adversaries.network.view import NetworkView
@@ -151,6 +154,10 @@ class Job:
     def plan(self) -> Plan:
         """What it would cost each agent, and what the guarantee says."""
         return plans.Plan.of(self.simulation())
+
+    def sent(self, by: By = "link") -> pd.DataFrame:
+        """Messages, numbers and bits by "agent", "link", "round" or "message", as `Run.sent`."""
+        return sent(self.simulation(), by)
 
     def run(
         self,

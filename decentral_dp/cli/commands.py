@@ -206,6 +206,9 @@ def plan(
     override: Set = None,
     unset: Unset = None,
     every: Annotated[bool, Option("--all", help="List every condition of the convergence theorem that fails.")] = False,
+    sent: Annotated[
+        File, Option(metavar="SENT.csv", help="Write what each agent sends to each other in every round; or .parquet.")
+    ] = None,
 ) -> None:
     """Print what a scenario would cost each agent.
 
@@ -214,6 +217,11 @@ def plan(
     from decentral_dp.simulation import plan as plans
 
     plans.print_plan(plans.plan(scenario, override or [], unset=unset or ()), conditions=every)
+    if sent is not None:
+        from decentral_dp.cli.run import write_sent
+        from decentral_dp.config.loading import load
+
+        write_sent(load(scenario, override or [], unset=unset or ()), sent)
 
 
 @app.command()

@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from decentral_dp.api import build
 from decentral_dp.bounded import Array
 from decentral_dp.config.loading import ABSENT, parsed
+from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import compare_with_baselines
@@ -267,8 +269,7 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     Raises:
         InputError: as of `load_model` and `Model.predict`, or the file to write exists or cannot be written.
     """
-    if os.path.lexists(out):
-        raise InputError(f"--out: {out} exists already, and nothing is written over. Give another file.")
+    _require_new("--out", out)
     model = load_model(folder)
     if agent is not None:
         model = model.of(agent)
@@ -287,3 +288,28 @@ def write_predictions(folder: Path, file: Path, out: Path, agent: str | None = N
     whose = f"what agent {agent} published" if agent is not None else f"the mean of what {m} agents published"
     spent = f"the ε = {epsilon_text(privacy.epsilon_max)} of the run covers them"
     typer.echo(printable(f"{out}: {count} predictions by {whose if m > 1 else 'what was published'}; {spent}."))
+
+
+def write_sent(scenario: Scenario, out: Path) -> None:
+    """Write every message of a scenario's plan as a table.
+
+    Args:
+        scenario: to plan.
+        out: a CSV or Parquet file, by its ending.
+
+    Raises:
+        InputError: the file exists or cannot be written, or there are too many messages.
+    """
+    _require_new("--sent", out)
+    table = build(scenario).sent("message")
+    write = table.to_parquet if out.suffix == ".parquet" else table.to_csv
+    try:
+        write(out, index=False)
+    except OSError as error:
+        raise InputError(f"--sent: {out} cannot be written ({error.strerror or error}). Give another file.") from None
+    typer.echo(printable(f"{out}: {len(table)} rows, one for each link of each round."))
+
+
+def _require_new(option: str, file: Path) -> None:
+    if os.path.lexists(file):
+        raise InputError(f"{option}: {file} exists already, and nothing is written over. Give another file.")

@@ -91,7 +91,9 @@ class Host:
         self._states = None if states is None or kept_by is None else kept_by(states, receipts)
         self._releaser = node.make_releaser()
         # A data set of a test may know no network.
-        self._senders = senders_of(node.program, getattr(self._dataset, "network", None))
+        network = getattr(self._dataset, "network", None)
+        # Rounds are asked for in their order, and late messages are of earlier ones.
+        self._senders, self._arriving = senders_of(node.program, network), senders_of(node.program, network)
         # Of programs that publish another value than what they send.
         self._solution: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = getattr(
             node.program, "solution", None
@@ -203,9 +205,7 @@ class Host:
         if over_time is None:
             return
         self._dataset.kept_weight = over_time.kept(t)[agents][:, None]
-        # What shares out a mass hears the shares of the round in which they were sent.
-        late = over_time.delay if getattr(self._node.program, "conserves_mass", False) else 0
-        heard = over_time.heard(max(t - late, 0))
+        heard = over_time.heard(t)
         if heard is self._of_all:
             return
         self._of_all = heard
@@ -274,7 +274,10 @@ class Host:
             came = released.concatenated()[rows] + moved
         parts = np.split(came, ends[:-1], axis=1)
         heard = Neighbours(rows, agents, weights.data, Bundle(dict(zip(released, parts, strict=True))))
-        return heard if self._senders is None else heard.some(self._senders.at(self._round_of(self._index - 1))[agents])
+        if self._arriving is None:
+            return heard
+        delay = 0 if self._node.over_time is None else self._node.over_time.delay
+        return heard.some(self._arriving.at(max(0, self._round - delay))[agents])
 
     def _opened(self, exchange: Exchange) -> Mapping[str, Any]:
         if isinstance(exchange, Ask) != self._node.program.central:

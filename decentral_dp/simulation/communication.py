@@ -16,33 +16,43 @@ s_j being `slowdown` for an agent that lags in this round, by a public coin, and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from decentral_dp.bounded import Array
 from decentral_dp.config.schema import NetworkTable
 from decentral_dp.data.dataset import public_generator
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import senders_of
+from decentral_dp.formatting import agent_names
 from decentral_dp.privacy.mechanisms import NO_NOISE
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.simulation.jobs.gossip_plan import plan
 from decentral_dp.simulation.jobs.job import GossipJob, Job
 from decentral_dp.simulation.result import Communication
-from decentral_dp.topology.over_time import off_diagonal
+from decentral_dp.topology.graphs import IntArray
+from decentral_dp.topology.over_time import off_diagonal, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BITS = 64
+By: TypeAlias = Literal["agent", "link", "round", "message"]
+# Messages that are counted one by one.
+_MOST_ROWS = 2 * 10**7
 # More rounds of a network that changes are counted as so many times the mean of these.
 _MOST_COUNTED = 10_000
 
 
-def communication(job: Job) -> Communication | None:
+def communication(job: Job, rounds: int | None = None) -> Communication | None:
     """Count what a run sends; None of a trusted coordinator, whose agents hand over records or answers.
 
     Args:
         job: planned.
+        rounds: of a run that ended early; default all.
 
     Limits:
         Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it.
@@ -56,19 +66,19 @@ def communication(job: Job) -> Communication | None:
     """
     if not isinstance(job, GossipJob) or not job.rounds:
         return None
+    job = job if rounds is None else replace(job, rounds=rounds)
     each, width, size = _size_of_a_round(job)
     table, counted = job.scenario.run.network, 0
     messages, seconds = np.zeros(job.n_agents), 0.0
     for counted, recipients in enumerate(_recipients(job), 1):
         messages += recipients
         seconds += 0.0 if table is None else _seconds(table, recipients * size / each, counted - 1, job) * each
-    share = job.rounds / counted
-    total = round(float(messages.sum()) * share) * each
-    rounds = round(float(messages.sum()) * share)
+    share = job.rounds / max(counted, 1)
+    exchanges = round(float(messages.sum()) * share)
     return Communication(
-        messages=total,
-        numbers=rounds * width,
-        bits=rounds * size,
+        messages=exchanges * each,
+        numbers=exchanges * width,
+        bits=exchanges * size,
         by_agent=tuple(round(float(count) * share) * each for count in messages),
         seconds=None if table is None else seconds * share,
     )
@@ -93,21 +103,96 @@ def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     return {"messages": [count * each for count in messages], "bits": [count * size for count in messages]}
 
 
+def sent(job: Job, by: By = "link") -> pd.DataFrame:
+    """Tabulate what is sent, by who sends it, along which link, or in which round; from public facts alone.
+
+    Args:
+        job: planned.
+        by: "agent" that sends, "link" from a sender to a receiver, "round", or "message": every link of every round.
+
+    Returns:
+        One row for each of these with `messages`, `numbers` and `bits`, where there are any; `sender` and `receiver`
+        are numbers of agents, −1 of a server, and have `sender_name` and `receiver_name` where agents have names.
+        Empty of a trusted coordinator.
+
+    Raises:
+        InputError: another `by`, or too many messages to count one by one.
+
+    Example:
+        >>> import decentral_dp
+        >>> ring = {"algorithm.rounds": 10, "topology.kind": "ring", "topology.agents": 8}
+        >>> decentral_dp.build("quadratic", set=ring).sent("link").iloc[0].tolist()
+        [0, 1, 10, 150, 9600]
+    """
+    import pandas as pd
+
+    keys = {"agent": ["sender"], "link": ["sender", "receiver"], "round": ["round"]}
+    keys["message"] = [*keys["round"], *keys["link"]]
+    if by not in keys:
+        raise InputError(f'by: got {quoted(by)}, wanted "agent", "link", "round" or "message".')
+    if not isinstance(job, GossipJob) or not job.rounds:
+        return pd.DataFrame(columns=[*keys[by], "messages", "numbers", "bits"])
+    ends: list[tuple[IntArray, IntArray]] = []
+    alike = job.rounds if _is_alike(job) and by in ("round", "message") else 1
+    for one in _links(job, job.rounds):
+        ends.append(one)
+        if (counted := sum(senders.size for senders, _ in ends) * alike) > _MOST_ROWS:
+            raise InputError(f"by: {counted:,} messages are too many to count one by one. Ask for fewer rounds.")
+    ends *= alike
+    rounds = np.repeat(np.arange(1, len(ends) + 1), [senders.size for senders, _ in ends])
+    senders, receivers = (np.concatenate(column) for column in zip(*ends, strict=True))
+    links = pd.DataFrame({"round": rounds, "sender": senders, "receiver": receivers})
+    count = links.groupby(keys[by]).size() * (job.rounds if len(ends) == 1 else 1)
+    table = count.rename("messages").reset_index()
+    names = np.array([*agent_names(job.topology.labels), "server"])
+    for end in set(keys["link"]) & set(keys[by]):
+        if names.size > 1:
+            table[f"{end}_name"] = names[table[end]]
+        # A server is counted as the agent after the last.
+        table[end] = table[end].where(table[end] < job.n_agents, -1)
+    each, numbers, bits = _size_of_a_round(job)
+    exchanges = table.pop("messages")
+    return table.assign(messages=exchanges * each, numbers=exchanges * numbers, bits=exchanges * bits)
+
+
 def _recipients(job: GossipJob) -> Iterator[Array]:
-    """Yield (m,) to how many others each agent sends in an exchange of round 0, 1, …, while rounds may differ."""
-    over_time, table = job.topology.over_time, job.scenario.run.network
+    """Yield (m,) how many messages are of each agent in an exchange of round 0, 1, …, while rounds may differ."""
+    m = job.n_agents
+    for senders, receivers in _links(job, _MOST_COUNTED):
+        # What a server says to an agent is counted as that agent's.
+        of = np.where(senders < m, senders, receivers)
+        yield np.bincount(of, minlength=m).astype(np.float64)
+
+
+def _is_alike(job: GossipJob) -> bool:
+    """Whether all rounds send the same."""
+    return job.topology.over_time is None and senders_of(job.algorithm, job.public_network) is None
+
+
+def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield who sends a message, and to whom, in an exchange of round 0, 1, …, while rounds may differ.
+
+    A server is agent m.
+    """
+    over_time, table, m = job.topology.over_time, job.scenario.run.network, job.n_agents
     senders = senders_of(job.algorithm, job.public_network)
-    alike = over_time is None and senders is None and not (table and table.stragglers)
     fixed = off_diagonal(job.topology.mixing)
-    for t in range(1 if alike else min(job.rounds, _MOST_COUNTED)):
+    for t in range(1 if _is_alike(job) and not (table and table.stragglers) else min(job.rounds, most)):
         if job.central:
-            recipients = np.full(job.n_agents, 2.0)
+            agents, server = np.arange(m), np.full(m, m)
+            ends = np.concatenate([agents, server]), np.concatenate([server, agents])
         else:
             weights = fixed if over_time is None else over_time.sent(t)
-            recipients = np.bincount(weights.indices, minlength=job.n_agents).astype(np.float64)
-            # A token goes to its next holder alone.
-            recipients = np.minimum(recipients, getattr(job.algorithm, "recipients", np.inf))
-        yield recipients if senders is None else np.where(senders.at(t), recipients, 0.0)
+            ends = weights.indices.astype(np.int64), rows_of(weights)
+        if senders is not None and hasattr(job.algorithm, "recipients"):
+            # A token goes to its next holder alone, and nowhere where it stays.
+            now, after = (np.flatnonzero(senders.at(k)) for k in (t, t + 1))
+            ends = now[now != after], after[now != after]
+        elif senders is not None:
+            some = np.append(senders.at(t), False)
+            some = some[ends[0]] | some[ends[1]] if job.central else some[ends[0]]
+            ends = ends[0][some], ends[1][some]
+        yield ends
 
 
 def compression_summary(job: Job) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ from decentral_dp.privacy.randomness import secret_root
 from decentral_dp.privacy.secret import Secret
 from decentral_dp.simulation import metrics as measuring
 from decentral_dp.simulation.advice import clipping, learning
-from decentral_dp.simulation.communication import communication
+from decentral_dp.simulation.communication import By, communication, sent
 from decentral_dp.simulation.events import ProgressCallback, Reporter, check_log, logged
 from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
@@ -160,6 +160,15 @@ class Run:
     @property
     def ledger(self) -> pd.DataFrame:
         return self.records.to_frame(agent_names(self.result.topology.get("labels")))
+
+    def sent(self, by: By = "link") -> pd.DataFrame:
+        """Messages, numbers and bits by agent, link, round or message; see `simulation.communication.sent`.
+
+        Args:
+            by: "agent" that sends, "link" from a sender to a receiver, "round", or "message": every link of every
+                round.
+        """
+        return sent(self.simulation(), by)
 
     @property
     def model(self) -> Model:
@@ -287,13 +296,14 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
     # Of a run that ended early the last evaluation counts, and there may have been fewer releases than asked for.
     evaluated = 0 if metrics.empty else int(metrics["round"].max())
     average = min(job.scenario.run.average, max(evaluated, 1))
-    statement, settled = statement_of(job), settings_of(job)
+    rounds = outcome.last.round if divergence is None else divergence.round
+    statement, settled, messages = statement_of(job), settings_of(job), communication(job, rounds)
     content = {
         "title": title_of(job),
         "status": status,
         "reason": reason,
         "engine": job.scenario.run.engine,
-        "rounds": outcome.last.round if divergence is None else divergence.round,
+        "rounds": rounds,
         "rounds_planned": job.scenario.algorithm.rounds,
         "seconds": round(seconds, 3),
         "metrics": ends,
@@ -312,7 +322,7 @@ def result_of(job: Job, outcome: Outcome, metrics: pd.DataFrame, seconds: float)
         **({} if settled is None else {"algorithm": settled}),
         "privacy": statement.to_dict(),
         "theorem": theorem_of(job),
-        **({} if (sent := communication(job)) is None else {"communication": asdict(sent)}),
+        **({} if messages is None else {"communication": asdict(messages)}),
         "topology": topology_summary(job),
         "problem": problem_summary(job),
         "versions": versions(),

@@ -11,8 +11,9 @@ Of a base graph with links E and its rule of weights, round t has
 Then `offline`: each agent is away for the round with this probability, and sends and hears nothing. `drop`: each
 message is lost with this probability. The weight of what does not arrive is the receiver's own; with push-sum it is
 the sender's, so that nothing of what is averaged is lost, and of directed graphs it is that. `delay`: what is heard
-in round t was sent in round t − delay, the start before that. Coins are functions of a public seed and the round alone,
-so that every block of agents, every engine and a run that goes on has the same.
+in round t was sent in round t − delay, along the links of that round, the start before that; it is lost to who is away
+in round t. Coins are functions of a public seed and the round alone, so that every block of agents, every engine and a
+run that goes on has the same.
 
 A message that was lost had been sent: it is charged. One that was not sent costs nothing.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -94,16 +95,17 @@ class OverTime:
         return self._once("sent", t, self._sent)
 
     def heard(self, t: int) -> sp.csr_array:
-        """Return the weights of the messages that arrive in round t, in row i those to agent i."""
+        """Return the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
         return self._once("heard", t, self._heard)
 
     def kept(self, t: int) -> NDArray[np.float64]:
-        """Return (m,) the share of what each agent has in round t that it keeps, for the others did not hear it."""
+        """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
         kept: NDArray[np.float64] = self._once("kept", t, self._kept)
         return kept
 
     def _kept(self, t: int) -> NDArray[np.float64]:
-        heard = self.heard(t)
+        # Of what is sent now; its arrival is `heard` in another round, and would take the place of this one's.
+        heard = self._heard(t + self.delay) if self.delay else self.heard(t)
         return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
 
     def _once(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
@@ -116,13 +118,12 @@ class OverTime:
 
     def _sent(self, t: int) -> sp.csr_array:
         weights, there = self.make(t), self.online(t)
-        if there is None:
-            return weights
-        rows = np.repeat(np.arange(self.n_agents), np.diff(weights.indptr))
-        return _kept(weights, there[rows] & there[weights.indices])
+        return weights if there is None else _kept(weights, there[rows_of(weights)] & there[weights.indices])
 
     def _heard(self, t: int) -> sp.csr_array:
-        sent = self.sent(t)
+        sent = self._sent(max(0, t - self.delay)) if self.delay else self.sent(t)
+        if self.delay and (there := self.online(t)) is not None:
+            sent = _kept(sent, there[rows_of(sent)])
         return _kept(sent, _coins(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
 
     @cached_property
@@ -135,10 +136,10 @@ class OverTime:
         m = self.n_agents
         if m > _MOST_AGENTS:
             return None
-        product = np.eye(m)
+        product, in_time = np.eye(m), replace(self, delay=0) if self.delay else self
         for t in range(self.period):
-            weights = self.heard(t)
-            own = self.kept(t) if self.directed else 1.0 - weights.sum(axis=1)
+            weights = in_time.heard(t)
+            own = in_time.kept(t) if self.directed else 1.0 - weights.sum(axis=1)
             product = weights @ product + own[:, None] * product
         # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
         deviation = product - product.mean(axis=int(self.directed), keepdims=True)
@@ -147,6 +148,11 @@ class OverTime:
 
 def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), t])
+
+
+def rows_of(weights: sp.csr_array) -> IntArray:
+    """Return the row of every stored entry, in their order."""
+    return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
 
 def _kept(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
@@ -163,8 +169,7 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
     Args:
         mixing: (m, m).
     """
-    rows = np.repeat(np.arange(mixing.shape[0]), np.diff(mixing.indptr))
-    return _kept(mixing, (mixing.indices != rows) & (mixing.data != 0.0))
+    return _kept(mixing, (mixing.indices != rows_of(mixing)) & (mixing.data != 0.0))
 
 
 @dataclass(frozen=True)

@@ -1320,6 +1320,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[absent agents]",),
     ),
     Mutation(
+        "a late share that is lost with whoever is away when it arrives",
+        "topology/over_time.py",
+        "self._heard(t + self.delay) if self.delay else self.heard(t)",
+        "self._sent(t)",
+        (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[late arcs to absent agents]",),
+    ),
+    Mutation(
+        "messages that were never sent and arrive late",
+        "topology/over_time.py",
+        "self._sent(max(0, t - self.delay)) if self.delay",
+        "self._sent(t) if self.delay",
+        ("tests/simulation/test_changing_network.py::test_without_noise_it_is_a_loop_over_messages[away and late]",),
+    ),
+    Mutation(
+        "links of what is sent, from those who hear",
+        "simulation/communication.py",
+        "ends = weights.indices.astype(np.int64), rows_of(weights)",
+        "ends = rows_of(weights), weights.indices.astype(np.int64)",
+        ("tests/topology/test_directed.py::test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears",),
+    ),
+    Mutation(
         "numerators published without their weight",
         "algorithms/gossip/push_sum.py",
         'values["y"] / values["w"]',

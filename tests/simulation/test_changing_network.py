@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import decentral_dp
@@ -22,6 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "drop": {"drop": 0.4},
     "offline": {"offline": 0.3},
     "delay": {"delay": 2},
+    "away and late": {"over_time": "matching", "offline": 0.3, "delay": 2},
     "all": {"over_time": "matching", "drop": 0.2, "offline": 0.2, "delay": 1},
 }
 ROUNDS = 12
@@ -63,9 +65,12 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
         online = over_time.online(t)
         there = np.ones(m, dtype=bool) if online is None else online
         last_sent = np.where(there[:, None], values, last_sent)
-        mail.append(np.where(there[:, None], values, 0.0))
-        arriving = mail[max(0, t - over_time.delay)]
+        mail.append((values, there))
+        arriving, wrote = mail[max(0, t - over_time.delay)]
         weights = over_time.heard(t).toarray()
+        # What a link of the round in which it was sent carries from who was there then to who was, and is.
+        links = over_time.make(max(0, t - over_time.delay)).toarray() * np.outer(wrote & there, wrote)
+        np.testing.assert_array_equal(weights, links * (weights > 0.0) if over_time.drop else links)
         combined = np.empty_like(values)
         for i in range(m):
             combined[i] = (1.0 - weights[i].sum()) * last_sent[i] + sum(weights[i, j] * arriving[j] for j in range(m))
@@ -253,3 +258,91 @@ def test_numbers_are_those_of_the_messages_that_are_made(
     per_link = known.numbers * len(kept) / known.messages
     # Z of DSBO-JHIP is counted once a round.
     assert per_link == made if name != "dsbo_jhip" else 0.5 * made < per_link < made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_links_are_of_who_hears_whom_and_add_up(kind: str) -> None:
+    """By hand: messages of every round along the links between those who are there; every table has the same sum."""
+    job = decentral_dp.build(scenario(KINDS[kind]))
+    known, over_time, m, width = job.plan().communication, job.simulation().topology.over_time, 6, 31
+    assert known is not None
+    every = job.sent("message")
+    for t in range(ROUNDS):
+        there = np.ones(m, dtype=bool) if over_time.online(t) is None else over_time.online(t)
+        pairs = zip(*np.nonzero(over_time.make(t).toarray() * np.outer(there, there)), strict=True)
+        now = every[every["round"] == t + 1]
+        assert set(zip(now["receiver"], now["sender"], strict=True)) == set(pairs)
+    assert (every["numbers"] == width).all()
+    for by, columns in {"link": ["sender", "receiver"], "agent": ["sender"], "round": ["round"]}.items():
+        table = job.sent(by)
+        sums = every.groupby(columns)[["messages", "numbers", "bits"]].sum().reset_index()
+        assert table.equals(sums)
+        assert tuple(table[["messages", "numbers", "bits"]].sum()) == (known.messages, known.numbers, known.bits)
+    agents = job.sent("agent").set_index("sender")["messages"].reindex(range(m), fill_value=0)
+    assert tuple(agents) == known.by_agent
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
+@pytest.mark.usefixtures("ray_cluster")
+def test_both_engines_send_the_same() -> None:
+    here, there = (
+        decentral_dp.run(scenario(KINDS["all"], **run)) for run in ({}, {"engine": "ray", "agents_per_actor": 2})
+    )
+    assert here.result.communication == there.result.communication
+    assert here.sent("message").equals(there.sent("message"))
+
+
+def test_names_servers_tokens_and_other_settings() -> None:
+    import networkx as nx
+
+    path = decentral_dp.build(scenario({}), topology=nx.path_graph(["Bern", "Zug", "Chur"])).sent("agent")
+    assert path["sender_name"].tolist() == ["Bern", "Zug", "Chur"]
+    assert path["messages"].tolist() == [ROUNDS, 2 * ROUNDS, ROUNDS]
+    asked = decentral_dp.build("federated", set={"algorithm.rounds": 3}).sent("link")
+    assert set(zip(asked["sender"], asked["receiver"], strict=True)) == {
+        *((k, -1) for k in range(16)),
+        *((-1, k) for k in range(16)),
+    }
+    walk = decentral_dp.build("random_walk", set={"topology.kind": "star", "algorithm.rounds": 40})
+    tokens = walk.sent("message")
+    # It goes on from where it came, or stays, and then nothing is sent.
+    assert (tokens["sender"].to_numpy()[1:] == tokens["receiver"].to_numpy()[:-1]).all()
+    assert (tokens["sender"] != tokens["receiver"]).all()
+    assert len(tokens) == walk.plan().communication.messages < 40
+    assert decentral_dp.build("dp_bilevel_breast_cancer").sent().empty
+    with pytest.raises(InputError, match='by: got "edge", wanted "agent"'):
+        walk.sent("edge")
+
+
+def test_peers_count_the_same_by_hand() -> None:
+    """CHOCO-SGD's own count: k values of 64 bits with their places, log2 d bits each, a neighbour and round.
+
+    And decentralised SGD's: d numbers to each of the neighbours, in T rounds 2 E T d of them.
+    """
+    edges, rounds = 5, ROUNDS
+    sgd = decentral_dp.plan(scenario({"agents": 5})).communication
+    assert sgd.numbers == 2 * edges * rounds * 31
+    choco = scenario({"agents": 5, "compression": {"kind": "top_k", "share": 0.1}})
+    choco["algorithm"] = {"kind": "choco", "rounds": rounds, "y": {"scale": 0.5}}
+    assert decentral_dp.plan(choco).communication.bits == 2 * edges * rounds * 4 * (64 + 5)
+
+
+def test_a_run_that_ends_early_sent_what_it_had_sent() -> None:
+    run = decentral_dp.run("quadratic", set={"algorithm.y": {"scale": 1e30}, "algorithm.rounds": 50})
+    assert run.result.status == "diverged"
+    whole = decentral_dp.plan("quadratic", set={"algorithm.rounds": 50}).communication
+    assert run.result.communication.messages * 50 == whole.messages * run.result.rounds
+
+
+def test_a_table_of_messages_is_a_file(tmp_path: Path) -> None:
+    from decentral_dp.cli.run import write_sent
+    from decentral_dp.config.loading import load
+
+    loaded = load("classification", ["algorithm.rounds=5"])
+    for name, read in (("sent.csv", pd.read_csv), ("sent.parquet", pd.read_parquet)):
+        write_sent(loaded, tmp_path / name)
+        assert read(tmp_path / name)["messages"].sum() == 5 * 10
+        with pytest.raises(InputError, match="exists already"):
+            write_sent(loaded, tmp_path / name)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_sent(loaded, tmp_path / "absent" / "sent.csv")

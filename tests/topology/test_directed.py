@@ -113,6 +113,7 @@ GIVEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "with losses": (CITY, {"topology.drop": 0.3}),
     "with delay": (CITY, {"topology.delay": 2}),
     "with absences": (CITY, {"topology.offline": 0.3}),
+    "with absences and delay": (CITY, {"topology.offline": 0.3, "topology.delay": 2}),
     "a list": ([nx.DiGraph([(0, 1), (2, 3)]), nx.DiGraph([(1, 2), (3, 0), (0, 2)])], {}),
     "pairs": ([[0, 1], [1, 2], [2, 0]], {"topology.directed": True}),
     "a matrix": (LINKS, {"topology.directed": True}),
@@ -147,6 +148,13 @@ def test_a_run_folder_draws_the_same_again(what: str, tmp_path: Path) -> None:
     rounds = [graph.edges] * 6 if graph.over_time is None else [graph.over_time.sent(t).indices for t in range(6)]
     assert first.result.communication.messages == sum(len(arcs) for arcs in rounds)
     assert first.result.communication.numbers == first.result.communication.messages * 32
+
+
+def test_a_table_of_links_has_the_arcs_from_who_sends_to_who_hears() -> None:
+    links = decentral_dp.build(content(), topology=CITY).sent("link")
+    assert set(zip(links["sender_name"], links["receiver_name"], strict=True)) == set(CITY.edges)
+    assert (links["messages"] == 6).all()
+    assert (links["bits"] == 6 * 32 * 64).all()
 
 
 def test_a_page_promises_no_round_what_only_many_keep(tmp_path: Path) -> None:

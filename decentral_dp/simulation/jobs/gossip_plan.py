@@ -666,7 +666,7 @@ def check_links(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:
             'Take algorithm.kind = "push_sum", or a graph whose links go both ways.'
         )
     if changes is not None:
-        _check_over_time(s, changes, mass)
+        _check_over_time(s, changes)
     if s.topology.compression is None:
         return
     if mass:
@@ -687,12 +687,7 @@ def check_links(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:
         )
 
 
-def _check_over_time(s: Scenario, changes: OverTime, mass: bool) -> None:
-    if mass and changes.delay and changes.offline:
-        raise InputError(
-            f"topology.delay: what arrives late of {s.algorithm.kind} while an agent is away would be lost, and its "
-            "weight with it. Leave delay or offline out."
-        )
+def _check_over_time(s: Scenario, changes: OverTime) -> None:
     if s.privacy.guarantee == "as_printed":
         raise InputError(
             "topology: papers state their noise for a network that stays. Leave out over_time, drop, offline and "
