@@ -1,17 +1,21 @@
-"""Dual averaging, linearised ADMM, local steps and clips of each agent's own, from outside: each at its price."""
+"""Dual averaging, linearised ADMM, local steps, clips of each agent's own, DECOR, from outside: each at its price."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
 import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.algorithms import vocabulary as dp
+from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.algorithms.protocol import StepSize
 from decentral_dp.exchange import Gossip
+from tests.support.replay import network_replay
 
 CLIP, ROUNDS = 0.5, 6
 
@@ -141,3 +145,128 @@ def test_without_noise_it_learns(program: Any) -> None:
     del long["privacy"]["delta"], long["privacy"]["mechanism"]
     run = decentral_dp.run(long, algorithm=program(StepSize(0.5)), set={"run.evaluate_every": 150})
     assert run.result["metrics"]["test_accuracy"] > 0.85
+
+
+class Kept(LocalSteps):
+    """Adds the mean of the round before, which it has kept un-noised."""
+
+    RELEASES: ClassVar[Mapping[str, Any]] = {"y": {"lower_grad_y": "both"}}
+
+    def both(self, t: int) -> float:
+        return self.y(t) * (1.0 + (t > 0))
+
+    def step(self, t: int, dataset: Any, s: State) -> Any:
+        own, near = yield Gossip(y=s.y)
+        at = mixed(dataset, own.y, near.y)
+        gradient = dataset.batch(t).lower_grad_y(s.x, at)
+        return State(s.x, at - self.y(t) * (gradient if t == 0 else gradient + s.z), gradient)
+
+
+class Hidden(Kept):
+    """Plans the mean of its round alone."""
+
+    def both(self, t: int) -> float:
+        return self.y(t)
+
+
+@pytest.mark.parametrize("records", [1, 3, "agent"])
+@pytest.mark.parametrize("program", [Admm, OwnClips, Kept])
+def test_groups_of_records_move_a_release_as_far_as_planned_and_no_further(program: Any, records: Any) -> None:
+    """A search over groups, points and messages on one transcript; what is kept un-noised is in the price."""
+    unit = {} if records == 1 else {"unit": records if records == "agent" else {"records": records}}
+    job: Any = decentral_dp.build(content(epsilon=4.0, **unit), algorithm=program(StepSize(0.5))).simulation()
+    line, m, q = next(c for c in job.ledger.channels if c.channel == "y"), job.n_agents, job.problem.q
+    planned = line.sensitivity["train"][:, line.group]
+    most = 0.0
+    for seed in range(8):
+        rng, victim = np.random.default_rng(seed), seed % m
+        shard = job.records["train"][victim]
+        size = len(shard[0])
+        members = np.arange(size) if records == "agent" else rng.choice(size, records, replace=False)
+        # Long features, of which those of the group have one label and then the other.
+        said = [{"x": np.zeros((m, job.problem.p)), "y": rng.normal(size=(m, q)) * 1e-3} for _ in range(ROUNDS + 1)]
+        wanted = []
+        for label in (0.0, 1.0):
+            features, labels = np.array(shard[0]), np.array(shard[1])
+            features[members] = 1e3
+            labels[members] = label
+            train = list(job.records["train"])
+            train[victim] = type(shard)(features, labels, *shard[2:])
+            wanted.append(network_replay(replace(job, records={**job.records, "train": train}), said).wanted)
+        for t in range(ROUNDS):
+            one, other = (script[t + 1]["y"] for script in wanted)
+            np.testing.assert_array_equal(one.public, other.public)
+            moved = np.linalg.norm(one.private - other.private, axis=1)
+            assert not moved[np.arange(m) != victim].any()
+            assert moved[victim] <= planned[t, victim] * (1.0 + 1e-9)
+            most = max(most, moved[victim] / planned[t, victim])
+    assert most > 0.9
+
+
+@pytest.mark.parametrize("keys", [{"unit": {"records": 3}}, {"unit": "agent"}, {}])
+def test_what_keeps_more_than_it_plans_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="one train record moves y in round 2"):
+        decentral_dp.build(content(epsilon=4.0, **keys), algorithm=Hidden(StepSize(0.5)))
+    with pytest.raises(InputError, match='differ by more than "zero_out" prices'):
+        decentral_dp.build(content(epsilon=4.0, neighbours="zero_out"), algorithm=Admm(StepSize(0.5)))
+
+
+class Sgd(LocalSteps):
+    """Decentralised SGD, which with noise that neighbours share is DECOR."""
+
+    def step(self, t: int, dataset: Any, s: State) -> Any:
+        own, near = yield Gossip(y=s.y)
+        at = mixed(dataset, own.y, near.y)
+        return State(s.x, at - self.y(t) * dataset.batch(t).lower_grad_y(s.x, at), None)
+
+
+def test_decor_from_outside_costs_what_it_costs_here() -> None:
+    """By Schur's complement, from the covariance alone; it is what `dp_dsgd` pays, for less noise of one's own."""
+    ratio, colluders, m = 3.0, 1, 4
+    keys = {"correlation": {"across": "pairwise", "ratio": ratio}, "observer": {"colluders": colluders}}
+    run = decentral_dp.run(content(epsilon=4.0, **keys), algorithm=Sgd(StepSize(0.5)))
+    ledger = run.simulation().ledger
+    ours = decentral_dp.plan(content(epsilon=4.0, **keys))
+    assert run.result.privacy.epsilon_max == pytest.approx(ours.privacy.epsilon_max, rel=1e-12)
+    table = run.ledger[run.ledger["channel"] == "y"]
+    own, pair = table["own_scale"].iloc[0], table["pair_scale"].iloc[0]
+    assert pair == pytest.approx(ratio * own)
+    ring = np.roll(np.eye(m), 1, axis=1) + np.roll(np.eye(m), -1, axis=1)
+    # Whoever knows one neighbour's noise knows what it shares; of the path of the others the end is protected least.
+    left = np.delete(np.delete(ring, 0, 0), 0, 1)
+    covariance = own**2 * np.eye(m - 1) + pair**2 * (np.diag(left.sum(axis=1)) - left)
+    # Given the others' messages agent i's noise has the variance 1/(Σ⁻¹)_ii.
+    effective = np.sqrt(1.0 / np.diag(np.linalg.inv(covariance)))
+    np.testing.assert_allclose(table["scale"].unique(), effective.min(), rtol=1e-6)
+    assert run.records.same_releases(ledger)
+    # Alone it would need that much noise of its own, and the mean over agents would have it.
+    without = decentral_dp.run(content(epsilon=4.0), algorithm=Sgd(StepSize(0.5)))
+    assert without.ledger.query("channel == 'y'")["scale"].iloc[0] > 1.5 * own
+
+
+class Averaging(DpDsgd):
+    """FedAvg over a graph: K steps without noise and one release of the clipped difference; it plans for itself."""
+
+    def planned_releases(self, public: Any) -> Any:
+        sent, free = dp.blocks(public, indices := np.arange(1, public.rounds + 1), "lower_grad_y"), indices[-1:]
+        return {"x": dp.free_release(public, free), "y": sent}
+
+    def step(self, t: int, dataset: Any, s: Any) -> Any:
+        own, near = yield Gossip(y=s.y)
+        at = mixed(dataset, own.y, near.y)
+        return s._replace(y=at + dataset.local_steps(t, s.x, at, 5, self.y(t)))
+
+
+def test_steps_without_noise_between_two_releases_protect_agents() -> None:
+    run = decentral_dp.run(content(epsilon=4.0, unit="agent"), algorithm=Averaging(StepSize(0.5)))
+    (charged,) = run.simulation().ledger.charged
+    np.testing.assert_allclose(charged.sensitivity["train"], 2.0 * CLIP, rtol=1e-9)
+    assert run.records.same_releases(run.simulation().ledger)
+    # As the package's own does, which noise tells apart alone.
+    plain = [
+        decentral_dp.plan(content(epsilon=4.0, unit="agent"), algorithm=program).ledger
+        for program in (Averaging(StepSize(0.5)), DpDsgd(StepSize(0.5), local_steps=5))
+    ]
+    assert plain[0]["scale"].equals(plain[1]["scale"])
+    with pytest.raises(InputError, match="the sensitivity of channel 'y' is unbounded"):
+        decentral_dp.build(content(epsilon=4.0), algorithm=Averaging(StepSize(0.5)))

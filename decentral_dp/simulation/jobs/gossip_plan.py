@@ -304,10 +304,16 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem, stream: 
             f'{key}: "as_printed" prices the protocol of the paper for one replaced record, and takes no other. '
             "Leave it out."
         )
-    if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
+    if not _follows_from_releases(c, algorithm):
         raise InputError(
             f"{key}: how far {unit.noun} moves what {kind} releases is not derived, only for algorithms of this "
-            f"package that keep nothing un-noised ({_stating('memoryless')}). Leave it out, or take one of these."
+            f"package that keep nothing un-noised ({_stating('memoryless')}) and for one's own. Leave it out, or take "
+            "one of these."
+        )
+    if unit.zeroed and c.algorithm.origin:
+        raise InputError(
+            f"privacy.neighbours: {kind} is tried on made-up data sets in which a record is replaced, and these differ "
+            'by more than "zero_out" prices. Take "replace".'
         )
     if c.problem.is_outside:
         raise InputError(
@@ -336,6 +342,15 @@ def checked_unit(c: Components, algorithm: Algorithm, problem: Problem, stream: 
     return unit
 
 
+def _follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
+    """Whether a release is, given those before it, a sum of clipped means at public points.
+
+    Of an author's own that is what is recorded: what it keeps un-noised is in the sums, what no sum bounds is infinite,
+    and what was not planned is not released.
+    """
+    return (bool(c.algorithm.origin) or algorithm.memoryless) and algorithm.protocol == "released"
+
+
 def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
     """The noise that neighbours share; None where none is wanted.
 
@@ -352,12 +367,12 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
         raise InputError(
             refused("the sum of a pair's noise and one's own is priced where both are normal.", 'take "gaussian"')
         )
-    if c.algorithm.origin or not algorithm.memoryless or algorithm.protocol != "released":
+    if not _follows_from_releases(c, algorithm):
         raise InputError(
             refused(
                 "the price supposes that whatever a query goes on from was released, and that is not so or not known "
                 f"of {kind}.",
-                f"take one of {_stating('memoryless')}",
+                f"take one of {_stating('memoryless')}, or your own",
             )
         )
     # Who is away shares nothing, and everybody knows it before.
