@@ -470,6 +470,8 @@ def _name_of_object(what: str, value: Any) -> str:
     own = getattr(value, "name", None) if what == "topology" else None
     if isinstance(own, str) and own.strip():
         return printable(own.strip())[:_LONGEST_NAME]
+    if what == "topology" and isinstance(value, list | tuple) and hasattr(next(iter(value), None), "nodes"):
+        return f"sequence of {len(value)} graphs"
     return str(getattr(value, "__name__", type(value).__name__))
 
 

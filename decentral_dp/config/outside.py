@@ -290,6 +290,10 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
 
 def _one_or_several(value: Any, name: str, table: TopologyTable, seed: int) -> Topology:
     """One graph, or a list of graphs that follow one another. Raises InputError."""
+    if isinstance(value, list | tuple) and not value:
+        raise InputError(
+            f"topology: {name} is empty. Give a graph, pairs of agents, or graphs that follow one another."
+        )
     listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 2)
     if listed and any(_is_graph(one) or hasattr(one, "todense") or np.ndim(one) > 1 for one in value):
         return in_turn(_several(value, name, table), seed, name)

@@ -128,22 +128,24 @@ class OverTime:
 
     @cached_property
     def rate(self) -> float | None:
-        """‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P), P the period: what a round leaves of the disagreement, in the mean.
+        """‖W(P−1) ⋯ W(0) − 11ᵀ/m‖₂^(1/P): what a round leaves of the disagreement, in the mean.
 
-        Of directed graphs ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P), φ the mean of the columns.
+        P is the period, or as many of them as make 32 rounds where messages are lost or agents away by coins. Of
+        directed graphs ‖A(P−1) ⋯ A(0) − φ1ᵀ‖₂^(1/P), φ the mean of the columns.
         None of more than 500 agents. Delays are left out.
         """
         m = self.n_agents
         if m > _MOST_AGENTS:
             return None
         product, in_time = np.eye(m), replace(self, delay=0) if self.delay else self
-        for t in range(self.period):
+        rounds = self.period * (-(-_ROUNDS // self.period) if self.drop or self.offline else 1)
+        for t in range(rounds):
             weights = in_time.heard(t)
             own = in_time.kept(t) if self.directed else 1.0 - weights.sum(axis=1)
             product = weights @ product + own[:, None] * product
         # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
         deviation = product - product.mean(axis=int(self.directed), keepdims=True)
-        return float(np.linalg.norm(deviation, 2) ** (1.0 / self.period))
+        return float(np.linalg.norm(deviation, 2) ** (1.0 / rounds))
 
 
 def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:

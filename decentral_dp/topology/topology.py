@@ -335,7 +335,7 @@ def from_matrix(
     if not (np.isfinite(matrix).all() and np.array_equal(matrix, matrix.T) and links.min(initial=0.0) >= 0 and kept):
         raise InputError(
             f"{what} weights: wanted a symmetric one without negative weights of links, with a diagonal of 0, or one "
-            "that makes every row add up to 0 (W) or to 1 (I + W). Mend it."
+            "that makes every row add up to 0 (W) or to 1 (I + W). Mend it; topology.directed = true takes arcs."
         )
     edges = np.argwhere(np.triu(links)).reshape(-1, 2)
     graph = graphs.Graph(len(matrix), edges, given=links[edges[:, 0], edges[:, 1]])
@@ -349,13 +349,13 @@ def _arcs_of_matrix(matrix: graphs.Array, weighted: bool, what: str) -> graphs.G
             'column. topology.weights = "file" takes a column-stochastic matrix of weights.'
         )
     if weighted:
-        sums = matrix.sum(axis=0)
+        sums, least = matrix.sum(axis=0), matrix.min(initial=0.0)
         worst = int(np.argmax(np.abs(sums - 1.0)))
-        if not (np.isfinite(matrix).all() and matrix.min(initial=0.0) >= 0.0 and abs(sums[worst] - 1.0) <= 1e-9):
+        if not (np.isfinite(matrix).all() and least >= 0.0 and abs(sums[worst] - 1.0) <= 1e-9):
+            found = f"one is {least:.6g}" if least < 0.0 else f"column {worst} adds up to {sums[worst]:.6g}"
             raise InputError(
                 f"{what} weights of a directed graph: wanted a column-stochastic one, without negative weights, and "
-                f"column {worst} adds up to {sums[worst]:.6g}. Every column adds up to 1: what the agent keeps and "
-                "what each other one hears of it."
+                f"{found}. Every column adds up to 1: what the agent keeps and what each other one hears of it."
             )
     weights_of_arcs = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
     arcs = np.argwhere(weights_of_arcs).reshape(-1, 2)

@@ -86,6 +86,12 @@ def test_a_function_is_asked_for_the_graph_of_every_round() -> None:
     assert "the graph that a function gives" in str(plan)
 
 
+def test_a_list_is_called_what_it_is_and_an_empty_one_is_refused() -> None:
+    assert "sequence of 2 graphs" in str(decentral_dp.plan("quadratic", set=SHORT, topology=[DAY, NIGHT]))
+    with pytest.raises(InputError, match=r"topology: list is empty\. Give a graph"):
+        decentral_dp.plan("quadratic", topology=[])
+
+
 def test_nodes_are_known_by_their_names() -> None:
     """A graph that lists its nodes in another order is not another network."""
     one = nx.Graph([("Bern", "Genf"), ("Genf", "Chur")])

@@ -1345,14 +1345,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "algorithms/gossip/recursion.py",
         "self.step.series(rounds) * (1.0 + np.array([self.past(t) for t in range(rounds)]))",
         "self.step.series(rounds)",
-        (f"{_SGDA}::test_a_release_is_charged_with_two_clips_over_the_records[0.4]",),
+        (f"{_GOSSIP_SGDA}::test_a_release_is_charged_with_two_clips_over_the_records[0.4]",),
     ),
     Mutation(
         "an estimate read off with the step of another round",
         "algorithms/gossip/recursion.py",
         "(base - released) / self.step(t - 1)",
         "(base - released) / self.step(t)",
-        (f"{_SGDA}::test_agents_say_what_the_formulas_say[0.4-certified-loud-ring]",),
+        (f"{_GOSSIP_SGDA}::test_agents_say_what_the_formulas_say[0.4-certified-loud-ring]",),
     ),
     Mutation(
         "numerators published without their weight",

@@ -181,6 +181,7 @@ def test_a_plan_says_that_links_are_arcs() -> None:
         ),
         (lambda: from_matrix(0.9 * WEIGHTS, "file", directed=True), "column 1 adds up to 0.9"),
         (lambda: from_matrix(WEIGHTS.T, "file", directed=True), "column-stochastic one.*column 3 adds up to 1.4"),
+        (lambda: from_matrix(WEIGHTS - np.eye(len(WEIGHTS)), "file", directed=True), "negative weights, and one is -"),
         (lambda: from_matrix(WEIGHTS, directed=True), "no matrix of arcs: wanted 0 and 1"),
         (lambda: from_matrix(LINKS), "topology.directed = true takes arcs"),
         (lambda: from_networkx(ARCS, "metropolis"), 'metropolis weighs links.* directed. Use "out_degree"'),
