@@ -303,12 +303,10 @@ class Host:
         return mixed
 
     @property
-    def heard(self) -> sp.csr_array | None:
-        """Weights of all agents in the round of the last message, where they change and nothing arrives late."""
+    def travels(self) -> sp.csr_array | None:
+        """Weights of all agents of which the last message is handed over, where they change."""
         over_time = self._node.over_time
-        if over_time is None or over_time.delay:
-            return None
-        return over_time.heard(self._round_of(self._index - 1))
+        return None if over_time is None else over_time.travels(self._round_of(self._index - 1))
 
     def view(self) -> View:
         """Return what the simulator evaluates; it is no part of any message.

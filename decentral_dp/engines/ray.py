@@ -72,12 +72,12 @@ class Actor:
         own, host = self._boundary.own, self._sound()
         try:
             if self._message is not None:
-                if (heard := host.heard) is not None:
+                if (heard := host.travels) is not None:
                     messages = tuple(self._boundary.filled(messages, heard, self._message.shape[1]))
                 if own is not None:
                     messages = (*messages[:own], self._message, *messages[own:])
             self._message = host.advance(*messages)
-            return self._boundary.outgoing(self._message, host.heard)
+            return self._boundary.outgoing(self._message, host.travels)
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error
@@ -287,7 +287,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
     messages = [a.advance.remote() for a in actors]
     read_from = [[j for j in n.neighbours if j != k] for k, n in enumerate(nodes)]
     over_time = nodes[0].over_time
-    cut = boundaries(nodes) if over_time is not None and not over_time.delay else []
+    cut = boundaries(nodes) if over_time is not None else []
     last, alive = look(first), time.monotonic()
     done = first > kept.observed and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
@@ -295,7 +295,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
             break
         near = read_from
         if cut and over_time is not None:
-            hears = [b.hears(over_time.heard(t - 1)) for b in cut]
+            hears = [b.hears(over_time.travels(t - 1)) for b in cut]
             near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]

@@ -98,6 +98,10 @@ class OverTime:
         """Return the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
         return self._once("heard", t, self._heard)
 
+    def travels(self, t: int) -> sp.csr_array:
+        """Return the weights of the messages of round t that are handed over: those that arrive, or all that may."""
+        return self.sent(t) if self.delay else self.heard(t)
+
     def kept(self, t: int) -> NDArray[np.float64]:
         """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
         kept: NDArray[np.float64] = self._once("kept", t, self._kept)

@@ -91,7 +91,7 @@ def test_blocks_do_not_move_a_bit_and_the_price_is_that_of_a_network_that_stays(
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("kind", ["matching", "all"])
+@pytest.mark.parametrize("kind", ["matching", "away and late", "all"])
 def test_actors_send_what_one_process_does(kind: str) -> None:
     there = decentral_dp.run(scenario(KINDS[kind], engine="ray", agents_per_actor=2))
     np.testing.assert_array_equal(decentral_dp.run(scenario(KINDS[kind])).released["y"], there.released["y"])
