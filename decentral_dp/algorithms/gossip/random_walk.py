@@ -15,8 +15,8 @@ does not send in a round pays nothing for it: the certified price is that of its
 The works below claim less, to an observer inside who sees the token at its own visits alone; that is not certified
 here.
 
-One message a round. The token has to arrive: networks that change or lose messages are refused. One agent runs gradient
-descent.
+One message in a round in which it moves. The token has to arrive: networks that change or lose messages are refused.
+One agent runs gradient descent.
 
 References: E. Cyffers, A. Bellet, J. Upadhyay, "Differentially Private Decentralized Learning with Random Walks", ICML
 2024, arXiv 2402.07471.
