@@ -196,13 +196,13 @@ def audit_neighbours(runs: int, confidence: float, seed: int, out: Path | None) 
 def print_attacks(found: NetworkAudit) -> None:
     """A line for each attack, then the sentences."""
     console().print(Text("What a curious neighbour learns in training", style="bold"))
-    heads = ["shown μ", "claimed", "certified", "all seen"]
+    heads = ["shown μ", "claimed", "certified", "all seen", "ε"]
     rows = []
     for a in found.attacks:
         prices = ["–" if np.isnan(mu) else f"{mu:.4f}" for mu in (a.claimed, a.certified, a.everything)]
         shown = at_least_text(a.shown) if a.method == "runs" else f"{a.shown:.4f}"
-        rows.append((a.case, a.method, shown, *prices, a.claim))
-    _print(_table(["attack", "by"], heads, rows, ["claim"]), found.sentences)
+        rows.append((a.case, shown, *prices, epsilon_text(a.epsilon), a.claim))
+    _print(_table(["attack"], heads, rows, ["claim"]), found.sentences)
 
 
 def print_plan(plan: AuditPlan) -> None:

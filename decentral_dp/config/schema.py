@@ -277,17 +277,18 @@ class ColludersTable(Table):
 
 
 class CorrelationTable(Table):
-    """Noise that neighbours share, and that cancels between them."""
+    """Noise that agents share, and that cancels between them."""
 
-    across: Literal["pairwise"] = Field(
+    across: Literal["pairwise", "optimised", "zero_sum"] = Field(
         description=(
             '"pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed '
-            "that only the two know."
+            'that only the two know. "optimised": the same, with a scale of each agent and each link that errs least '
+            'in gossip at one price. "zero_sum": so do every two agents, neighbours or not.'
         )
     )
     ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = optional(
         "c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in "
-        "gossip at one price, 4 at most, on a network that stays."
+        'gossip at one price, 4 at most, on a network that stays. Not read by "optimised".'
     )
 
 

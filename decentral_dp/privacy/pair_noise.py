@@ -2,10 +2,11 @@
 
 The release with index k of agent i, made in round t, carries beside its own noise
 
-    Σ_j s_ij g P_ij,   P_ij = rint(N·c/g),   s_ij = −s_ji = ±1,   over the links {i, j} of round t;
+    Σ_j s_ij g P_ij,   P_ij = rint(N·c_ij/g),   s_ij = −s_ji = ±1,   over the pairs {i, j} of round t;
 
-g is the grid of the own noise, σ its deviation and c = ratio·σ. N comes from a stream keyed by the link, k and the
-channels, so that both ends draw the same integers, wherever they are, and the sum over all agents is 0 to the bit.
+σ is the least deviation of any agent's own noise, g the grid that goes with it, and c_ij a multiple of σ. N comes from
+a stream keyed by the pair, k and the channels, so that both ends draw the same integers, wherever they are, and the sum
+over all agents is 0 to the bit. Pairs are the links of the round, or every two agents that are there.
 
 Every release is charged at its effective scale: what noise of its own would hide as much from whoever sees every
 message and knows all that any q colluders know. That is σ times a gain that follows from public numbers alone; proof 40
@@ -29,19 +30,23 @@ from decentral_dp.privacy.randomness import Draws, Root, Streams
 _CACHED_VARIATES = 2**14
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PairNoise:
     """What everybody knows of the noise that neighbours share.
 
     Args:
-        ratio: c/σ.
+        ratio: c/σ, a number, or (m, m) one for every pair.
         colluders: q, how many agents may tell the observer all that they know.
         network: what everybody knows of it.
+        own: (m,) each agent's own deviation over σ, the least of which is 1; default all are.
+        everybody: whether every two agents share noise, not neighbours alone.
     """
 
-    ratio: float
+    ratio: float | Array
     colluders: int
     network: Any
+    own: Array | None = None
+    everybody: bool = False
     # Links → gains. Networks that change come back to the same links.
     _gains: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Round → links, of the last round that was asked for: a release asks for them several times.
@@ -52,10 +57,31 @@ class PairNoise:
         of = None if self.network.over_time is None else t
         found = self._links.get(of)
         if found is None:
-            found = np.asarray(self.network.links(of))
+            found = self._all_pairs(of) if self.everybody else np.asarray(self.network.links(of))
             self._links.clear()
             self._links[of] = found
         return found
+
+    def _all_pairs(self, t: int | None) -> NDArray[np.int64]:
+        online = None if t is None else self.network.online(t)
+        there = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)
+        return np.stack([there[ends] for ends in np.triu_indices(there.size, 1)], axis=1)
+
+    def ratios(self, links: NDArray[np.int64]) -> Array:
+        """Return (E,) the deviation over σ of what each of these pairs shares."""
+        if isinstance(self.ratio, np.ndarray):
+            return np.asarray(self.ratio[links[:, 0], links[:, 1]])
+        return np.full(len(links), self.ratio)
+
+    def own_of(self, agents: NDArray[np.int64]) -> Array:
+        """Return (b,) the deviations of these agents' own noise over σ."""
+        return np.ones(agents.size) if self.own is None else self.own[agents]
+
+    def reach(self) -> float:
+        """Return Σ_j c_ij/σ + σ_i/σ of the agent for which it is largest, its pairs of all rounds together."""
+        links, m = self.links(), self.network.n_agents
+        shared = np.bincount(links.ravel(), np.repeat(self.ratios(links), 2), m)
+        return float((self.own_of(np.arange(m)) + shared).max())
 
     def degrees(self, t: int | None = None) -> NDArray[np.int64]:
         """Return (m,) how many neighbours each agent has in round t; default None, those of all rounds together."""
@@ -67,8 +93,8 @@ class PairNoise:
         key = links.tobytes()
         if key not in self._gains:
             ends = np.concatenate([links, links[:, ::-1]]).T
-            pair = csr_matrix((np.full(ends.shape[1], self.ratio), tuple(ends)), shape=(m, m))
-            self._gains[key] = effective_scale(np.ones(m), pair, self.colluders) * (1.0 - 2.0**-50)
+            pair = csr_matrix((np.tile(self.ratios(links), 2), tuple(ends)), shape=(m, m))
+            self._gains[key] = effective_scale(self.own_of(np.arange(m)), pair, self.colluders) * (1.0 - 2.0**-50)
         return self._gains[key]
 
     def charged(
@@ -82,12 +108,13 @@ class PairNoise:
             agents: (b,) their numbers.
 
         Returns:
-            (R, b) effective scales, and name → (R, b): own and pair scale, and the variates that a coordinate of the
-            releases of all agents takes.
+            (R, b) effective scales, and name → (R, b): own scale, the largest scale of what an agent shares in any
+            round, and the variates that a coordinate of the releases of all agents takes.
         """
         effective = own * np.stack([self.gain(t)[agents] for t in rounds.tolist()])
         number = np.array([self.network.n_agents + len(self.links(t)) for t in rounds.tolist()], dtype=np.float64)
-        drawn = {"own_scale": own, "pair_scale": self.ratio * own, "variates": number[:, None]}
+        shared = self.ratio if not isinstance(self.ratio, np.ndarray) else self.ratio[agents].max(axis=1)
+        drawn = {"own_scale": own * self.own_of(agents), "pair_scale": own * shared, "variates": number[:, None]}
         return effective, {name: np.broadcast_to(v, effective.shape) for name, v in drawn.items()}
 
 
@@ -101,7 +128,7 @@ class PairDraws:
     """
 
     def __init__(self, noise: PairNoise, root: Root, agents: NDArray[np.int64]) -> None:
-        self.noise, self.agents = noise, agents
+        self.noise, self.agents, self.own = noise, agents, noise.own_of(agents)
         self._place = np.full(noise.network.n_agents, -1)
         self._place[agents] = np.arange(agents.size)
         links = self._touching(noise.links())
@@ -121,20 +148,21 @@ class PairDraws:
             index: of the release.
             t: its round.
             tag: of its channels.
-            ratio: (1, D) σ/g of each column, the same for all agents.
+            ratio: (1, D) σ/g of each column.
 
         Returns:
             (b, D).
         """
         out = np.zeros((self.agents.size, ratio.shape[1]))
-        links, scale = self._touching(self.noise.links(t)), self.noise.ratio * ratio
+        links = self._touching(self.noise.links(t))
+        scales = self.noise.ratios(links)[:, None]
         rows, ends = np.searchsorted(self._numbers, self._numbered(links)), self._place[links].tolist()
         size = max(1, _CACHED_VARIATES // out.shape[1])
         for first in range(0, len(links), size):
             part = slice(first, first + size)
             normals = np.empty((len(links[part]), out.shape[1]))
             Draws(self._streams, index, tag, rows[part]).fill(("normal", normals))
-            normals *= scale
+            normals *= scales[part] * ratio
             np.rint(normals, out=normals)
             for pair, (i, j) in zip(normals, ends[part], strict=True):
                 if i >= 0:

@@ -8,7 +8,7 @@ of round t the covariance Σ_{k=1}^t A^k Σ (A^k)ᵀ. Their mean square error ov
 With Σ = σ²(I + r² L), L the Laplacian of the links, that is σ²(tr M + r² tr(ML)), to be divided by the square of the
 effective scale. No covariance of effective scales of at least 1, without colluders, errs less than (tr M^(1/2))²/m.
 
-With a scale of each agent and of each link the error is linear in their squares, and every [Σ⁻¹]_vv convex.
+With a scale of each agent and of each link the error is linear in their squares, and every [Σ_Q⁻¹]_vv convex.
 
 Proof in docs/proofs/40.
 """
@@ -24,8 +24,11 @@ from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 
 # Ratios beyond these gain nothing that float64 could show.
 LEAST, MOST = 1e-3, 1e3
+# Of an agent's own noise beside what it is priced at, so that something is left where more collude than was supposed.
+_LEAST_OWN = 0.25
 # In place of the largest of several numbers their norms of these powers, one after the other, which have slopes.
 _POWERS = (50.0, 500.0, 5000.0)
+_STEPS = 100
 
 
 def error_weights(mixed: Array, rounds: int) -> Array:
@@ -79,13 +82,14 @@ def best_ratio(mixed: Array, links: csr_matrix, rounds: int, colluders: int) -> 
     return float(np.exp(found.x))
 
 
-def best_scales(mixed: Array, links: csr_matrix, rounds: int) -> tuple[Array, csr_matrix]:
-    """Find scales of each agent and each link that err least where nobody colludes, every effective scale at least 1.
+def best_scales(mixed: Array, links: csr_matrix, rounds: int, colluders: int = 0) -> tuple[Array, csr_matrix]:
+    """Find scales of each agent and each link that err least at one price, every effective scale at least 1.
 
     Args:
         mixed: A, (m, m).
         links: (m, m), 1 where two agents share noise.
         rounds: T.
+        colluders: q, 0, the default, or 1.
 
     Returns:
         σ, (m,), and c, (m, m), as `effective_scale` takes them.
@@ -98,25 +102,41 @@ def best_scales(mixed: Array, links: csr_matrix, rounds: int) -> tuple[Array, cs
         [1.0, 1.0, 1.0]
     """
     m, weights, upper = len(mixed), error_weights(mixed, rounds), triu(links).tocoo()
-    signs = np.eye(m)[:, upper.row] - np.eye(m)[:, upper.col]
-    cost = np.concatenate([np.diagonal(weights), ((weights @ signs) * signs).sum(axis=0)])
+    i, j, diagonal = upper.row, upper.col, np.arange(m)
+    cost = np.concatenate([np.diagonal(weights), weights[i, i] + weights[j, j] - 2.0 * weights[i, j]])
+    # (k, E) the links that are left by each set of colluders, which are not protected themselves.
+    left, told = np.ones((1, i.size)), np.zeros((1, m))
+    if colluders:
+        left = np.stack([(i != w) & (j != w) for w in range(m)]).astype(np.float64)
+        told = np.eye(m)
 
     def error(logs: Array, power: float) -> tuple[float, Array]:
         squares = np.exp(logs)
-        inverse = np.linalg.inv(np.diag(squares[:m]) + signs * squares[m:] @ signs.T)
-        spent, total = np.diagonal(inverse), float(cost @ squares)
+        shared, covariance = left * squares[m:], np.zeros((len(left), m, m))
+        covariance[:, i, j] = covariance[:, j, i] = -shared
+        covariance[:, diagonal, diagonal] = squares[:m] - covariance.sum(axis=2)
+        inverse = np.linalg.inv(covariance)
+        spent, total = inverse[:, diagonal, diagonal] * (1.0 - told), float(cost @ squares)
         share = (spent / spent.max()) ** (power - 1.0)
-        slopes = np.concatenate([np.square(inverse), np.square(signs.T @ inverse)]) @ share
-        lost = float(share @ spent)
+        slope = np.einsum("kiv,kv->i", np.square(inverse), share)
+        along = np.einsum("kev,kv,ke->e", np.square(inverse[:, i] - inverse[:, j]), share, left, optimize=True)
+        lost = float((share * spent).sum())
         largest = total * lost ** (1.0 / power) * spent.max() ** (1.0 - 1.0 / power)
-        return np.log(largest), squares * (cost / total - slopes / lost)
+        return np.log(largest), squares * (cost / total - np.concatenate([slope, along]) / lost)
 
-    logs = np.repeat([0.0, 2.0 * np.log(best_ratio(mixed, links, rounds, 0))], [m, upper.nnz])
+    # From a ratio that is worth something to everybody: slopes vanish where nobody shares.
+    ratio = max(best_ratio(mixed, links, rounds, colluders), 1.0)
+    alone = 1.0 / effective_scale(np.ones(m), links * ratio, colluders).min()
+    logs = 2.0 * np.log(np.repeat([alone, ratio * alone], [m, i.size]))
     bounds = [(2.0 * np.log(LEAST), 2.0 * np.log(MOST))] * logs.size
     for power in _POWERS:
-        logs = scipy.optimize.minimize(error, logs, (power,), jac=True, method="L-BFGS-B", bounds=bounds).x
+        found = scipy.optimize.minimize(
+            error, logs, (power,), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS}
+        )
+        logs = found.x
     scales = np.exp(0.5 * logs)
-    shared = csr_matrix((scales[m:], (upper.row, upper.col)), shape=links.shape)
-    pair = csr_matrix(shared + shared.T)
-    least = effective_scale(scales[:m], pair, 0).min()
-    return scales[:m] / least, pair / least
+    shared = csr_matrix((scales[m:], (i, j)), shape=links.shape)
+    own, pair = scales[:m], csr_matrix(shared + shared.T)
+    own = np.maximum(own, _LEAST_OWN * effective_scale(own, pair, colluders).min())
+    least = effective_scale(own, pair, colluders).min()
+    return own / least, pair / least

@@ -104,11 +104,11 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
 
 
 def _shared(shared: SharedNoise) -> str:
-    """What neighbours share, and what it is worth against each number of colluders."""
+    """What agents share, and what it is worth against each number of colluders."""
     prices = ", ".join(f"{q}: {epsilon_text(epsilon)}" for q, epsilon in shared.epsilon.items())
-    text = (
-        f"noise of each two neighbours, {shared.ratio:.3g} times an agent's own, that cancels; ε by colluders {prices}"
-    )
+    who = "every two agents" if shared.across == "zero_sum" else "each two neighbours"
+    size = f"{'on average ' if shared.across == 'optimised' else ''}{shared.ratio:.3g} times an agent's own"
+    text = f"noise of {who}, {size}, that cancels; ε by colluders {prices}"
     return f"{text}; against {shared.worthless} it is worth nothing to some agent."
 
 

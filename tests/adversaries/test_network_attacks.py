@@ -44,7 +44,7 @@ def found() -> NetworkAudit:
 
 def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified(found: NetworkAudit) -> None:
     cases = {attack.case: attack for attack in found.attacks}
-    assert len(cases) == 10
+    assert len(cases) == 12
     for case, (method, *numbers) in KNOWN.items():
         assert cases[case].method == method
         np.testing.assert_allclose(cases[case][2:], numbers, rtol=0, atol=7e-7)
@@ -54,15 +54,38 @@ def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified
     np.testing.assert_allclose(slow[3:], [0.776744, 1.233104, 2.0], atol=7e-7)
     assert far.shown > 2.4
     assert far.claimed == pytest.approx(0.010198, abs=7e-7)
-    assert [attack.claim for attack in found.attacks] == ["refuted"] * 8 + ["–"] * 2
+    assert [attack.claim for attack in found.attacks] == ["refuted"] * 8 + ["–"] * 4
     assert all(attack.holds for attack in found.attacks)
     assert found.status == "ok"
 
 
-# [Σ⁻¹]_vv of two other readers; two worlds are 2 apart in each of 4 rounds.
-@pytest.mark.parametrize(("colluders", "conductance"), [(0, 0.128712), (1, 0.220980)])
-def test_shared_noise_shows_what_is_priced_and_no_more(colluders: int, conductance: float) -> None:
-    game = SharedNoise.on_a_ring(16, colluders)
+# [Σ⁻¹]_vv of two other readers, of a closed form with 6 honest agents, and by hand; two worlds are 2 apart in each of 4
+# rounds.
+GAMES = {
+    "ring": (SharedNoise.on_a_ring(16, 0), 0.128712),
+    "colluder": (SharedNoise.on_a_ring(16, 1), 0.220980),
+    "zero_sum": (SharedNoise.of_zero_sum(8, 2), 1.0 / 6.0 + 5.0 / 6.0 / (1.0 + 6.0 * 9.0)),
+    "path": (
+        SharedNoise.on_a_path(6),
+        np.linalg.inv(
+            np.array(
+                [
+                    [2.0, -1.0, 0.0, 0.0, 0.0, 0.0],
+                    [-1.0, 9.0, -4.0, 0.0, 0.0, 0.0],
+                    [0.0, -4.0, 22.0, -9.0, 0.0, 0.0],
+                    [0.0, 0.0, -9.0, 26.0, -16.0, 0.0],
+                    [0.0, 0.0, 0.0, -16.0, 45.0, -25.0],
+                    [0.0, 0.0, 0.0, 0.0, -25.0, 34.0],
+                ]
+            )
+        )[1, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GAMES)
+def test_shared_noise_shows_what_is_priced_and_no_more(case: str) -> None:
+    game, conductance = GAMES[case]
     assert game.priced == pytest.approx(4.0 * math.sqrt(conductance), rel=1e-5)
     first, second = game.scores(20_000, 3)
     # Log-likelihood ratios of a Gaussian pair: N(±μ²/2, μ²).
@@ -127,13 +150,16 @@ def test_the_command_prints_a_line_each_and_writes_table_and_figure(tmp_path: Pa
     out = tmp_path / "attacks"
     told = CliRunner().invoke(app, ["audit", "network", "--runs", "1000", "--out", str(out)])
     assert told.exit_code == 0, told.output
-    assert "relay of signs, path 8  runs" in told.output
+    assert "relay of signs, path 8   ≥ 2." in told.output
     assert all(len(line) <= 80 for line in told.output.splitlines() if str(out) not in line)
     assert sorted(p.name for p in out.iterdir()) == sorted(ATTACKS)
     frame = pd.read_parquet(out / ATTACKS[0])
     assert frame["holds"].all()
     assert (frame["claim"] == "refuted").sum() == 8
     assert (frame["certified"] <= frame["everything"].fillna(np.inf)).all()
+    for mu, epsilon in zip(frame["certified"], frame["epsilon"], strict=True):
+        delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert delta == pytest.approx(1e-5, rel=1e-3)
 
 
 @pytest.mark.parametrize(

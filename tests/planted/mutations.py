@@ -871,9 +871,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "shared noise priced as if a colluder forgot its seeds",
         "privacy/pair_noise.py",
-        "effective_scale(np.ones(m), pair, self.colluders)",
-        "effective_scale(np.ones(m), pair, 0)",
-        (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[1-0.22098]",),
+        "effective_scale(self.own_of(np.arange(m)), pair, self.colluders)",
+        "effective_scale(self.own_of(np.arange(m)), pair, 0)",
+        (f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[colluder]",),
     ),
     Mutation(
         "agents of other noise taken for alike",
@@ -1482,8 +1482,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "pair noise that is scaled by a weight of the graph",
         "privacy/pair_noise.py",
-        "self.noise.ratio * ratio",
-        "self.noise.ratio * ratio / 3.0",
+        "normals *= scales[part] * ratio",
+        "normals *= scales[part] * ratio / 3.0",
         (
             f"{_PAIRS}::test_its_covariance_is_the_laplacian",
             f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged",
@@ -1499,8 +1499,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "colluders who forget the noise of their links",
         "privacy/pair_noise.py",
-        "effective_scale(np.ones(m), pair, self.colluders)",
-        "effective_scale(np.ones(m), pair, 0)",
+        "effective_scale(self.own_of(np.arange(m)), pair, self.colluders)",
+        "effective_scale(self.own_of(np.arange(m)), pair, 0)",
         ("tests/simulation/test_shared_noise.py::test_epsilon_rises_with_colluders_until_own_noise_is_all",),
     ),
     Mutation(
@@ -1509,6 +1509,47 @@ MUTATIONS: tuple[Mutation, ...] = (
         'c.shared.get("variates", np.ones((1, 1)))',
         "np.ones((1, 1))",
         ("tests/simulation/test_shared_noise.py::test_all_variates_count_in_the_slack",),
+    ),
+    Mutation(
+        "agents of unlike noise of their own priced as if all had the largest",
+        "privacy/pair_noise.py",
+        "effective_scale(self.own_of(np.arange(m)), pair",
+        "effective_scale(np.full(m, self.own_of(np.arange(m)).max()), pair",
+        (f"{_PAIRS}::test_it_is_charged_at_the_scale_that_the_covariance_has[scales]",),
+    ),
+    Mutation(
+        "own noise that is drawn at the least scale of all",
+        "privacy/mechanisms/releasers.py",
+        "ratio if pairs.noise.own is None else ratio * pairs.own[:, None]",
+        "ratio",
+        (
+            f"{_PAIRS}::test_what_is_released_has_the_law_that_is_charged[scales]",
+            f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[path]",
+        ),
+    ),
+    Mutation(
+        "agents that are away counted among those whose noise sums to zero",
+        "privacy/pair_noise.py",
+        "there = np.arange(self.network.n_agents) if online is None else np.flatnonzero(online)",
+        "there = np.arange(self.network.n_agents)",
+        (f"{_PAIRS}::test_its_covariance_is_the_laplacian[leaving]",),
+    ),
+    Mutation(
+        "a colluder that is no loss where all share noise",
+        "privacy/accounting/correlated_noise.py",
+        "left = max(number - colluders, 1)",
+        "left = number",
+        (
+            f"{_CORRELATED}::test_where_all_share_any_colluders_are_alike",
+            f"{_ATTACKS}::test_shared_noise_shows_what_is_priced_and_no_more[zero_sum]",
+        ),
+    ),
+    Mutation(
+        "large draws counted as exact as small ones on the same grid",
+        "privacy/accounting/charges.py",
+        "slack.bits + _finer(c)",
+        "slack.bits",
+        ("tests/simulation/test_shared_noise.py::test_large_draws_are_as_fine_as_they_are",),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(

@@ -14,44 +14,71 @@ from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledRe
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, SecretRoot, Streams
 from decentral_dp.topology import build
-from decentral_dp.topology.over_time import matching, off_diagonal
+from decentral_dp.topology.over_time import OverTime, matching, off_diagonal
 
 M, RATIO, WIDTH = 6, 3.0, 2000
 RING = Network(build("ring", M).mixing)
 PAIRS = Network(RING.mixing, 0, matching(off_diagonal(RING.mixing), seed=4))
 ROOTS: tuple[Root, ...] = (b"root", SecretRoot(bytes(32)))
 SCALE = np.full((1, WIDTH), 2.0**16)
+LEAVING = Network(RING.mixing, 0, OverTime("fixed", RING.mixing, lambda t: RING.mixing, 1, seed=3, offline=0.4))
+# Each agent has own noise of its own scale, and every pair its ratio.
+OWN = np.array([1.0, 2.0, 1.5, 1.0, 3.0, 1.25])
+RATIOS = np.where(RING.mixing.toarray() != 0.0, 1.0 + np.add.outer(np.arange(M), np.arange(M)) / 4.0, 0.0)
 
 
-def draws(agents: np.ndarray, root: Root = b"root", network: Network = RING, ratio: float = RATIO) -> PairDraws:
-    return PairDraws(PairNoise(ratio, 0, network), root, agents)
+def shared(kind: str) -> PairNoise:
+    match kind:
+        case "ring":
+            return PairNoise(RATIO, 0, RING)
+        case "matching":
+            return PairNoise(RATIO, 0, PAIRS)
+        case "zero_sum":
+            return PairNoise(RATIO, 0, RING, everybody=True)
+        case "leaving":
+            return PairNoise(RATIO, 0, LEAVING, everybody=True)
+    return PairNoise(RATIOS, 0, RING, OWN)
 
 
-def laplacian(network: Network, t: int) -> np.ndarray:
-    links = network.links(t)
-    incidence = np.zeros((M, len(links)))
-    incidence[links[:, 0], np.arange(len(links))], incidence[links[:, 1], np.arange(len(links))] = 1.0, -1.0
-    return incidence @ incidence.T
+KINDS = ("ring", "matching", "zero_sum", "leaving", "scales")
+
+
+def draws(agents: np.ndarray, root: Root = b"root", kind: str = "ring") -> PairDraws:
+    return PairDraws(shared(kind), root, agents)
+
+
+def laplacian(kind: str, t: int) -> np.ndarray:
+    """Σ_e c_e²/σ² (e_i − e_j)(e_i − e_j)ᵀ over the pairs that draw in round t, by hand."""
+    if kind in ("zero_sum", "leaving"):
+        there = np.ones(M, dtype=bool) if kind == "zero_sum" else LEAVING.online(t)
+        pairs = [(i, j) for i in range(M) for j in range(i) if there[i] and there[j]]
+    else:
+        pairs = [(int(i), int(j)) for i, j in (PAIRS if kind == "matching" else RING).links(t)]
+    out = np.zeros((M, M))
+    for i, j in pairs:
+        away = np.eye(M)[i] - np.eye(M)[j]
+        out += (RATIOS[i, j] if kind == "scales" else RATIO) ** 2 * np.outer(away, away)
+    return out
 
 
 @pytest.mark.parametrize("root", ROOTS, ids=["seeded", "secret"])
-@pytest.mark.parametrize("network", [RING, PAIRS], ids=["ring", "matching"])
-def test_both_ends_draw_the_same_bits_and_the_sum_is_zero(root: Root, network: Network) -> None:
-    whole = draws(np.arange(M), root, network).sums(5, 5, 7, SCALE)
-    blocks = [draws(part, root, network).sums(5, 5, 7, SCALE) for part in (np.arange(2), np.arange(2, M))]
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_ends_draw_the_same_bits_and_the_sum_is_zero(root: Root, kind: str) -> None:
+    whole = draws(np.arange(M), root, kind).sums(5, 5, 7, SCALE)
+    blocks = [draws(part, root, kind).sums(5, 5, 7, SCALE) for part in (np.arange(2), np.arange(2, M))]
     assert np.array_equal(np.concatenate(blocks), whole)
     assert whole.any()
     assert not whole.sum(axis=0).any()
     assert np.array_equal(whole, np.rint(whole))
 
 
-@pytest.mark.parametrize("network", [RING, PAIRS], ids=["ring", "matching"])
-def test_its_covariance_is_the_laplacian(network: Network) -> None:
-    of_all = draws(np.arange(M), network=network)
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_covariance_is_the_laplacian(kind: str) -> None:
+    of_all = draws(np.arange(M), kind=kind)
     for t in range(1, 4):
-        noise = of_all.sums(t, t, 7, SCALE) / (RATIO * SCALE)
+        noise = of_all.sums(t, t, 7, SCALE) / SCALE
         # A sample covariance of WIDTH columns is away by √((Σ_ij² + Σ_ii Σ_jj)/WIDTH); five of these.
-        wanted = laplacian(network, t)
+        wanted = laplacian(kind, t)
         away = np.sqrt((wanted**2 + np.outer(np.diag(wanted), np.diag(wanted))) / WIDTH)
         assert (np.abs(noise @ noise.T / WIDTH - wanted) <= 5.0 * away + 1e-6).all()
 
@@ -63,36 +90,39 @@ def test_every_release_and_every_channel_has_noise_of_its_own() -> None:
     assert (np.abs(apart) < 5.0 / np.sqrt(WIDTH)).all()
 
 
-@pytest.mark.parametrize("ratio", [0.5, 4.0])
-def test_it_is_charged_at_the_scale_that_the_covariance_has(ratio: float) -> None:
-    noise = PairNoise(ratio, 0, PAIRS)
-    own = np.array([[2.0], [3.0]])
-    scale, drawn = noise.charged(own, np.array([1, 2]), np.arange(M))
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_charged_at_the_scale_that_the_covariance_has(kind: str) -> None:
+    own, of_each = np.array([[2.0], [3.0]]), OWN if kind == "scales" else np.ones(M)
+    scale, drawn = shared(kind).charged(own, np.array([1, 2]), np.arange(M))
     for row, t in enumerate((1, 2)):
-        covariance = own[row, 0] ** 2 * (np.eye(M) + ratio**2 * laplacian(PAIRS, t))
+        weights = laplacian(kind, t)
+        covariance = own[row, 0] ** 2 * (np.diag(of_each**2) + weights)
         np.testing.assert_allclose(scale[row], np.diag(np.linalg.inv(covariance)) ** -0.5, rtol=1e-9)
-        assert (drawn["variates"][row] == M + len(PAIRS.links(t))).all()
-    np.testing.assert_array_equal(drawn["pair_scale"], ratio * np.broadcast_to(own, (2, M)))
+        assert (drawn["variates"][row] == M + np.count_nonzero(np.triu(weights, 1))).all()
+    np.testing.assert_array_equal(drawn["own_scale"], own * of_each)
+    largest = RATIOS.max(axis=1) if kind == "scales" else np.full(M, RATIO)
+    np.testing.assert_array_equal(drawn["pair_scale"], own * largest)
 
 
-def releaser(agents: np.ndarray) -> ScheduledReleaser:
+def releaser(agents: np.ndarray, kind: str = "ring") -> ScheduledReleaser:
     schedule = NoiseSchedule(np.full(agents.size, 2.0), np.full(agents.size, 0.5))
-    streams = Streams(b"root", "noise", agents)
-    return ScheduledReleaser(GAUSSIAN, {"y": schedule}, streams, 1, agents, RING, draws(agents))
+    streams, noise = Streams(b"root", "noise", agents), draws(agents, kind=kind)
+    return ScheduledReleaser(GAUSSIAN, {"y": schedule}, streams, 1, agents, noise.noise.network, noise)
 
 
-def test_what_is_released_has_the_law_that_is_charged() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_released_has_the_law_that_is_charged(kind: str) -> None:
     """A covariance of own and shared noise, round by round; a price by the eigenvectors of another would be seen."""
-    of_all = releaser(np.arange(M))
+    of_all, own = releaser(np.arange(M), kind), OWN if kind == "scales" else np.ones(M)
     moved = {"train": Sensitivity(np.ones(M), np.ones(M), None)}
     zero = np.zeros((M, WIDTH))
     for index in (1, 2, 3):
         released = of_all.release(index, {"y": Bounded(zero, zero, moved, "l2")})["y"]
-        wanted = 4.0 / (index + 1.0) * (np.eye(M) + RATIO**2 * laplacian(RING, index))
+        wanted = 4.0 / (index + 1.0) * (np.diag(own**2) + laplacian(kind, index))
         away = np.sqrt((wanted**2 + np.outer(np.diag(wanted), np.diag(wanted))) / WIDTH)
         assert (np.abs(released @ released.T / WIDTH - wanted) <= 5.0 * away).all()
     # The mean of all has no more than own noise: the rest cancels.
-    assert np.isclose(released.mean(axis=0).std(), 1.0 / np.sqrt(M), rtol=0.1)
+    assert np.isclose(released.mean(axis=0).std(), np.linalg.norm(own) / M, rtol=0.1)
 
 
 def test_the_ledger_of_blocks_is_that_of_all() -> None:

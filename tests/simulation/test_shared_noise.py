@@ -45,29 +45,44 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "resample": {"kind": "erdos_renyi", "probability": 0.6, "over_time": {"kind": "resample", "every": 2}},
     "lossy": {"drop": 0.3, "offline": 0.3, "delay": 1},
 }
+ZERO_SUM, OPTIMISED = {"across": "zero_sum", "ratio": 4.0}, {"across": "optimised"}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    **{kind: (PAIRWISE, changed) for kind, changed in NETWORKS.items()},
+    **{f"zero_sum, {kind}": (ZERO_SUM, NETWORKS[kind]) for kind in ("ring", "matching", "lossy")},
+    "optimised, path": (OPTIMISED, {"kind": "path"}),
+    "optimised, lossy": (OPTIMISED, {"kind": "path", **NETWORKS["lossy"]}),
+}
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_blocks_do_not_move_a_bit_and_all_meet_the_target(kind: str) -> None:
-    whole = decentral_dp.run(scenario(topology=NETWORKS[kind]))
-    parts = decentral_dp.run(scenario(topology=NETWORKS[kind], blocks=3))
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_do_not_move_a_bit_and_all_meet_the_target(case: str) -> None:
+    correlation, topology = CASES[case]
+    whole = decentral_dp.run(scenario({"correlation": correlation}, topology))
+    parts = decentral_dp.run(scenario({"correlation": correlation}, topology, blocks=3))
     assert np.array_equal(whole.released["y"], parts.released["y"])
     epsilon = [agent.epsilon for agent in whole.result.privacy.agents]
     assert 3.99 < max(epsilon) <= 4.0
     table = whole.ledger[whole.ledger["channel"] == "y"]
-    assert np.allclose(table["pair_scale"], 4.0 * table["own_scale"])
+    if correlation != OPTIMISED:
+        assert np.allclose(table["pair_scale"], 4.0 * table["own_scale"])
     assert (table["scale"] >= table["own_scale"] * (1.0 - 1e-12)).all()
     assert (table["scale"] > table["own_scale"]).any()
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
 def test_actors_draw_the_same_bits() -> None:
-    here = decentral_dp.run(scenario())
-    there = decentral_dp.run(scenario(engine="ray", agents_per_actor=2))
-    assert np.array_equal(here.released["y"], there.released["y"])
+    for correlation in (PAIRWISE, ZERO_SUM, OPTIMISED):
+        here = decentral_dp.run(scenario({"correlation": correlation}, {"kind": "path"}))
+        there = decentral_dp.run(
+            scenario({"correlation": correlation}, {"kind": "path"}, engine="ray", agents_per_actor=2)
+        )
+        assert np.array_equal(here.released["y"], there.released["y"])
 
 
-def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("correlation", [PAIRWISE, ZERO_SUM, OPTIMISED], ids=["pairwise", "zero_sum", "optimised"])
+def test_a_run_that_was_cut_off_goes_on_to_the_bit(
+    correlation: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal, "_INTERVAL", 0.0)
     monkeypatch.setattr(journal, "_SHARE", 1e9)
 
@@ -76,8 +91,9 @@ def test_a_run_that_was_cut_off_goes_on_to_the_bit(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped):
-        decentral_dp.run(scenario(), out=tmp_path / "run", progress=cut)
-    again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(scenario())
+        decentral_dp.run(scenario({"correlation": correlation}), out=tmp_path / "run", progress=cut)
+    again = decentral_dp.resume(tmp_path / "run")
+    whole = decentral_dp.run(scenario({"correlation": correlation}))
     assert np.array_equal(again.released["y"], whole.released["y"])
     assert again.ledger.equals(whole.ledger)
 
@@ -112,9 +128,21 @@ def test_a_plan_and_a_folder_name_the_observer(tmp_path: Path) -> None:
 
 def test_all_variates_count_in_the_slack() -> None:
     own = {"epsilon": None, "y": {"scale": 0.02}}
-    shared, alone = (decentral_dp.plan(scenario({**own, "correlation": c})).privacy for c in (PAIRWISE, None))
+    even = {"across": "pairwise", "ratio": 1.0}
+    shared, alone = (decentral_dp.plan(scenario({**own, "correlation": c})).privacy for c in (even, None))
     # Six agents and six links to each coordinate, where one agent's is one.
     assert shared.numerical_slack["epsilon"] > 3.0 * alone.numerical_slack["epsilon"]
+
+
+def test_large_draws_are_as_fine_as_they_are() -> None:
+    """Eight times the deviation on one grid is three bits more, so that each variate errs eight times as much."""
+    own = {"epsilon": None, "y": {"scale": 0.02}}
+    slack = [
+        decentral_dp.plan(scenario({**own, "correlation": {"across": "pairwise", "ratio": ratio}})).privacy
+        for ratio in (1.0, 8.0)
+    ]
+    near, far = (one.numerical_slack["epsilon"] for one in slack)
+    assert 7.0 < far / near < 9.0
 
 
 def test_samples_and_local_steps_are_priced_with_it() -> None:
@@ -133,6 +161,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "observer": ({"observer": "neighbours"}, {}, "command network"),
     "alone": ({}, {"kind": "isolated"}, "no neighbour"),
     "scales": ({"epsilon": None, "y": {"scale": [1.0] * 6}}, {}, "one scale"),
+    "alone with everybody": ({"correlation": ZERO_SUM}, {"kind": "complete", "agents": 1}, "no neighbour"),
+    "a ratio of many": ({"correlation": {"across": "optimised", "ratio": 2.0}}, {}, "a scale for each link"),
+    "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "links that stay"),
+    "many tell": ({"correlation": OPTIMISED, "observer": {"colluders": 2}}, {}, "against no colluder or one"),
+    "large": ({"correlation": OPTIMISED, "observer": {"colluders": 1}}, {"agents": 60}, "at most 40 agents"),
     "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
 }
 
@@ -166,6 +199,20 @@ def test_algorithms_that_keep_nothing_share_it_on_every_channel(name: str) -> No
     charged = run.ledger[run.ledger["pair_scale"] > 0.0]
     assert charged["channel"].nunique() == len(run.simulation().ledger.charged)
     assert (charged["scale"] > charged["own_scale"]).any()
+
+
+def test_all_but_one_leave_an_agent_its_own_noise() -> None:
+    """Noise that sums to zero over all: with everybody else told of, what is left is what an agent added itself."""
+    own = {"epsilon": None, "y": {"scale": 0.02}}
+    spent = [
+        decentral_dp.plan(scenario({**own, "correlation": correlation, "observer": {"colluders": q}})).privacy
+        for correlation, q in ((ZERO_SUM, 0), (ZERO_SUM, 4), (ZERO_SUM, 5), (None, 0))
+    ]
+    prices = [one.epsilon_max for one in spent]
+    assert prices[0] < prices[1] < prices[2]
+    assert np.isclose(prices[2], prices[3], rtol=1e-3)
+    assert prices[2] >= prices[3]
+    assert spent[0].shared.worthless == 5
 
 
 def test_a_ratio_that_is_left_out_errs_little() -> None:

@@ -30,6 +30,7 @@ from decentral_dp.bounded import Array, Bounded, Sensitivity
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.participants.agents import Network
+from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
 from decentral_dp.privacy.accounting.neighbour_price import Coupled, neighbour_mu
 from decentral_dp.privacy.accounting.network import pairwise
 from decentral_dp.privacy.mechanisms import GAUSSIAN
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS = 50_000
+# At which the certified ε are told.
+DELTA = 1e-5
 _FEWEST = 1000
 _ROOT = float(np.sqrt(2.0 * np.pi))
 # Of quadratures, standard deviations on both sides.
@@ -69,6 +72,11 @@ class Attack(NamedTuple):
     claimed: float
     certified: float
     everything: float
+
+    @property
+    def epsilon(self) -> float:
+        """What is certified, as ε at δ = 1e-5."""
+        return float(gaussian_epsilon(self.certified, DELTA))
 
     @property
     def holds(self) -> bool:
@@ -116,8 +124,9 @@ class NetworkAudit:
             "Claimed: the price of linear gossip, which published calculators state of training; of picking whom to "
             "hear the certified one of those who were heard.",
             "Shared noise is told by who sees every message, and all that a colluder knows where there is one.",
-            f"By runs: {self.runs} of each world, each bound with confidence {100.0 * self.confidence:g} %. By an "
-            "integral: the total variation of the two views.",
+            f"≥: by {self.runs} runs of each world, each bound with confidence {100.0 * self.confidence:g} %. Of "
+            "feedback of signs and of picking: by an integral, the total variation of the two views.",
+            f"ε: of what is certified, at δ = {DELTA:g}.",
         )
 
     def __repr__(self) -> str:
@@ -125,10 +134,11 @@ class NetworkAudit:
         return f"<NetworkAudit: {self.status}, {refuted} of {len(self.attacks)} attacks show more than is claimed>"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each attack, with its fields, whether the certificate holds, and what becomes of the claim."""
+        """One row for each attack, with its fields, ε, whether the certificate holds, and what becomes of the claim."""
         import pandas as pd
 
-        return pd.DataFrame([{**a._asdict(), "holds": a.holds, "claim": a.claim} for a in self.attacks])
+        rows = [{**a._asdict(), "epsilon": a.epsilon, "holds": a.holds, "claim": a.claim} for a in self.attacks]
+        return pd.DataFrame(rows)
 
 
 def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> NetworkAudit:
@@ -190,11 +200,15 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     shown = total_variation_mu(picked_child(0.5))
     yield Attack("picking whom to hear", "integral", shown, either, both, float("nan"))
 
-    for colluders, who in enumerate(("ring 16", "colluder")):
-        shared = SharedNoise.on_a_ring(16, colluders)
+    for who, shared in (
+        ("shared noise, ring 16", SharedNoise.on_a_ring(16, 0)),
+        ("shared noise, colluder", SharedNoise.on_a_ring(16, 1)),
+        ("zero sum, 2 of 8 tell", SharedNoise.of_zero_sum(8, 2)),
+        ("unlike scales, path 6", SharedNoise.on_a_path(6)),
+    ):
         shown = counted_mu(*shared.scores(runs, seed), risk)
-        everything = 2.0 * float(np.sqrt(shared.rounds))
-        yield Attack(f"shared noise, {who}", "runs", shown, float("nan"), shared.priced, everything)
+        everything = 2.0 * float(np.sqrt(shared.rounds)) / float(shared.noise.own_of(np.array([shared.victim]))[0])
+        yield Attack(who, "runs", shown, float("nan"), shared.priced, everything)
 
 
 class Seen(NamedTuple):
@@ -231,7 +245,7 @@ class Seen(NamedTuple):
 
 
 class SharedNoise(NamedTuple):
-    """Noise of deviation 1 that neighbours share, seen by somebody who sees every message of some rounds.
+    """Noise of deviation 1 or more and noise that agents share, seen by who sees every message of some rounds.
 
     colluders: who tell it all that they know. victim: whose record moves its message by 2, in directions that turn.
     """
@@ -246,6 +260,20 @@ class SharedNoise(NamedTuple):
         """Pairs share 4 times the deviation of own noise; the neighbours on one side collude."""
         network = Network(build("ring", agents).mixing)
         return cls(PairNoise(4.0, colluders, network), tuple(range(1, 1 + colluders)), 0, 4)
+
+    @classmethod
+    def of_zero_sum(cls, agents: int, colluders: int) -> SharedNoise:
+        """Every two agents share 3 times the deviation of own noise."""
+        network = Network(build("ring", agents).mixing)
+        return cls(PairNoise(3.0, colluders, network, everybody=True), tuple(range(1, 1 + colluders)), 0, 4)
+
+    @classmethod
+    def on_a_path(cls, agents: int) -> SharedNoise:
+        """Own noise is 1, 2 or 3, and links share 1, 2, … in turn."""
+        network, links = Network(build("path", agents).mixing), np.arange(agents - 1)
+        ratio = np.zeros((agents, agents))
+        ratio[links, links + 1] = ratio[links + 1, links] = 1.0 + links
+        return cls(PairNoise(ratio, 0, network, np.resize([1.0, 2.0, 3.0], agents)), (), 1, 4)
 
     @property
     def priced(self) -> float:
@@ -265,13 +293,15 @@ class SharedNoise(NamedTuple):
         releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, agents=everybody, network=network, pairs=pairs)
         value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
         # A colluder has the seeds of its own links.
-        weights = network.mixing.toarray()
+        links, shared = self.noise.links(), np.zeros((m, m))
+        shared[links[:, 0], links[:, 1]] = shared[links[:, 1], links[:, 0]] = self.noise.ratios(links)
         honest = np.setdiff1d(everybody, self.colluders)
-        weights[np.ix_(honest, honest)] = 0.0
-        disclosed = PairDraws(replace(self.noise, network=Network(csr_array(weights))), root, everybody)
+        inner, told = shared[np.ix_(honest, honest)] ** 2, shared.copy()
+        told[np.ix_(honest, honest)] = 0.0
+        of_colluders = replace(self.noise, network=Network(csr_array(told)), everybody=False)
+        disclosed = PairDraws(of_colluders, root, everybody)
         grid = GAUSSIAN.grid(np.ones(1), 2 * runs)[:, None]
-        inner = (network.mixing.toarray() != 0.0)[np.ix_(honest, honest)] & ~np.eye(honest.size, dtype=np.bool_)
-        covariance = np.eye(honest.size) + self.noise.ratio**2 * (np.diag(inner.sum(axis=1)) - inner)
+        covariance = np.diag(self.noise.own_of(honest) ** 2 + inner.sum(axis=1)) - inner
         information = np.linalg.inv(covariance)[list(honest).index(self.victim)]
         world = np.repeat([1.0, -1.0], runs)
         way, score = np.ones(2 * runs), np.zeros(2 * runs)

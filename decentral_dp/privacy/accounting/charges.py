@@ -140,10 +140,18 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, A
         if isinstance(slack, NormalVariates):
             # What hides one agent's record are the variates of all agents, where they share noise.
             number = c.dimension * c.shared.get("variates", np.ones((1, 1)))
-            return drawn(loss, number, slack.bits, slack.randomised, column)
+            return drawn(loss, number, slack.bits + _finer(c), slack.randomised, column)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
     return epsilon, delta
+
+
+def _finer(c: ChannelLedger) -> int:
+    """Bits by which the grid is finer beside the largest scale that is drawn than beside the least, of any round."""
+    if not c.shared or not c.rounds.size:
+        return 0
+    own, pair = c.shared["own_scale"], c.shared["pair_scale"]
+    return int(np.ceil(np.log2(np.maximum(own, pair).max(axis=1) / own.min(axis=1)).max()))
 
 
 def _blocks(table: Array) -> Iterator[slice]:

@@ -68,10 +68,29 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
         )
     # A smaller draw protects less. Beyond this it protects no better, and float64 would lose σ beside it.
     edges.data = np.minimum(edges.data, 1e9 * square.min())
+    if (alike := _complete(square, edges, colluders)) is not None:
+        return alike
     network = _Network(square, edges)
     resistance = np.array([_largest_resistance(network, v, colluders) for v in range(own.size)])
     conductance = np.maximum(_star(square, edges, colluders), 1.0 / resistance)
     return np.asarray(np.sqrt(conductance) * (1.0 - 8.0 * _UNIT))
+
+
+def _complete(square: Array, edges: csr_matrix, colluders: int) -> Array | None:
+    """Scales where every two of those that share noise do, all alike: any q others are the worst; else None.
+
+    With h left, Σ⁻¹ has (1/σ²)(1/h + (1 − 1/h)σ²/(σ² + hc²)) on its diagonal.
+    """
+    linked = np.diff(edges.indptr) > 0
+    number = int(linked.sum())
+    if edges.nnz != number * (number - 1) or not number:
+        return None
+    own, shared = square[linked], edges.data
+    if own.min() != own.max() or shared.min() != shared.max():
+        return None
+    left = max(number - colluders, 1)
+    gain = (own[0] + left * shared[0]) / (own[0] + shared[0])
+    return np.asarray(np.sqrt(np.where(linked, square * gain, square)) * (1.0 - 16.0 * _UNIT))
 
 
 def _star(square: Array, edges: csr_matrix, colluders: int) -> Array:

@@ -83,7 +83,7 @@ class ScheduledReleaser:
     mechanism: one that adds noise, or `NO_NOISE` (values leave as they are, at infinite price); or its name.
     schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
     agents, network: their numbers, and what is public of the network, for mechanisms that ask whose noise they draw.
-    pairs: noise that the agents share with their neighbours, who all have the same schedules; by default none.
+    pairs: noise that the agents share with others, all of whom have the same schedules, of σ; by default none.
     """
 
     def __init__(
@@ -192,11 +192,14 @@ class ScheduledReleaser:
         released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(",".join(channels))
-        t, pairs = index // self.releases_per_round, self._pairs
-        shared = None if pairs is None else pairs.sums(index, t, tagged, noise.ratio)
+        t, pairs, ratio = index // self.releases_per_round, self._pairs, noise.ratio
+        shared = None
+        if pairs is not None:
+            shared = pairs.sums(index, t, tagged, ratio)
+            ratio = ratio if pairs.noise.own is None else ratio * pairs.own[:, None]
         for first in range(0, len(released), rows):
             part = slice(first, first + rows)
-            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, noise.ratio))
+            g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, ratio))
             query = _concatenated([q[part] for q in queries])
             draws = Draws(self._streams, index, tagged, part)
             whose = partial(self._whose, index, channels, first)

@@ -39,7 +39,7 @@ from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
 from decentral_dp.privacy.pair_noise import PairNoise
-from decentral_dp.privacy.pair_ratio import best_ratio
+from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
@@ -52,8 +52,9 @@ from decentral_dp.user_code import blamed, call
 
 # Rounds times columns: each takes some 200 bytes while it is priced.
 LARGEST_PLAN = 3e7
-# Agents, and colluders among them, of which the best ratio of shared noise is found in seconds.
-_MOST_FOR_RATIO, _FEW_COLLUDERS = 256, 3
+# Agents, and colluders among them, of which the best ratio of shared noise is found in seconds; of which the scales of
+# each link are, by number of colluders.
+_MOST_FOR_RATIO, _FEW_COLLUDERS, _MOST_FOR_SCALES = 256, 3, (256, 40)
 # Of shared to own noise where it is not given: models after mixing err less with more of it in a dense graph, but what
 # is published are releases, of which it would be most.
 _LARGEST_RATIO = 4.0
@@ -235,7 +236,7 @@ def _channel(
             scale = noise[channel].of(representative).at(index // releases_per_round, mechanism)
         largest, drawn = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
-            drawn *= 1.0 + pairs.ratio * pairs.degrees().max()
+            drawn *= pairs.reach()
         _check_noise(channel, largest, scale, mechanism, dimension, drawn)
         if pairs is not None:
             scale, shared = pairs.charged(scale, index // releases_per_round, representative)
@@ -352,7 +353,7 @@ def _follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
 
 
 def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
-    """The noise that neighbours share; None where none is wanted.
+    """The noise that agents share; None where none is wanted.
 
     Raises:
         InputError: what proof 40 supposes does not hold.
@@ -388,7 +389,7 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
             )
         )
     unlinked = np.setdiff1d(np.arange(network.n_agents), network.links())
-    if unlinked.size:
+    if unlinked.size and (given.across != "zero_sum" or network.n_agents == 1):
         raise InputError(refused(f"agent {unlinked[0]} has no neighbour to share noise with.", "link it"))
     for channel in ("x", "y", "z"):
         table = s.privacy.noise(channel)
@@ -399,21 +400,51 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
                 f"privacy.{channel}: neighbours share noise of one scale, and here each agent has its own. Give one "
                 "scale and one decay for all."
             )
-    return PairNoise(given.ratio or _best_ratio(s, network), s.privacy.colluders, network)
+    colluders, everybody = s.privacy.colluders, given.across == "zero_sum"
+    if given.across == "optimised":
+        own, pair = _best_scales(s, network)
+        return PairNoise(pair, colluders, network, own)
+    return PairNoise(given.ratio or _best_ratio(s, network, everybody), colluders, network, everybody=everybody)
 
 
-def _best_ratio(s: Scenario, network: Network) -> float:
+def _best_ratio(s: Scenario, network: Network, everybody: bool) -> float:
     """The ratio that errs least in gossip. Raises InputError where the network changes, or is large."""
     if network.over_time is not None or network.n_agents > _MOST_FOR_RATIO:
         why = (
             "of a network that stays alone" if network.over_time is not None else f"of {_MOST_FOR_RATIO} agents at most"
         )
         raise InputError(f"privacy.correlation.ratio: missing. It is found {why}; give for example ratio = 2.0.")
+    mixed, links = _mixed(network)
+    if everybody:
+        links = sp.csr_matrix(1.0 - np.eye(network.n_agents))
+    return min(best_ratio(mixed, links, s.algorithm.rounds, min(s.privacy.colluders, _FEW_COLLUDERS)), _LARGEST_RATIO)
+
+
+def _best_scales(s: Scenario, network: Network) -> tuple[Array, Array]:
+    """Scales of each agent, the least of them 1, and (m, m) of each link. Raises InputError where none are found."""
+    changes, colluders, m = network.over_time, s.privacy.colluders, network.n_agents
+    refused = 'privacy.correlation.across: "optimised" {}. Take "pairwise".'.format
+    if s.privacy.correlation is not None and s.privacy.correlation.ratio is not None:
+        raise InputError('privacy.correlation.ratio: "optimised" finds a scale for each link. Leave ratio out.')
+    if changes is not None and changes.kind != "fixed":
+        raise InputError(refused("finds scales for links that stay, though messages may be lost and agents away"))
+    if colluders >= len(_MOST_FOR_SCALES):
+        raise InputError(refused(f"finds scales against no colluder or one, and not against {colluders}"))
+    if m > _MOST_FOR_SCALES[colluders]:
+        raise InputError(
+            refused(f"finds scales of at most {_MOST_FOR_SCALES[colluders]} agents against {colluders} colluders")
+        )
+    own, pair = best_scales(*_mixed(network), s.algorithm.rounds, colluders)
+    # Three digits are enough, and are the same wherever they are computed.
+    rounded = np.vectorize(lambda scale: float(f"{scale:.3g}"))
+    return rounded(own / own.min()), rounded(pair.toarray() / own.min())
+
+
+def _mixed(network: Network) -> tuple[Array, sp.csr_matrix]:
+    """Mixing weights of all models, the own one included, and the links."""
     heard = off_diagonal(network.mixing)
-    mixed = heard.toarray() + np.diag(1.0 - heard.sum(axis=1))
     links = sp.csr_matrix(heard.astype(bool), dtype=np.float64)
-    best = best_ratio(mixed, links.maximum(links.T), s.algorithm.rounds, min(s.privacy.colluders, _FEW_COLLUDERS))
-    return min(best, _LARGEST_RATIO)
+    return heard.toarray() + np.diag(1.0 - heard.sum(axis=1)), links.maximum(links.T)
 
 
 def check_coins(c: Components, algorithm: Algorithm, unit: Unit, stream: Stream) -> None:

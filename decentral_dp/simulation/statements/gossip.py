@@ -91,7 +91,10 @@ def _shared(job: GossipJob) -> SharedNoise | None:
     for q in sorted({q for q in (*range(_FEW_COLLUDERS), pairs.colluders) if q < most.max()} | {int(most.max())}):
         ledger = _against(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
-    return SharedNoise(pairs.ratio, epsilon, int(most.min()))
+    own, links = pairs.own_of(np.arange(job.n_agents)), pairs.links()
+    across = job.scenario.privacy.correlation
+    ratio = float(pairs.ratios(links).mean() / own.mean())
+    return SharedNoise(ratio, epsilon, int(most.min()), "" if across is None else across.across)
 
 
 def _against(ledger: Ledger, pairs: PairNoise) -> Ledger:
@@ -100,7 +103,7 @@ def _against(ledger: Ledger, pairs: PairNoise) -> Ledger:
 
     def charged(c: ChannelLedger) -> ChannelLedger:
         wide, rounds = c.columns(c.group, everybody), c.rounds // ledger.releases_per_round
-        scale, _ = pairs.charged(wide.shared["own_scale"], rounds, everybody)
+        scale, _ = pairs.charged(wide.shared["own_scale"] / pairs.own_of(everybody), rounds, everybody)
         # Who is away sends nothing, in noise without end.
         return replace(wide, scale=np.where(np.isinf(wide.scale), np.inf, scale))
 

@@ -175,15 +175,17 @@ class Signal:
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """Noise that neighbours share.
+    """Noise that agents share.
 
-    ratio: of its deviation to that of an agent's own. epsilon: number of colluders, as text → ε of the worst agent
-    against them. worthless: the least number that may leave some agent its own noise alone.
+    ratio: of its deviation to that of an agent's own, both averaged where they differ. epsilon: number of colluders, as
+    text → ε of the worst agent against them. worthless: the least number that may leave some agent its own noise alone.
+    across: the key of that name.
     """
 
     ratio: Known
     epsilon: Annotated[Mapping[str, Number], IN_TABLE] = field(default_factory=dict)
     worthless: Whole = 0
+    across: Text = "pairwise"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -102,6 +102,19 @@ def test_agrees_with_the_information_of_all_that_is_known(seed: int) -> None:
             assert worst * (1.0 - 1e-9) <= fewer[v] ** -2.0 <= min(1.003 * worst, own[v] ** -2.0 * (1.0 + 1e-12))
 
 
+@pytest.mark.parametrize("colluders", range(5))
+def test_where_all_share_any_colluders_are_alike(colluders: int) -> None:
+    """Agents of one scale, the last of which shares nothing: by the inverse of what is left."""
+    pair = np.zeros((5, 5))
+    pair[:4, :4] = 2.1 * (1.0 - np.eye(4))
+    left = max(4 - colluders, 1)
+    covariance = 1.69 * np.eye(left) + 4.41 * (left * np.eye(left) - 1.0)
+    wanted = np.repeat([np.linalg.inv(covariance)[0, 0] ** -0.5, 1.3], [4, 1])
+    found = effective_scale(np.full(5, 1.3), csr_matrix(pair), colluders)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert (found <= wanted).all()
+
+
 @pytest.mark.parametrize(
     ("graph", "colluders"),
     [
