@@ -21,12 +21,16 @@ from decentral_dp.privacy.mechanisms import NO_MECHANISM, Mechanism, mechanism_o
 
 # One number for all agents of a block, or one for each, (b,).
 Entry = Array | float
+# So many numbers of a row are compared with their neighbours at once.
+_COMPARED = 2**12
 
 
 class Series:
     """A growing row of entries in little memory: 8 bytes for one that differs from those beside it, 0 for a repetition.
 
-    A row that both varies and repeats takes 16 bytes for each change. Entries with a number for each agent are arrays.
+    A row that both varies and repeats takes 16 bytes for each change. Entries with a number for each agent are arrays;
+    one of equal numbers is kept as that number. The last few entries are as they came: to look at many together costs
+    little more than to look at one.
 
     Args:
         entries: to begin with; default none.
@@ -43,29 +47,47 @@ class Series:
         self._values: array[float] | list[Entry] = array("d")
         # Where each value's repetitions end; None while no value was repeated.
         self._ends: array[int] | None = None
+        # What was not compared with what is before it yet, and how many numbers that are.
+        self._late: list[Entry] = []
+        self._held = 0
         for entry in entries:
             self.append(entry)
 
     def __len__(self) -> int:
+        return self._compared + len(self._late)
+
+    @property
+    def _compared(self) -> int:
         return len(self._values) if self._ends is None else (self._ends[-1] if self._ends else 0)
 
     @property
     def single(self) -> bool:
         """Whether every entry is one number for all agents."""
+        self._compare()
         return not isinstance(self._values, list)
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end."""
-        if not self._values or not _same(self._values[-1], entry):
-            if self._ends is not None:
-                self._ends.append(len(self) + 1)
-            if self.single and not isinstance(entry, float):
-                self._values = list(self._values)
-            self._values.append(entry)  # type: ignore[arg-type]  # a list by now where the entry is an array
-            return
-        if self._ends is None:
-            self._ends = array("q", range(1, len(self._values) + 1))
-        self._ends[-1] += 1
+        """Add an entry at the end: a number, or an array (b,) or (1,), which is copied."""
+        if not isinstance(entry, float):
+            entry = entry.item() if entry.size == 1 else entry.copy()
+        self._late.append(entry)
+        self._held += 1 if isinstance(entry, float) else entry.size
+        if self._held >= _COMPARED:
+            self._compare()
+
+    def _compare(self) -> None:
+        late, self._late, self._held = self._late, [], 0
+        for entry in _compact(late):
+            if not self._values or not _same(self._values[-1], entry):
+                if self._ends is not None:
+                    self._ends.append(self._compared + 1)
+                if not isinstance(self._values, list) and not isinstance(entry, float):
+                    self._values = list(self._values)
+                self._values.append(entry)  # type: ignore[arg-type]  # a list by now where the entry is an array
+                continue
+            if self._ends is None:
+                self._ends = array("q", range(1, len(self._values) + 1))
+            self._ends[-1] += 1
 
     def repeat(self, entry: float, times: int) -> None:
         """Add a number that many times, to a row without entries."""
@@ -92,13 +114,14 @@ class Series:
     def unpacked(cls, packed: dict[str, Any]) -> Series:
         """The row of which `packed` made plain arrays."""
         series, values = cls(), packed["values"]
-        series._values = array("d", values.tolist()) if values.ndim == 1 else [_entry(row) for row in values]
+        series._values = array("d", values.tolist()) if values.ndim == 1 else _compact(list(values))
         if packed["counts"].size:
             series._ends = array("q", np.cumsum(packed["counts"]).tolist())
         return series
 
     def _runs(self, n: int) -> tuple[Array, IntArray]:
         """Values (k,) or (k, b) of the first n entries, and how often each of them is there, (k,) whole numbers."""
+        self._compare()
         if self._ends is None:
             ends = np.arange(1, min(n, len(self._values)) + 1)
         else:
@@ -119,8 +142,16 @@ def _same(one: Entry, other: Entry) -> bool:
     return one is other or np.array_equal(one, other)
 
 
-def _entry(row: Array) -> Entry:
-    return float(row[0]) if (row == row[0]).all() else row
+def _compact(entries: list[Entry]) -> list[Entry]:
+    """The same entries, arrays of equal numbers as that number."""
+    width = max((np.size(entry) for entry in entries), default=1)
+    rows = np.empty((len(entries), width))
+    for k, entry in enumerate(entries):
+        rows[k] = entry
+    numbers, equal = rows[:, 0].tolist(), (rows == rows[:, :1]).all(axis=1)
+    return (
+        numbers if equal.all() else [n if e else row for n, e, row in zip(numbers, equal.tolist(), rows, strict=True)]
+    )
 
 
 @dataclass
@@ -171,8 +202,6 @@ class Recorder:
         self._amplified: dict[tuple[Split, int], int] = {}
         self._drawn: dict[tuple[Split, int], int] = {}
         self._mixed: set[Split] = set()
-        # Rates of every record are one array throughout a run; looked through once.
-        self._rates: dict[tuple[str, Split], tuple[Array, Array | float]] = {}
 
     def charge(
         self,
@@ -219,9 +248,9 @@ class Recorder:
             column.sensitivity[split].repeat(0.0, len(column.gaps))
             column.rate[split].repeat(1.0, len(column.gaps))
         column.add(index)
-        column.scale.append(_compact(_sent(scale, sends, np.inf)))
+        column.scale.append(_sent(scale, sends, np.inf))
         for name, drawn_for_it in shared.items():
-            column.shared.setdefault(name, Series()).append(_compact(drawn_for_it))
+            column.shared.setdefault(name, Series()).append(drawn_for_it)
         column.distortion = max(column.distortion, distortion)
         if drawn := [s for s in value.sensitivities.values() if s.batch is not None]:
             column.sampling |= {s.sampling for s in drawn if (s.rate < 1.0).any()}
@@ -231,18 +260,9 @@ class Recorder:
             sensitivity = value.sensitivities.get(split)
             if sensitivity is not None:
                 self._check_amplification(index, channel, split, sensitivity)
-            moved = 0.0 if sensitivity is None else _compact(_sent(sensitivity.sensitivity, sends, 0.0))
+            moved = 0.0 if sensitivity is None else _sent(sensitivity.sensitivity, sends, 0.0)
             column.sensitivity[split].append(moved)
-            rate = 1.0 if sensitivity is None else self._rate(channel, split, _sent(sensitivity.rate, sends, 1.0))
-            column.rate[split].append(rate)
-
-    def _rate(self, channel: str, split: Split, rate: Array) -> Array | float:
-        if rate.flags.writeable:
-            return _compact(rate)
-        seen = self._rates.get((channel, split))
-        if seen is None or seen[0] is not rate:
-            seen = self._rates[channel, split] = (rate, _compact(rate))
-        return seen[1]
+            column.rate[split].append(1.0 if sensitivity is None else _sent(sensitivity.rate, sends, 1.0))
 
     def _check_amplification(self, index: int, channel: str, split: Split, sensitivity: Sensitivity) -> None:
         """A fresh batch amplifies the releases of one index, and only if it is forgotten afterwards."""
@@ -351,11 +371,6 @@ def _unpacked(c: Mapping[str, Any], mechanisms: Mapping[str, Mechanism]) -> _Col
 
 def _sent(values: Array, sends: NDArray[np.bool_] | None, else_: float) -> Array:
     return values if sends is None else np.where(sends, values, else_)
-
-
-def _compact(values: Array) -> Array | float:
-    first = values.flat[0]
-    return float(first) if values.size == 1 or (values == first).all() else values
 
 
 def assemble(blocks: list[tuple[IntArray, Recorder]], n_agents: int, releases_per_round: int = 1) -> Ledger:
