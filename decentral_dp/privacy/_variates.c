@@ -296,74 +296,81 @@ static void fill_row(Stream *s, int kind, double *out, Py_ssize_t n) {
     }
 }
 
-/* A two-dimensional array of 8-byte items whose rows are contiguous. */
-static int get_rows(PyObject *array, int flags, Py_ssize_t rows, Py_buffer *view) {
-    if (PyObject_GetBuffer(array, view, flags | PyBUF_STRIDES) < 0) return -1;
-    if (view->ndim == 2 && view->itemsize == 8 && view->shape[0] == rows &&
+/* A two-dimensional array of 8-byte items whose rows are contiguous; `rows` of them, or any number where that is -1. */
+static bool get_rows(PyObject *array, int flags, Py_ssize_t rows, Py_buffer *view) {
+    if (PyObject_GetBuffer(array, view, flags | PyBUF_STRIDES) < 0) return false;
+    if (view->ndim == 2 && view->itemsize == 8 && (rows < 0 || view->shape[0] == rows) &&
         (view->shape[1] < 2 || view->strides[1] == 8))
-        return 0;
+        return true;
     PyErr_Format(PyExc_ValueError, "wanted %zd rows of contiguous 8-byte numbers", rows);
     PyBuffer_Release(view);
-    return -1;
+    return false;
 }
 
-/* Arrays of a call: of each row, what its stream has given so far and what is to be filled; and keys, where asked for. */
+/* Arrays of a call: of each row, what its stream has given so far; its key, where asked for; and what is to be filled,
+   one array after the other. */
+#define FILLED 16
 typedef struct {
-    Py_buffer used, out, keys;
+    Py_buffer used, keys, out[FILLED];
+    int kind[FILLED], n;
     bool keyed;
 } Rows;
 
 static void release_rows(Rows *rows) {
-    PyBuffer_Release(&rows->out);
-    PyBuffer_Release(&rows->used);
+    while (rows->n > 0) PyBuffer_Release(&rows->out[--rows->n]);
     if (rows->keyed) PyBuffer_Release(&rows->keys);
+    PyBuffer_Release(&rows->used);
 }
 
-static int get_all_rows(Rows *rows, PyObject *used, PyObject *out, PyObject *keys) {
-    if (PyObject_GetBuffer(out, &rows->out, PyBUF_WRITABLE | PyBUF_STRIDES) < 0) return -1;
-    Py_ssize_t n = rows->out.ndim == 2 ? rows->out.shape[0] : -1;
-    PyBuffer_Release(&rows->out);
+/* arguments: kinds and arrays in turn, from number `first` on. */
+static bool get_all_rows(Rows *rows, PyObject *used, PyObject *keys, PyObject *arguments, Py_ssize_t first) {
+    rows->n = 0;
     rows->keyed = false;
-    if (get_rows(out, PyBUF_WRITABLE, n, &rows->out) < 0) return -1;
-    if (get_rows(used, PyBUF_WRITABLE, n, &rows->used) < 0) {
-        PyBuffer_Release(&rows->out);
-        return -1;
+    if (!get_rows(used, PyBUF_WRITABLE, -1, &rows->used)) return false;
+    Py_ssize_t b = rows->used.shape[0], given = PyTuple_Size(arguments) - first;
+    if (keys && !(rows->keyed = get_rows(keys, 0, b, &rows->keys))) goto refused;
+    if (rows->used.shape[1] != 1 || (keys && rows->keys.shape[1] != 2) || given % 2 || given > 2 * FILLED) {
+        PyErr_SetString(PyExc_ValueError, "wanted two numbers of each key, one of what is used, and kinds of at most 16 arrays");
+        goto refused;
     }
-    if (keys) {
-        if (get_rows(keys, 0, n, &rows->keys) < 0) {
-            release_rows(rows);
-            return -1;
+    while (2 * rows->n < given) {
+        long kind = PyLong_AsLong(PyTuple_GetItem(arguments, first + 2 * rows->n));
+        if (PyErr_Occurred()) goto refused;
+        if (kind < 0 || kind >= KINDS) {
+            PyErr_Format(PyExc_ValueError, "no kind of variates has the number %ld", kind);
+            goto refused;
         }
-        rows->keyed = true;
+        rows->kind[rows->n] = (int)kind;
+        PyObject *out = PyTuple_GetItem(arguments, first + 2 * rows->n + 1);
+        if (!get_rows(out, PyBUF_WRITABLE, b, &rows->out[rows->n])) goto refused;
+        rows->n++;
     }
-    if (rows->used.shape[1] == 1 && (!keys || rows->keys.shape[1] == 2)) return 0;
-    PyErr_SetString(PyExc_ValueError, "wanted two numbers of each key, and one of what is used");
+    return true;
+refused:
     release_rows(rows);
-    return -1;
+    return false;
 }
 
 static inline void *row_of(const Py_buffer *view, Py_ssize_t r) { return (char *)view->buf + r * view->strides[0]; }
 
-static bool is_kind(int kind) {
-    if (kind >= 0 && kind < KINDS) return true;
-    PyErr_Format(PyExc_ValueError, "no kind of variates has the number %d", kind);
-    return false;
+static void fill_rows(Stream *s, const Rows *rows, Py_ssize_t r) {
+    for (int k = 0; k < rows->n; k++) fill_row(s, rows->kind[k], row_of(&rows->out[k], r), rows->out[k].shape[1]);
 }
 
-PyDoc_STRVAR(fill_doc, "fill(keys, used, index, tag, kind, out)\n--\n\n"
+PyDoc_STRVAR(fill_doc, "fill(keys, used, index, tag, *filled)\n--\n\n"
                        "Fill row after row with variates of the Philox stream of its key.\n\n"
                        "keys: (b, 2) uint64. used: (b, 1) uint64, numbers taken from each stream so far; advanced. "
-                       "index, tag: of the counter. kind: of the variates. out: (b, n) float64.");
+                       "index, tag: of the counter. filled: a kind of variates, what it fills, (b, n) float64, and so on "
+                       "for up to 16 arrays, each row of one after that of the other.");
 
 static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *keys, *used, *out;
-    unsigned long long index, tag;
-    int kind;
     Rows rows;
-    if (!PyArg_ParseTuple(args, "OOKKiO", &keys, &used, &index, &tag, &kind, &out)) return NULL;
-    if (!is_kind(kind) || get_all_rows(&rows, used, out, keys) < 0) return NULL;
+    if (PyTuple_Size(args) < 4) return PyErr_Format(PyExc_TypeError, "wanted keys, used, index and tag");
+    uint64_t index = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args, 2));
+    uint64_t tag = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(args, 3));
+    if (PyErr_Occurred() || !get_all_rows(&rows, PyTuple_GetItem(args, 1), PyTuple_GetItem(args, 0), args, 4)) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t r = 0; r < rows.out.shape[0]; r++) {
+    for (Py_ssize_t r = 0; r < rows.used.shape[0]; r++) {
         const uint64_t *key = row_of(&rows.keys, r);
         uint64_t *taken = row_of(&rows.used, r);
         Philox p = {{NULL, NULL, make_philox}, {key[0], key[1]}, index, tag, *taken / 4, {0}};
@@ -371,7 +378,7 @@ static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *args) {
             make_philox(&p.s);
             p.s.next += *taken % 4;
         }
-        fill_row(&p.s, kind, row_of(&rows.out, r), rows.out.shape[1]);
+        fill_rows(&p.s, &rows, r);
         *taken = 4 * p.made - (uint64_t)(p.s.end - p.s.next);
     }
     Py_END_ALLOW_THREADS
@@ -379,29 +386,29 @@ static PyObject *fill(PyObject *Py_UNUSED(module), PyObject *args) {
     return Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(fill_secret_doc, "fill_secret(ciphers, used, index, kind, out)\n--\n\n"
+PyDoc_STRVAR(fill_secret_doc, "fill_secret(ciphers, used, index, *filled)\n--\n\n"
                               "Fill row after row with variates of the keystream of its cipher.\n\n"
-                              "ciphers: list of b, AES-256 of single blocks. used, kind, out: as of `fill`. index: of "
+                              "ciphers: list of b, AES-256 of single blocks. used, filled: as of `fill`. index: of "
                               "the draw. Raises what a cipher raises; what was filled until then is not to be used.");
 
 static PyObject *fill_secret(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *ciphers, *used, *index_object, *out;
-    int kind;
     Rows rows;
-    if (!PyArg_ParseTuple(args, "O!OO!iO", &PyList_Type, &ciphers, &used, &PyLong_Type, &index_object, &kind, &out))
-        return NULL;
-    uint64_t index = PyLong_AsUnsignedLongLong(index_object);
-    if (PyErr_Occurred() || !is_kind(kind) || get_all_rows(&rows, used, out, NULL) < 0) return NULL;
-    Py_ssize_t n = rows.out.shape[1];
+    if (PyTuple_Size(args) < 3 || !PyList_Check(PyTuple_GetItem(args, 0)))
+        return PyErr_Format(PyExc_TypeError, "wanted a list of ciphers, used and index");
+    PyObject *ciphers = PyTuple_GetItem(args, 0);
+    uint64_t index = PyLong_AsUnsignedLongLong(PyTuple_GetItem(args, 2));
+    if (PyErr_Occurred() || !get_all_rows(&rows, PyTuple_GetItem(args, 1), NULL, args, 3)) return NULL;
+    Py_ssize_t n = 0;
+    for (int j = 0; j < rows.n; j++) n += rows.out[j].shape[1];
     /* As many as a row takes, and some for its rejections: mostly one call for each row. */
     Keystream *k = new_keystream(n < MOST - n / 16 - 10 ? (n + n / 16 + 10) / 2 * 2 : MOST, 1);
-    if (k && PyList_Size(ciphers) != rows.out.shape[0]) PyErr_SetString(PyExc_ValueError, "wanted a cipher for each row");
+    if (k && PyList_Size(ciphers) != rows.used.shape[0]) PyErr_SetString(PyExc_ValueError, "wanted a cipher for each row");
     else if (k) {
-        for (Py_ssize_t r = 0; r < rows.out.shape[0] && !PyErr_Occurred(); r++) {
+        for (Py_ssize_t r = 0; r < rows.used.shape[0] && !PyErr_Occurred(); r++) {
             uint64_t *taken = row_of(&rows.used, r);
             position(k, PyList_GetItem(ciphers, r), index, *taken / 2);
             if (*taken % 2) (void)next_number(&k->s);
-            fill_row(&k->s, kind, row_of(&rows.out, r), n);
+            fill_rows(&k->s, &rows, r);
             *taken = 2 * k->made - (uint64_t)(k->s.end - k->s.next);
         }
     }

@@ -44,7 +44,7 @@ from itertools import chain, repeat
 from operator import mul, rshift
 from threading import RLock
 from types import ModuleType, SimpleNamespace
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -365,6 +365,8 @@ except ImportError:
 
 # U(0, 1) on multiples of 2⁻⁵³; Exp(1); N(0, 1).
 Law = Literal["uniform", "exponential", "normal"]
+# Law → its name in the compiled module.
+_KINDS: dict[Law, str] = {law: law.upper() for law in get_args(Law)}
 
 
 class Draws:
@@ -409,13 +411,18 @@ class Draws:
         if module is None:
             self._fill_by_numpy(asked)
             return
+        # All in one call, up to so many arrays.
+        if len(asked) > 16:
+            self.fill(*asked[:16])
+            self.fill(*asked[16:])
+            return
+        filled: list[Any] = []
         for law, array in asked:
-            kind = getattr(module, law.upper())
-            rows = array if array.ndim == 2 else array.reshape(len(array), -1)
-            if isinstance(self._keys, list):
-                module.fill_secret(self._keys, self._used, self._index, kind, rows)
-            else:
-                module.fill(self._keys, self._used, self._index, self._tag, kind, rows)
+            filled += (getattr(module, _KINDS[law]), array if array.ndim == 2 else array.reshape(len(array), -1))
+        if isinstance(self._keys, list):
+            module.fill_secret(self._keys, self._used, self._index, *filled)
+        else:
+            module.fill(self._keys, self._used, self._index, self._tag, *filled)
 
     def _fill_by_numpy(self, asked: tuple[tuple[Law, Array], ...]) -> None:
         if self._generators is None:
