@@ -62,7 +62,8 @@ class LocalEngine:
             if done:
                 break
             for _ in range(releases_per_round):
-                sent = [b.outgoing(m) for m, b in zip(messages, cut, strict=True)]
+                # A single block reads nobody else.
+                sent = [b.outgoing(m) for m, b in zip(messages, cut, strict=True)] if len(nodes) > 1 else messages
                 messages = [
                     hosts[k].advance(*(messages[k] if j == k else sent[j] for j in node.neighbours))
                     for k, node in enumerate(nodes)
