@@ -17,9 +17,17 @@ from decentral_dp.bounded import Array, Norm
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.clipping import SMALLEST_CLIP, Clip, row_norms
 
+try:
+    from decentral_dp.models import _linear_terms as _compiled
+except ImportError:
+    _compiled = None  # type: ignore[assignment]  # it is compiled where there is a compiler
+
 # Float64 numbers read at once, 2 MiB: small enough to stay in a core's cache from the forward product to the backward
 # one, so that the records cross the memory bus once per round; large enough to hide the cost of the loop.
 BLOCK = 1 << 18
+
+# Shards of at most so many records and features are added up in a stated order, which costs less than to call BLAS.
+_FEW_RECORDS, _FEW_FEATURES = 64, 32
 
 # Near the end of float64's range numbers have too few digits to keep a bound to the last one. A contribution so much
 # larger than its clip that the factor would lie there counts as zero, and so does a record with such features, as
@@ -54,14 +62,88 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
             yield slice(start, min(start + together, n_agents)), part
 
 
+def over_tiles(
+    of_tile: Callable[[slice, slice], tuple[Array | None, ...]], n_agents: int, n_records: int, width: int
+) -> tuple[Array | None, ...]:
+    """Add up sums over records, tile by tile of `tiles`.
+
+    Args:
+        of_tile: agents, records → sums of these agents over these records, (g, ·) each; None for one that is not asked.
+        n_agents: as of `tiles`.
+        n_records: as of `tiles`.
+        width: as of `tiles`.
+    """
+    cut = list(tiles(n_agents, n_records, width)) or [(slice(None), slice(0))]
+    if len(cut) == 1:
+        return of_tile(*cut[0])
+    total: list[Array | None] = []
+    for agents, part in cut:
+        found = of_tile(agents, part)
+        total = total or [None if some is None else np.zeros((n_agents, some.shape[1])) for some in found]
+        for whole, some in zip(total, found, strict=True):
+            if whole is not None:
+                whole[agents] += some
+    return tuple(total)
+
+
 def forward(rows: Array, vectors: Array) -> Array:
-    """a·v for every record, (g, n). rows: (g, n, d), vectors: (g, d). One agent at a time, as `dot` has it."""
-    return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])
+    """Multiply every record with the vector of its agent, a·v; of small shards from the first feature to the last.
+
+    Args:
+        rows: (g, n, d).
+        vectors: (g, d).
+
+    Returns:
+        (g, n), one agent at a time: its bits do not depend on the others.
+    """
+    if not _few(rows):
+        return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])
+    out = np.empty(rows.shape[:2])
+    if _compiled is not None:
+        _compiled.forward(rows, vectors if vectors.strides[1] == 8 else vectors.copy(), out)
+        return out
+    np.multiply(rows[:, :, 0], vectors[:, :1], out=out)
+    for j in range(1, rows.shape[2]):
+        out += rows[:, :, j] * vectors[:, j : j + 1]
+    return out
 
 
-def backward(coefficients: Array, rows: Array) -> Array:
-    """Σ_k c_k a_k for every agent, (g, d). coefficients: (g, n), rows: (g, n, d)."""
-    return np.asarray(np.matmul(coefficients[:, None, :], rows)[:, 0])
+def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -> Array:
+    """Add up every agent's records, times clipped coefficients: Σ_k c_k a_k; small shards from the first record on.
+
+    Args:
+        coefficients: (g, n), overwritten.
+        norms: (g, n) of the records.
+        bound: as of `clip_coefficients`.
+        rows: (g, n, d).
+
+    Returns:
+        (g, d), one agent at a time: its bits do not depend on the others.
+
+    Limits:
+        As of `clip_coefficients`.
+    """
+    if not _few(rows):
+        c = clip_coefficients(coefficients, norms, bound)
+        return np.asarray(np.matmul(c[:, None, :], rows)[:, 0])
+    out = np.empty((len(rows), rows.shape[2]))
+    if _compiled is not None:
+        _compiled.clipped_sums(coefficients, norms, _passed(bound), LEAST_FACTOR, rows, out)
+        return out
+    c = clip_coefficients(coefficients, norms, bound)
+    np.multiply(c[:, :1], rows[:, 0], out=out)
+    for k in range(1, rows.shape[1]):
+        out += c[:, k : k + 1] * rows[:, k]
+    return out
+
+
+def _few(rows: Array) -> bool:
+    return 0 < rows.shape[1] <= _FEW_RECORDS and 0 < rows.shape[2] <= _FEW_FEATURES
+
+
+def _passed(bound: float) -> float:
+    """The clip; 0 where it is too small to be one."""
+    return bound if bound >= SMALLEST_CLIP else 0.0
 
 
 def with_intercept(features: Array, intercept: bool = True) -> Array:
@@ -182,9 +264,12 @@ def clip_coefficients(coefficients: Array, norms: Array, bound: float) -> Array:
     Limits:
         Call it with floating-point warnings off.
     """
+    if _compiled is not None and coefficients.ndim == 2:
+        _compiled.clip(coefficients, norms, _passed(bound), LEAST_FACTOR)
+        return coefficients
     factors = np.abs(coefficients)
     factors *= norms
-    np.divide(bound if bound >= SMALLEST_CLIP else 0.0, factors, out=factors)
+    np.divide(_passed(bound), factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors
@@ -206,7 +291,7 @@ def clip_columns(coefficients: Array, norms: Array | float, norm: Norm, bound: f
     """
     factors = column_norms(coefficients, norm)
     factors *= norms
-    np.divide(bound if bound >= SMALLEST_CLIP else 0.0, factors, out=factors)
+    np.divide(_passed(bound), factors, out=factors)
     np.minimum(factors, 1.0, out=factors)
     np.putmask(factors, factors < LEAST_FACTOR, 0.0)
     coefficients *= factors[..., None, :]

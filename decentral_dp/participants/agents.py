@@ -329,15 +329,14 @@ class LocalDataset:
         """
         if self._stream.kind == "poisson":
             raise ValueError("a Poisson sample is asked by batch(t), one mean at a time")
-        points = [v.value if isinstance(v, Bounded) else v for v in (x, y, z)]
         hidden = {c: v for c, v in zip(CHANNELS, (x, y, z), strict=True) if isinstance(v, Bounded)}
-        at = self._boxed(points)
-        regulariser = {f"lower_{part}": v for part, v in self._problem.regulariser(*at)._asdict().items()}
+        at = self._boxed([v.value if isinstance(v, Bounded) else v for v in (x, y, z)])
+        # As in `TERMS`: of the lower level, then of the upper one.
+        regulariser = (*self._problem.regulariser(*at), None, public_part(self._problem, "upper_grad_x", *at))
         means, used, rates = self._means(t, *at)
         out: dict[str, Value] = {}
-        for term in TERMS:
+        for term, public in zip(TERMS, regulariser, strict=True):
             split = self._reads.get(term)
-            public = regulariser.get(term) if term != "upper_grad_x" else public_part(self._problem, term, *at)
             if hidden:
                 out[term] = self._at_private(term, split, means.get(term), public, used, hidden)
             elif split is None:

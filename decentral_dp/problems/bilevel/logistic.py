@@ -145,13 +145,12 @@ class LogisticHyperparameter(LinearClassifier):
         self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
         norms = records.l1 if clip.norm == "l1" else records.l2
-        n, curved = max(norms.shape[1], 1), z if "lower_hvp" in wanted else None
+        curved = z if "lower_hvp" in wanted else None
         with np.errstate(all="ignore"):
             if "upper_grad_y" in wanted:
-                return Terms(upper_grad_y=_sums(y, None, records.signed, norms, clip.z, clip.z)[0] / n)
+                return Terms(upper_grad_y=_means(y, None, records.signed, norms, clip.z, clip.z)[0])
             sloped = "lower_grad_y" in wanted
-            grad, hvp = _sums(y, curved, records.signed, norms, clip.y, clip.z, sloped)
-            return Terms(lower_grad_y=grad / n if sloped else None, lower_hvp=None if curved is None else hvp / n)
+            return Terms(*_means(y, curved, records.signed, norms, clip.y, clip.z, sloped))
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -190,16 +189,16 @@ class LogisticHyperparameter(LinearClassifier):
             return np.stack([np.reciprocal(1.0 + np.exp(s)) for s in (score, -score)], axis=-1)
 
 
-def _sums(
+def _means(
     y: Array, z: Array | None, signed: Array, norms: Array, bound: float, curved_bound: float, sloped: bool = True
-) -> tuple[Array, Array]:
-    """Sums of the clipped ∇_y l and ∇²_yy l·z, (g, d). One pass: both products while a tile is in cache.
+) -> list[Array | None]:
+    """Means of the clipped ∇_y l and ∇²_yy l·z, (g, d). One pass: both products while a tile is in cache.
 
-    What is not asked for is 0: the first sum unless `sloped`, the second without a z.
+    What is not asked for is None: the first unless `sloped`, the second without a z.
     """
-    grad, hvp = np.zeros(y.shape), np.zeros(y.shape)
-    for agents, part in linear.tiles(*signed.shape):
-        a, n = signed[agents, part], norms[agents, part]
+
+    def of_tile(agents: slice, part: slice) -> tuple[Array | None, Array | None]:
+        a, n, grad, hvp = signed[agents, part], norms[agents, part], None, None
         # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which the clip turns into its limit 0.
         exp_t = np.exp(linear.forward(a, y[agents]))
         slope = np.reciprocal(exp_t + 1.0)
@@ -207,10 +206,13 @@ def _sums(
             curvature = np.multiply(exp_t, slope, out=exp_t)
             curvature *= slope
             curvature *= linear.forward(a, z[agents])
-            hvp[agents] += linear.backward(linear.clip_coefficients(curvature, n, curved_bound), a)
+            hvp = linear.clipped_sums(curvature, n, curved_bound, a)
         if sloped:
-            grad[agents] += linear.backward(linear.clip_coefficients(np.negative(slope, out=slope), n, bound), a)
-    return grad, hvp
+            grad = linear.clipped_sums(np.negative(slope, out=slope), n, bound, a)
+        return grad, hvp
+
+    n_records = max(norms.shape[1], 1)
+    return [None if total is None else total / n_records for total in linear.over_tiles(of_tile, *signed.shape)]
 
 
 def _curvature(margins: Array) -> Array:

@@ -11,16 +11,15 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm, Split
 from decentral_dp.errors import InputError
 from decentral_dp.models.linear_terms import (
-    backward,
     blocks,
     check_n_features,
     checked_features,
-    clip_coefficients,
+    clipped_sums,
     curved_sums,
     feature_norms,
     forward,
     named_rows,
-    tiles,
+    over_tiles,
     with_intercept,
 )
 from decentral_dp.privacy.clipping import Clip
@@ -91,18 +90,17 @@ class Quadratic(Penalised, StackedProblem):
         self, x: Array, y: Array, z: Array, records: QuadraticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
         norms, n = _norms(records, clip), max(records.target.shape[1], 1)
-        grad, hvp = np.zeros(y.shape), np.zeros(y.shape)
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
+
+        def of_tile(agents: slice, part: slice) -> tuple[Array, Array | None]:
+            a, size = records.features[agents, part], norms[agents, part]
+            residual = forward(a, y[agents]) - records.target[agents, part]
+            grad = clipped_sums(residual, size, clip.z if upper else clip.y, a)
+            return grad, clipped_sums(forward(a, z[agents]), size, clip.z, a) if curved else None
+
         with np.errstate(all="ignore"):
-            for agents, part in tiles(*records.features.shape):
-                a, size = records.features[agents, part], norms[agents, part]
-                residual = forward(a, y[agents]) - records.target[agents, part]
-                grad[agents] += backward(clip_coefficients(residual, size, clip.z if upper else clip.y), a)
-                if curved:
-                    hvp[agents] += backward(clip_coefficients(forward(a, z[agents]), size, clip.z), a)
-        if upper:
-            return Terms(upper_grad_y=grad / n)
-        return Terms(lower_grad_y=grad / n, lower_hvp=hvp / n if curved else None)
+            grad, hvp = (s if s is None else s / n for s in over_tiles(of_tile, *records.features.shape))
+        return Terms(upper_grad_y=grad) if upper else Terms(grad, hvp)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]

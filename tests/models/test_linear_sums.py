@@ -1,0 +1,149 @@
+"""Sums over records, and clips by one number for each: bits of numpy, of a loop in the stated order, and of one agent.
+
+Small shards are added up in a stated order, by the compiled part or by numpy; larger ones by BLAS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decentral_dp.models import linear_terms
+from decentral_dp.models.linear_terms import clip_coefficients, clipped_sums, forward
+
+# Agents, records, features: small shards, odd ones, the largest that are small, and one more of each.
+SHAPES = [(1, 1, 1), (3, 5, 7), (4, 20, 10), (2, 64, 32), (2, 65, 3), (2, 3, 33), (3, 0, 4), (2, 4, 0), (0, 4, 3)]
+SMALL = [(g, n, d) for g, n, d in SHAPES if g and 0 < n <= 64 and 0 < d <= 32]
+ENDS = [0.0, -0.0, 1.0, -1e-320, 5e-324, 1e308, -1e308, np.inf, -np.inf, np.nan, 1e-160, 1e200]
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "numpy":
+        monkeypatch.setattr(linear_terms, "_compiled", None)
+    elif linear_terms._compiled is None:
+        pytest.skip("installed without a C compiler")
+    return str(request.param)
+
+
+def _numbers(shape: tuple[int, ...], seed: int, ends: bool) -> np.ndarray:
+    """Of all magnitudes; with `ends` a third of them zeros, infinities, NaN, and the smallest and largest numbers."""
+    draw = np.random.default_rng(seed)
+    out = draw.normal(size=shape) * 10.0 ** draw.uniform(-9, 9, shape)
+    return np.where(draw.random(shape) < 1 / 3, draw.choice(ENDS, shape), out) if ends else out
+
+
+def _shards(shape: tuple[int, int, int], ends: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, vectors that are columns of a larger array, coefficients and norms."""
+    g, n, d = shape
+    vectors = _numbers((g, 3 * d), 2, ends)[:, d : 2 * d]
+    return _numbers(shape, 1, ends), vectors, _numbers((g, n), 3, ends), np.abs(_numbers((g, n), 4, ends))
+
+
+def _same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
+    assert found.shape == wanted.shape
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    numbers = ~np.isnan(wanted)
+    np.testing.assert_array_equal(found[numbers].view(np.uint64), wanted[numbers].view(np.uint64))
+
+
+def _clipped(c: float, norm: float, bound: float) -> float:
+    """By hand, in Python's float64."""
+    with np.errstate(all="ignore"):
+        factor = float(np.float64(bound) / (np.abs(np.float64(c)) * norm))
+        factor = 1.0 if factor > 1.0 else factor
+        out = float(np.float64(c) * (0.0 if factor < linear_terms.LEAST_FACTOR else factor))
+    return 0.0 if out != out else out
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
+@pytest.mark.parametrize("shape", SMALL, ids=str)
+def test_small_shards_are_added_up_in_the_stated_order(shape: tuple[int, int, int], ends: bool, way: str) -> None:
+    rows, vectors, coefficients, norms = _shards(shape, ends)
+    g, n, d = shape
+    products, sums = np.empty((g, n)), np.empty((g, d))
+    with np.errstate(all="ignore"):
+        for agent in range(g):
+            c = [_clipped(coefficients[agent, k], norms[agent, k], 0.7) for k in range(n)]
+            for k in range(n):
+                products[agent, k] = rows[agent, k, 0] * vectors[agent, 0]
+                for j in range(1, d):
+                    products[agent, k] += rows[agent, k, j] * vectors[agent, j]
+            for j in range(d):
+                sums[agent, j] = c[0] * rows[agent, 0, j]
+                for k in range(1, n):
+                    sums[agent, j] += c[k] * rows[agent, k, j]
+        _same_bits(forward(rows, vectors), products)
+        _same_bits(clipped_sums(coefficients.copy(), norms, 0.7, rows), sums)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["numbers", "ends"])
+@pytest.mark.parametrize("bound", [0.7, 1e-300, 0.0, np.inf])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_compiled_part_makes_the_bits_of_numpy(
+    shape: tuple[int, int, int], bound: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if linear_terms._compiled is None:
+        pytest.skip("installed without a C compiler")
+    rows, vectors, coefficients, norms = _shards(shape, ends)
+
+    def found() -> list[np.ndarray]:
+        return [
+            forward(rows, vectors),
+            clipped_sums(coefficients.copy(), norms, bound, rows),
+            clip_coefficients(coefficients.copy(), norms, bound),
+        ]
+
+    with np.errstate(all="ignore"):
+        compiled = found()
+        monkeypatch.setattr(linear_terms, "_compiled", None)
+        for one, other in zip(compiled, found(), strict=True):
+            _same_bits(one, other)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if all(s)], ids=str)
+def test_an_agent_alone_has_the_bits_that_it_has_among_others(shape: tuple[int, int, int], way: str) -> None:
+    rows, vectors, coefficients, norms = _shards(shape, ends=False)
+    together = forward(rows, vectors), clipped_sums(coefficients.copy(), norms, 0.7, rows)
+    for agent in range(shape[0]):
+        one = slice(agent, agent + 1)
+        _same_bits(forward(rows[one], vectors[one]), together[0][one])
+        _same_bits(clipped_sums(coefficients[one].copy(), norms[one], 0.7, rows[one]), together[1][one])
+
+
+def test_arrays_that_are_views_of_others_are_read_where_they_are(way: str) -> None:
+    rows, vectors, coefficients, norms = _shards((4, 20, 10), ends=False)
+    wide, mirrored = np.zeros((4, 30, 12)), np.ascontiguousarray(vectors[:, ::-1])[:, ::-1]
+    wide[:, 5:25, 1:11] = rows
+    some = wide[:, 5:25, 1:11]
+    _same_bits(forward(some, mirrored), forward(rows, vectors))
+    _same_bits(clipped_sums(coefficients.copy(), norms, 0.7, some), clipped_sums(coefficients.copy(), norms, 0.7, rows))
+    one = np.broadcast_to(vectors[:1], (4, 10))
+    _same_bits(forward(rows, one), forward(rows, one.copy()))
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    module: Any = linear_terms._compiled
+    if module is None:
+        pytest.skip("installed without a C compiler")
+    rows, c = np.ones((3, 5, 4)), np.ones((3, 5))
+    bad = [
+        lambda: module.clip(c.copy(), np.ones((3, 4)), 1.0, 0.0),
+        lambda: module.clip(c.copy(), np.ones(15), 1.0, 0.0),
+        lambda: module.forward(rows, np.ones((3, 5)), c.copy()),
+        lambda: module.forward(rows, np.ones((2, 4)), c.copy()),
+        lambda: module.forward(rows, np.ones((3, 8))[:, ::2], c.copy()),
+        lambda: module.forward(rows.astype(np.float32), np.ones((3, 4)), c.copy()),
+        lambda: module.clipped_sums(c.copy(), c, 1.0, 0.0, rows, np.ones((3, 5))),
+        lambda: module.clipped_sums(np.ones((3, 4)), c, 1.0, 0.0, rows, np.ones((3, 4))),
+        lambda: module.clipped_sums(c.copy(), c, 1.0, 0.0, np.ones((3, 5, 0)), np.ones((3, 0))),
+    ]
+    for call in bad:
+        with pytest.raises(ValueError, match="wanted float64 arrays"):
+            call()
+    frozen = c.copy()
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        module.clip(frozen, c, 1.0, 0.0)
