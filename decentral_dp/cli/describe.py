@@ -502,7 +502,7 @@ _PASSED = {
 def _outside(name: str) -> str:
     """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
     groups = [what for what in GROUPS if name in installed(what)]
-    found = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
+    found: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
     if hasattr(found, "step"):
         return terminal(_algorithm(outside_entry(found, name))._replace(name=name))
     what = {"objective": "problem"}.get(groups[0], groups[0]) if groups else _kind_of(found)

@@ -81,7 +81,7 @@ def over_tiles(
         found = of_tile(agents, part)
         total = total or [None if some is None else np.zeros((n_agents, some.shape[1])) for some in found]
         for whole, some in zip(total, found, strict=True):
-            if whole is not None:
+            if whole is not None and some is not None:
                 whole[agents] += some
     return tuple(total)
 
@@ -138,7 +138,8 @@ def clipped_sums(coefficients: Array, norms: Array, bound: float, rows: Array) -
 
 
 def _few(rows: Array) -> bool:
-    return 0 < rows.shape[1] <= _FEW_RECORDS and 0 < rows.shape[2] <= _FEW_FEATURES
+    _, records, features = rows.shape
+    return bool(0 < records <= _FEW_RECORDS and 0 < features <= _FEW_FEATURES)
 
 
 def _passed(bound: float) -> float:

@@ -81,7 +81,7 @@ class GossipSgda(dp.Derived):
         return Recursion(self.y, self.storm)
 
     def init(self, dataset: dp.LocalDataset) -> State:
-        x, y = self.starts(dataset)
+        x, y = (dataset.start(c, self.start) for c in ("x", "y"))
         return State(x, y, x, y)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
