@@ -101,11 +101,20 @@ class DsboJhip(NestedLoops):
         return State(*self.starts(dataset), self.first_sum(dataset))
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
-        a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         released, x_near = yield dp.Gossip(x=s.x)
-        x = released.x
+        x = self.own(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
+        z, upper = yield from self.tracked_inverse(t, dataset, x, y)
+        at = dataset.batch(t, self.inner + self.inverse, kept=True)
+        direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
+        x = (1.0 - dataset.neighbour_weight) * x + x_near.x - self.x(t) * direction
+        return State(x=x, y=y, y_near=y_near)
 
+    def tracked_inverse(
+        self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value
+    ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
+        """Compute Z^N, (b, q·p), and h, (b, q), as others know it. x: (b, p), y: (b, q)."""
+        a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
         at = dataset.batch(t, self.inner, kept=True)
         upper = at.upper_grad_y(x, y)
         z: dp.Value = dataset.public(0.0, q * p)
@@ -119,10 +128,7 @@ class DsboJhip(NestedLoops):
             z = a * released.Z + neighbour_sum.Z - self.z(t) * released.D
             if k < self.inverse - 1:
                 d = a * released.D + neighbour_sum.D + at.lower_hessian_product(x, y, z - released.Z)
-
-        at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        direction = at.upper_grad_x(x, y) - unproven(transposed_times, z, upper)
-        return State(x=a * x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
+        return z, upper
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         # D^1 is the first with a Hessian in it, and with N = 1 it is not computed.

@@ -89,18 +89,9 @@ class MaDsbo(NestedLoops):
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
         a = 1.0 - dataset.neighbour_weight
         released, x_near = yield dp.Gossip(x=s.x)
-        x = released.x
+        x = self.own(released.x, s.x)
         y, y_near = yield from self.descend(t, dataset, x, s.y, s.y_near)
-
-        at = dataset.batch(t, self.inner, kept=True)
-        z: dp.Value = dataset.public(0.0, dataset.q)
-        d = -at.upper_grad_y(x, y)
-        for k in range(self.inverse):
-            released, neighbour_sum = yield dp.Gossip(z=z, d=d)
-            z = a * released.z + neighbour_sum.z - self.z(t) * released.d
-            if k < self.inverse - 1:
-                d = a * released.d + neighbour_sum.d + at.lower_hvp(x, y, z - released.z)
-
+        z = yield from self.tracked_inverse(t, dataset, x, y)
         at = dataset.batch(t, self.inner + self.inverse, kept=True)
         u = at.upper_grad_x(x, y) - at.lower_jvp(x, y, z)
         alpha = self.x(t)
@@ -111,6 +102,18 @@ class MaDsbo(NestedLoops):
             r=(1.0 - alpha) * dataset.remembered(t, s.r) + alpha * u,
             y_near=y_near,
         )
+
+    def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+        """Compute z^N, (b, q). x: (b, p), y: (b, q)."""
+        a, at = 1.0 - dataset.neighbour_weight, dataset.batch(t, self.inner, kept=True)
+        z: dp.Value = dataset.public(0.0, dataset.q)
+        d = -at.upper_grad_y(x, y)
+        for k in range(self.inverse):
+            released, neighbour_sum = yield dp.Gossip(z=z, d=d)
+            z = a * released.z + neighbour_sum.z - self.z(t) * released.d
+            if k < self.inverse - 1:
+                d = a * released.d + neighbour_sum.d + at.lower_hvp(x, y, z - released.z)
+        return z
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         # d^1 is the first with a Hessian in it, and with N = 1 it is not computed.

@@ -113,7 +113,7 @@ from decentral_dp.algorithms.gossip import (
     vrdsbo,
 )
 from decentral_dp.algorithms.printed.protocol import PrintedGossip
-from decentral_dp.bounded import transposed, unproven
+from decentral_dp.bounded import transposed
 from decentral_dp.privacy.accounting.private_state import private_state
 from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS
 
@@ -246,31 +246,15 @@ class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
     def init(self, dataset: dp.LocalDataset) -> ma_dsbo.State:
         return super().init(dataset)._replace(r=dataset.untouched(dataset.public(0.0, dataset.p)))
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: ma_dsbo.State) -> dp.GossipSteps[ma_dsbo.State]:
-        a = 1.0 - dataset.neighbour_weight
-        _, x_near = yield dp.Gossip(x=s.x)
-        y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
-
-        at = dataset.batch(t, self.inner, kept=True)
-        first = -at.upper_grad_y(s.x, y)
+    def tracked_inverse(self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value) -> dp.GossipSteps[dp.Value]:
+        first = -dataset.batch(t, self.inner, kept=True).upper_grad_y(x, y)
 
         def residual(k: int, z: dp.Value) -> dp.Value:
             at = dataset.batch(t, self.inner + k, kept=True)
-            return at.lower_hvp(s.x, y, z) - at.upper_grad_y(s.x, y)
+            return at.lower_hvp(x, y, z) - at.upper_grad_y(x, y)
 
-        start = dataset.public(0.0, dataset.q)
-        z = yield from track_unreleased(("z", "d"), a, self.z(t), self.inverse, start, first, residual)
-
-        at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        u = at.upper_grad_x(s.x, y) - at.lower_jvp(s.x, y, z)
-        alpha = self.x(t)
-        return ma_dsbo.State(
-            x=a * s.x + x_near.x - alpha * s.r,
-            y=y,
-            z=z,
-            r=(1.0 - alpha) * dataset.remembered(t, s.r) + alpha * u,
-            y_near=y_near,
-        )
+        a, start = 1.0 - dataset.neighbour_weight, dataset.public(0.0, dataset.q)
+        return (yield from track_unreleased(("z", "d"), a, self.z(t), self.inverse, start, first, residual))
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         families = {"x": "x", "y": "y", "d": "z", "z": "z"}
@@ -300,25 +284,19 @@ class PrintedMaDsbo(PrintedGossip, ma_dsbo.MaDsbo):
 class PrintedDsboJhip(PrintedGossip, dsbo_jhip.DsboJhip):
     """The fields of `DsboJhip`, with own values that are never noised."""
 
-    def step(self, t: int, dataset: dp.LocalDataset, s: dsbo_jhip.State) -> dp.GossipSteps[dsbo_jhip.State]:
-        a, p, q = 1.0 - dataset.neighbour_weight, dataset.p, dataset.q
-        _, x_near = yield dp.Gossip(x=s.x)
-        y, y_near = yield from self.descend(t, dataset, s.x, s.y, s.y_near)
-
-        at = dataset.batch(t, self.inner, kept=True)
-        upper = at.upper_grad_y(s.x, y)
-        first = -transposed(at.lower_jacobian(s.x, y), p, q)
+    def tracked_inverse(
+        self, t: int, dataset: dp.LocalDataset, x: dp.Value, y: dp.Value
+    ) -> dp.GossipSteps[tuple[dp.Value, dp.Value]]:
+        p, q, at = dataset.p, dataset.q, dataset.batch(t, self.inner, kept=True)
+        upper = at.upper_grad_y(x, y)
+        first = -transposed(at.lower_jacobian(x, y), p, q)
 
         def residual(k: int, z: dp.Value) -> dp.Value:
             at = dataset.batch(t, self.inner + k, kept=True)
-            return at.lower_hessian_product(s.x, y, z) - transposed(at.lower_jacobian(s.x, y), p, q)
+            return at.lower_hessian_product(x, y, z) - transposed(at.lower_jacobian(x, y), p, q)
 
-        start = dataset.public(0.0, q * p)
-        z = yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)
-
-        at = dataset.batch(t, self.inner + self.inverse, kept=True)
-        direction = at.upper_grad_x(s.x, y) - unproven(dsbo_jhip.transposed_times, z, upper)
-        return dsbo_jhip.State(x=a * s.x + x_near.x - self.x(t) * direction, y=y, y_near=y_near)
+        a, start = 1.0 - dataset.neighbour_weight, dataset.public(0.0, q * p)
+        return (yield from track_unreleased(("Z", "D"), a, self.z(t), self.inverse, start, first, residual)), upper
 
     def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
         tracked = ("lower_jacobian",) if self.inverse == 1 else ("lower_jacobian", "lower_hessian_product")
