@@ -50,7 +50,7 @@ from decentral_dp.privacy.accounting.charges import (
 )
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified, log_gaussian_delta, smallest_epsilon
 from decentral_dp.privacy.ledger import Ledger
-from decentral_dp.privacy.mechanisms import NO_NOISE
+from decentral_dp.privacy.mechanisms import NO_NOISE, DominatingPair
 
 # Below this δ tails are cut where float64 has no numbers left.
 SMALLEST_NUMERICAL_DELTA = 1e-100
@@ -318,7 +318,7 @@ def _settled(charged: Charges, split: Split, channel: str | None, delta: float, 
         stated |= left > 0.0
         if delta == 0.0:
             ideal = pure
-        elif composed.plain_gaussian:
+        elif composed.only(DominatingPair.GAUSSIAN):
             ideal = gaussian_epsilon(composed.mu(), left)
         else:
             ideal = _composed(composed, pure, left, notes)
@@ -339,7 +339,7 @@ def _settled(charged: Charges, split: Split, channel: str | None, delta: float, 
 
 def settles(composed: ComposedCharges, added: Array | float, epsilon: Array | float) -> bool:
     """Whether no other bound on the samplers is worth another composition of these releases."""
-    worth = _WORTH_A_FORMULA if composed.plain_gaussian else _WORTH
+    worth = _WORTH_A_FORMULA if composed.only(DominatingPair.GAUSSIAN) else _WORTH
     return bool((np.isfinite(epsilon) & (added <= worth * epsilon)).all())
 
 
@@ -546,14 +546,9 @@ def _split(charged: Charges, agents: int, shares: Mapping[str, float] | None) ->
 
 def _own_cost(composed: ComposedCharges) -> Array:
     """(G,) Σ η_t ε_t for Laplace, Σ η_t² μ_t² for Gaussian releases."""
-    total = composed.mu() ** 2
-    for _, loss, column in (*composed.laplace, *composed.other, *composed.ranged):
-        total = total + loss.sum(axis=0)[column]
-    if composed.sampled_laplace is not None:
-        total = total + (composed.sampled_laplace[1] * composed.sampled_laplace[2]).sum(axis=0)
-    for sampled in (composed.sampled_gaussian, composed.sampled_poisson):
-        if sampled is not None:
-            total = total + ((sampled[1] * sampled[2]) ** 2).sum(axis=0)
+    total = composed.mu() ** 2 + composed.sums
+    for way, (_, base, rate) in composed.sampled.items():
+        total = total + ((base * rate) ** (1.0 if way == "sampled_laplace" else 2.0)).sum(axis=0)
     return np.asarray(total)
 
 
@@ -578,8 +573,7 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
         least = np.full(composed.groups, np.inf)
         for left, added in [one for one in every if one[0] > 0.0 and one[1] <= 0.5 * epsilon] or every[:1]:
             # Far from the solution the slack may be more than everything.
-            sampled = composed.sampled_gaussian is not None or composed.sampled_poisson is not None
-            allowed = 0.5 * delta if left == 0.0 and (composed.gaussian or sampled) else left
+            allowed = 0.5 * delta if left == 0.0 and composed.gaussian else left
             least = np.minimum(least, _needed(composed, max(0.5 * epsilon, epsilon - added), allowed))
             if settles(composed, added, epsilon):
                 break
@@ -592,9 +586,9 @@ def _needed(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
     size = composed.size()
     out = np.zeros(composed.groups)
     open_groups = np.flatnonzero(size > 0.0)
-    if composed.plain_gaussian and delta > 0.0:
+    if composed.only(DominatingPair.GAUSSIAN) and delta > 0.0:
         return composed.mu() / largest_mu(epsilon, delta)
-    if composed.plain_laplace and delta == 0.0:
+    if composed.only(DominatingPair.LAPLACE) and delta == 0.0:
         return composed.pure() / (epsilon * (1.0 - 2e-6))
     bundles = composed.alike(open_groups)
     if len(bundles) > MOST_COLUMNS:
@@ -610,16 +604,8 @@ def _needed(composed: ComposedCharges, epsilon: float, delta: float) -> Array:
 def _cost_at(releases: Releases, delta: float, factor: float) -> float:
     """ε(δ) with all noise scales multiplied by a factor."""
     unit = np.array([[1.0 / factor], [1.0]])
-    divided = Releases(
-        releases.laplace / factor,
-        releases.mu / factor,
-        releases.sampled_laplace * unit,
-        releases.sampled_gaussian * unit,
-        releases.pure / factor,
-        releases.ranged / factor,
-        releases.poisson * unit,
-    )
-    return epsilon_at(divided, delta)
+    divided = (part * unit if np.ndim(part) == 2 else part / factor for part in releases)
+    return epsilon_at(Releases._make(divided), delta)
 
 
 @lru_cache(maxsize=64)

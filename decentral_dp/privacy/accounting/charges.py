@@ -7,10 +7,11 @@ Charges of one kind of record, sorted by what composes with what.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -237,13 +238,31 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
         )
 
 
-# Releases that every record takes part in, line by line: rounds, loss (T, g), and the column (G,) of each group.
-Lines: TypeAlias = tuple[tuple[IntArray, Array, IntArray], ...]
-# Rounds (R,) with a fresh batch, over all channels that it feeds: base (R, G) and rate (R, G); None: there are none.
-Sampled: TypeAlias = tuple[IntArray, Array, Array] | None
-
 # So many different columns are composed one by one; more are gathered and bounded by their elementwise maxima.
 MOST_COLUMNS = 32
+
+
+class Plain(NamedTuple):
+    """Releases that every record takes part in. loss: (T, g). column: (G,) of each group."""
+
+    rounds: IntArray
+    loss: Array
+    column: IntArray
+
+
+class Fresh(NamedTuple):
+    """Rounds (R,) with a fresh batch, over all channels that it feeds.
+
+    base: (R, G), Σε of Laplace releases and √Σμ² of Gaussian ones. rate: (R, G).
+    """
+
+    rounds: IntArray
+    base: Array
+    rate: Array
+
+
+# Pair → its field of `Releases`; those of pure ε in the order in which they are added up.
+_PURE = {DominatingPair.LAPLACE: "laplace", DominatingPair.RESPONSE: "pure", DominatingPair.RANGED: "ranged"}
 
 
 @dataclass(frozen=True)
@@ -252,87 +271,62 @@ class ComposedCharges:
 
     Args:
         groups: G.
-        laplace: (rounds, loss (T, g), column (G,)) of releases that every record takes part in.
-        gaussian: the same.
-        sampled_laplace: (rounds (R,), base (R, G), rate (R, G)) of rounds with a fresh batch, over all channels that it
-            feeds; base is Σε.
-        sampled_gaussian: the same; base is √Σμ².
-        other: as `laplace`, of pure ε and unknown law.
-        ranged: as `laplace`, exponential mechanisms.
-        sampled_poisson: as `sampled_gaussian`, of Poisson samples.
+        plain: pair → releases that every record takes part in, line by line, where there are any.
+        sampled: "sampled_laplace", "sampled_gaussian" or "poisson", as in `Releases` → rounds with a fresh batch.
     """
 
     groups: int
-    laplace: Lines
-    gaussian: Lines
-    sampled_laplace: Sampled
-    sampled_gaussian: Sampled
-    other: Lines = ()
-    ranged: Lines = ()
-    sampled_poisson: Sampled = None
+    plain: Mapping[DominatingPair, tuple[Plain, ...]]
+    sampled: Mapping[str, Fresh]
+
+    def only(self, pair: DominatingPair) -> bool:
+        """Whether all of them are such releases that every record takes part in."""
+        return not self.sampled and self.plain.keys() <= {pair}
 
     @property
-    def plain_gaussian(self) -> bool:
-        return not self.laplace and self._plain
-
-    @property
-    def plain_laplace(self) -> bool:
-        return not self.gaussian and self._plain
-
-    @property
-    def _plain(self) -> bool:
-        return not self.other and not self.ranged and all(part is None for part in self._sampled)
-
-    @property
-    def _sampled(self) -> tuple[Sampled, ...]:
-        return self.sampled_laplace, self.sampled_gaussian, self.sampled_poisson
+    def gaussian(self) -> bool:
+        """Whether any of them is a Gaussian release."""
+        return DominatingPair.GAUSSIAN in self.plain or not self.sampled.keys() <= {"sampled_laplace"}
 
     def mu(self) -> Array:
         """Compute √Σμ² of the Gaussian releases that every record takes part in, (G,)."""
         total = np.zeros(self.groups)
-        for _, loss, column in self.gaussian:
+        for _, loss, column in self.plain.get(DominatingPair.GAUSSIAN, ()):
             total += np.einsum("tg,tg->g", loss, loss)[column]
         return np.sqrt(total)
 
     @cached_property
-    def _sums(self) -> Array:
+    def sums(self) -> Array:
         """Σε of the pure releases that every record takes part in, (G,)."""
         total = np.zeros(self.groups)
-        for _, loss, column in (*self.laplace, *self.other, *self.ranged):
+        for _, loss, column in (line for pair in _PURE for line in self.plain.get(pair, ())):
             total += loss.sum(axis=0)[column]
         return total
 
     def pure(self) -> Array:
         """Compute the pure ε, (G,)."""
-        total = self._sums.copy()
-        if self.sampled_laplace is not None:
-            _, base, rate = self.sampled_laplace
-            total += amplified(base, rate).sum(axis=0)
-        gaussian = self.mu()
-        for sampled in (self.sampled_gaussian, self.sampled_poisson):
-            if sampled is not None:
-                gaussian = gaussian + sampled[1].sum(axis=0)
+        total, gaussian = self.sums.copy(), self.mu()
+        for way, (_, base, rate) in self.sampled.items():
+            if way == "sampled_laplace":
+                total += amplified(base, rate).sum(axis=0)
+            else:
+                gaussian = gaussian + base.sum(axis=0)
         return np.where(gaussian > 0.0, np.inf, total)
 
     def size(self) -> Array:
         """Order columns by cost: (G,) a number; +inf where nothing is hidden, 0 where nothing is charged."""
-        total = self.mu() + self._sums
-        for sampled in self._sampled:
-            if sampled is not None:
-                _, base, rate = sampled
-                total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
+        total = self.mu() + self.sums
+        for _, base, rate in self.sampled.values():
+            total = total + (np.where(np.isinf(base), np.inf, base * rate)).sum(axis=0)
         return np.asarray(total)
 
     def alike(self, groups: IntArray) -> list[IntArray]:
         """Bundle the given groups where every charge is the same."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
-        plain = (*self.laplace, *self.gaussian, *self.other, *self.ranged)
-        names = [_names(loss) for _, loss, _ in plain]
+        plain = [(_names(line.loss), line.column) for lines in self.plain.values() for line in lines]
         for j in groups:
-            key = [names[k][column[j]] for k, (_, _, column) in enumerate(plain)]
-            for sampled in self._sampled:
-                if sampled is not None:
-                    key += [sampled[1][:, j].tobytes(), sampled[2][:, j].tobytes()]
+            key = [names[column[j]] for names, column in plain]
+            key += [part[:, j].tobytes() for fresh in self.sampled.values() for part in fresh[1:]]
             bundles.setdefault(tuple(key), []).append(int(j))
         return [np.asarray(b, dtype=np.int64) for b in bundles.values()]
 
@@ -347,32 +341,23 @@ class ComposedCharges:
     def between(self, after: int, until: int | None) -> Releases:
         """Return the charges of the only group for releases with after < index ≤ until."""
 
-        def keep(rounds: IntArray) -> slice:
+        def kept(rounds: IntArray, *parts: Array) -> Array:
             # Rounds ascend.
             first = np.searchsorted(rounds, after, side="right")
-            return slice(first, None if until is None else max(first, np.searchsorted(rounds, until, side="right")))
+            last = None if until is None else max(first, np.searchsorted(rounds, until, side="right"))
+            return np.stack([part[first:last, 0] for part in parts])
 
-        def sampled(part: Sampled) -> Array:
-            if part is None:
-                return np.zeros((2, 0))
-            rounds, base, rate = part
-            kept = keep(rounds)
-            chosen = base[kept, 0] > 0.0
-            return np.stack([base[kept, 0][chosen], rate[kept, 0][chosen]])
-
-        def sensitivity(lines: Lines) -> Array:
-            every = np.concatenate([np.zeros(0), *(loss[keep(rounds), 0] for rounds, loss, _ in lines)])
-            return np.asarray(every[every > 0.0])
-
-        squares = sum(float((loss[keep(rounds), 0] ** 2).sum()) for rounds, loss, _ in self.gaussian)
+        pure: dict[str, Any] = {
+            _PURE[pair]: np.concatenate([kept(line.rounds, line.loss)[0] for line in lines])
+            for pair, lines in self.plain.items()
+            if pair in _PURE
+        }
+        gaussian = self.plain.get(DominatingPair.GAUSSIAN, ())
+        sampled: dict[str, Any] = {way: kept(*fresh) for way, fresh in self.sampled.items()}
         return Releases(
-            sensitivity(self.laplace),
-            float(np.sqrt(squares)),
-            sampled(self.sampled_laplace),
-            sampled(self.sampled_gaussian),
-            sensitivity(self.other),
-            sensitivity(self.ranged),
-            sampled(self.sampled_poisson),
+            **{name: loss[loss > 0.0] for name, loss in pure.items()},
+            **{way: part[:, part[0] > 0.0] for way, part in sampled.items()},
+            mu=float(np.sqrt(sum(float((kept(line.rounds, line.loss)[0] ** 2).sum()) for line in gaussian))),
         )
 
     def _bound(self, groups: IntArray) -> ComposedCharges:
@@ -383,21 +368,13 @@ class ComposedCharges:
                 return values[:, columns[0] : columns[0] + 1]
             return np.asarray(values[:, columns].max(axis=1, keepdims=True))
 
-        def plain(lines: Lines) -> Lines:
-            return tuple((rounds, worst(loss, np.unique(column[groups])), zero) for rounds, loss, column in lines)
-
-        def sampled(part: Sampled) -> Sampled:
-            return None if part is None else (part[0], worst(part[1], groups), worst(part[2], groups))
+        def plain(line: Plain) -> Plain:
+            return Plain(line.rounds, worst(line.loss, np.unique(line.column[groups])), zero)
 
         return ComposedCharges(
             1,
-            plain(self.laplace),
-            plain(self.gaussian),
-            sampled(self.sampled_laplace),
-            sampled(self.sampled_gaussian),
-            plain(self.other),
-            plain(self.ranged),
-            sampled(self.sampled_poisson),
+            {pair: tuple(map(plain, lines)) for pair, lines in self.plain.items()},
+            {way: Fresh(r, worst(base, groups), worst(rate, groups)) for way, (r, base, rate) in self.sampled.items()},
         )
 
 
@@ -414,34 +391,23 @@ def accounts(charged: Charges, split: Split, channel: str | None) -> ComposedCha
     """Compose the charges of one kind of record over all channels, or over one."""
     lines = [line for line in charged.lines[split] if channel in (None, line.channel)]
     groups = int(charged.group.max()) + 1
-    plain: dict[DominatingPair, list[tuple[IntArray, Array, IntArray]]] = {pair: [] for pair in DominatingPair}
-    drawn: dict[DominatingPair, list[ChannelCharges]] = {pair: [] for pair in DominatingPair}
-    by_coins: list[ChannelCharges] = []
+    plain: dict[DominatingPair, list[Plain]] = {pair: [] for pair in DominatingPair}
+    drawn: dict[str, list[ChannelCharges]] = {way: [] for way in ("sampled_laplace", "sampled_gaussian", "poisson")}
     for line in lines:
         pair = _pair(line)
         # Mostly nothing is sampled, and the least rate says so at once.
         fresh = (line.rate < 1.0) & (line.loss > 0.0) if line.rate.min(initial=1.0) < 1.0 else None
         if fresh is None or not fresh.any():
-            plain[pair].append((line.rounds, line.loss, line.column))
+            plain[pair].append(Plain(line.rounds, line.loss, line.column))
             continue
-        plain[pair].append((line.rounds, np.where(fresh, 0.0, line.loss), line.column))
-        sampled = by_coins if line.sampling == "poisson" else drawn[pair]
-        sampled.append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
-    laplace, gaussian = _batches(drawn[DominatingPair.LAPLACE], 1.0), _batches(drawn[DominatingPair.GAUSSIAN], 2.0)
-    poisson = _batches(by_coins, 2.0)
-    for one, other in ((laplace, gaussian), (laplace, poisson), (gaussian, poisson)):
-        if one is not None and other is not None:
-            _refuse_mixed(split, one, other)
-    return ComposedCharges(
-        groups,
-        tuple(p for p in plain[DominatingPair.LAPLACE] if p[1].any()),
-        tuple(p for p in plain[DominatingPair.GAUSSIAN] if p[1].any()),
-        laplace,
-        gaussian,
-        tuple(p for p in plain[DominatingPair.RESPONSE] if p[1].any()),
-        tuple(p for p in plain[DominatingPair.RANGED] if p[1].any()),
-        poisson,
-    )
+        plain[pair].append(Plain(line.rounds, np.where(fresh, 0.0, line.loss), line.column))
+        way = "poisson" if line.sampling == "poisson" else f"sampled_{pair.value}"
+        drawn[way].append(line._replace(loss=np.where(fresh, line.loss, 0.0)))
+    charged_plain = {pair: tuple(p for p in of if p.loss.any()) for pair, of in plain.items()}
+    sampled = {way: _batches(of, 1.0 if way == "sampled_laplace" else 2.0) for way, of in drawn.items() if of}
+    for one, other in itertools.combinations(sampled.values(), 2):
+        _refuse_mixed(split, one, other)
+    return ComposedCharges(groups, {pair: of for pair, of in charged_plain.items() if of}, sampled)
 
 
 def _pair(line: ChannelCharges) -> DominatingPair:
@@ -452,10 +418,8 @@ def _pair(line: ChannelCharges) -> DominatingPair:
     return pair
 
 
-def _batches(lines: Sequence[ChannelCharges], power: float) -> Sampled:
+def _batches(lines: Sequence[ChannelCharges], power: float) -> Fresh:
     """Rounds with a fresh batch: Σ over the channels that it feeds, and its rate."""
-    if not lines:
-        return None
     rounds = np.unique(np.concatenate([line.rounds for line in lines]))
     groups = lines[0].column.size
     total, rate = np.zeros((rounds.size, groups)), np.ones((rounds.size, groups))
@@ -474,12 +438,12 @@ def _batches(lines: Sequence[ChannelCharges], power: float) -> Sampled:
         total[where] += loss**power
         rate[where] = np.where(fed, share, rate[where])
         taken[where] |= fed
-    return rounds, total ** (1.0 / power), np.where(taken, rate, 0.0)
+    return Fresh(rounds, total ** (1.0 / power), np.where(taken, rate, 0.0))
 
 
-def _refuse_mixed(split: Split, a: tuple[IntArray, Array, Array], b: tuple[IntArray, Array, Array]) -> None:
-    common, i, j = np.intersect1d(a[0], b[0], return_indices=True)
-    both = ((a[1][i] > 0.0) & (b[1][j] > 0.0)).any(axis=1)
+def _refuse_mixed(split: Split, a: Fresh, b: Fresh) -> None:
+    common, i, j = np.intersect1d(a.rounds, b.rounds, return_indices=True)
+    both = ((a.base[i] > 0.0) & (b.base[j] > 0.0)).any(axis=1)
     if both.any():
         raise InputError(
             f"ledger: in round {int(common[np.argmax(both)])} one {split} batch feeds releases of two mechanisms or "

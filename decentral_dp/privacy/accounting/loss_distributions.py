@@ -40,7 +40,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri
@@ -400,15 +400,8 @@ class Releases(NamedTuple):
 
     def joined(self, other: Releases) -> Releases:
         """Both sets of releases."""
-        return Releases(
-            np.concatenate([self.laplace, other.laplace]),
-            math.hypot(self.mu, other.mu),
-            np.concatenate([self.sampled_laplace, other.sampled_laplace], axis=1),
-            np.concatenate([self.sampled_gaussian, other.sampled_gaussian], axis=1),
-            np.concatenate([self.pure, other.pure]),
-            np.concatenate([self.ranged, other.ranged]),
-            np.concatenate([self.poisson, other.poisson], axis=1),
-        )
+        pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
+        return Releases._make(np.concatenate(p, axis=-1) if np.ndim(p[0]) else math.hypot(*p) for p in pairs)
 
     @property
     def only_gaussian(self) -> bool:
