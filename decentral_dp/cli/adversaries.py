@@ -33,12 +33,10 @@ from decentral_dp.reporting.plots.style import Format
 from decentral_dp.resumption.resume import Kind, Resumable, resume_file
 from decentral_dp.simulation.folder.layout import check_writable
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.plan import console
 from decentral_dp.simulation.result import as_written, read_result
 from decentral_dp.tasks.parallel import HERE, Workers
 from decentral_dp.topology import names
-from decentral_dp.topology.graphs import few
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -305,7 +303,7 @@ def network(
     loaded = load(scenario, overrides)
     job = build(loaded)
     # Whatever can be refused is refused before the first pair is priced.
-    asked = prepare(job, coalitions_of(coalitions, job) if coalitions else None)
+    asked = prepare(job, [[name.strip() for name in text.split(",")] for text in coalitions] or None)
     others = comparisons(loaded, graphs, job.n_agents)
     if graphs and out is None:
         raise InputError("--beside: other graphs are drawn, not printed; give --out DIR as well.")
@@ -326,22 +324,6 @@ def network(
     print_view(view, loaded.title)
     for path in written:
         typer.echo(printable(str(path)))
-
-
-def coalitions_of(texts: Sequence[str], job: Job) -> list[list[int]]:
-    """Sets of agents from texts such as "0,3" or "Medici, Pazzi": agents as the graph calls them."""
-    named = {label: agent for agent, label in enumerate(job.topology.labels)}
-    out = []
-    for text in texts:
-        parts = [part.strip() for part in text.split(",")]
-        for part in parts:
-            if part not in named:
-                raise InputError(
-                    f"--coalition: no agent {quoted(part)}; this graph has {few(list(named), 'agent')}; "
-                    "name some of them with commas between."
-                )
-        out.append([named[part] for part in parts])
-    return out
 
 
 def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
