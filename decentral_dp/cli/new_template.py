@@ -28,7 +28,7 @@ from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.problems import PROBLEMS, Facts
 from decentral_dp.topology import GENERATORS
 
-# Problems that predict classes, and those that predict numbers in the same way; others predict classes only.
+# Problems that predict classes, and those that predict numbers in the same way.
 _REGRESSIONS = {
     "biased_regularisation": "quadratic",
     "classification": "regression",
@@ -36,7 +36,6 @@ _REGRESSIONS = {
     "logistic_regularisation": "ridge_regularisation",
     "softmax_hyperparameter": "ridge_hyperparameter",
 }
-_CLASSIFIES = ("auc_maximisation", "hyper_cleaning", "meta_learning")
 # Problems of two classes, and what of the same kind tells more of them apart.
 _OF_MORE_CLASSES = {
     "auc_maximisation": "group_dro",
@@ -74,7 +73,7 @@ def problem_of_numbers(kind: str, algorithm: str | None, wanted: bool) -> str:
     if not wanted:
         kind = "ridge_regularisation" if algorithm in _OF_ONE_STRENGTH else _REGRESSIONS.get(kind, kind)
         kind = "quadratic" if algorithm in _OF_A_POINT else kind
-    if kind in _REGRESSIONS or kind in _CLASSIFIES:
+    if kind in PROBLEMS and PROBLEMS[kind].labels in ("two", "classes"):
         mend = "--algorithm double_spider" if kind == "auc_maximisation" else "--problem ridge_hyperparameter"
         raise InputError(f"--label-range: {kind} predicts classes. Take {mend}, or leave the range out.")
     return kind
@@ -118,7 +117,7 @@ def problem_of_classes(kind: str, algorithm: str | None, classes: int, wanted: b
 
 def predicts_numbers(kind: str) -> bool:
     """Whether the labels of the problem are numbers, and no classes."""
-    return kind in _REGRESSIONS.values()
+    return kind in PROBLEMS and PROBLEMS[kind].labels == "numbers"
 
 
 # Columns that say who holds a record, and its part, by their names alone.

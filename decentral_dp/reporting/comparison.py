@@ -25,7 +25,7 @@ from decentral_dp.files.regular import regular
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.reporting.facts import facts, sentence
-from decentral_dp.reporting.folder import Curve, broken, curve, read_scenario
+from decentral_dp.reporting.folder import NOTHING_MEASURED, Curve, broken, curve, read_metrics, read_scenario
 from decentral_dp.reporting.markup import Html, document, figure, tag
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.tables import TextTable, html
@@ -46,9 +46,6 @@ _WORDS = ("title", "description", "versions", "objects", "run_graph")
 # Settings that a run is named by where they are so few, and characters that such a name may have.
 _MOST_NAMED, _LONGEST_LABEL = 3, 60
 _SPREAD = ("_min", "_max")
-# Columns of what was measured.
-_COLUMNS = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
-_NOTHING = pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
 
 
 class HasFolder(Protocol):
@@ -385,35 +382,18 @@ def _leaves(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
 def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
     """What was measured; of a run that is not complete, up to its last state, part by part as far as they are whole."""
     if complete:
-        return _rows(folder / "metrics.parquet")
+        return read_metrics(folder / "metrics.parquet")
     paths = sorted(folder.glob("in_progress/metrics-*.parquet"), key=lambda path: (len(path.name), path.name))
     parts = []
     for path in paths:
         try:
-            parts.append(_rows(path))
+            parts.append(read_metrics(path))
         except InputError:
             break
     # Rounds that were repeated after an interruption have the same values.
-    return pd.concat([_NOTHING, *parts]).drop_duplicates(["round", "agent", "name"], keep="last", ignore_index=True)
-
-
-def _rows(path: Path) -> pd.DataFrame:
-    try:
-        frame = pd.read_parquet(regular(path, "compare"))
-        if not set(_NOTHING) <= set(frame):
-            return _NOTHING
-        kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
-        if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty") or frame[n].isna().any()]:
-            raise ValueError(f"its column {wrong[0]} has other values than text")
-        if wrong := [n for n in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[n])]:
-            raise ValueError(f"its column {wrong[0]} has other values than numbers")
-        return frame.astype({"round": "int64", "value": "float64"})
-    except InputError:
-        raise
-    except FileNotFoundError:
-        return _NOTHING
-    except (ValueError, TypeError, RuntimeError, OSError) as error:  # Arrow's errors are among these.
-        raise broken(path, error) from None
+    return pd.concat([NOTHING_MEASURED, *parts]).drop_duplicates(
+        ["round", "agent", "name"], keep="last", ignore_index=True
+    )
 
 
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:

@@ -110,7 +110,10 @@ class Curve(NamedTuple):
 def read_drawing(folder: Path) -> Drawing:
     """What `write_plots` draws. Raises InputError where `folder` holds no result.json, or a file that is broken."""
     result = read_result(folder)
-    metrics, ledger = _read_metrics(folder), read_ledger(folder / "ledger.parquet", drawn_rounds(result))
+    metrics, ledger = (
+        read_metrics(folder / "metrics.parquet"),
+        read_ledger(folder / "ledger.parquet", drawn_rounds(result)),
+    )
     return drawing_of(result, read_scenario(folder), metrics, ledger, published_x(folder))
 
 
@@ -144,13 +147,33 @@ def drawn_rounds(result: RunResult) -> Array:
     return np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round())
 
 
-def _read_metrics(folder: Path) -> pd.DataFrame:
-    path = folder / "metrics.parquet"
+# Columns of what was measured.
+_COLUMNS = {"round": "int64", "agent": "str", "name": "str", "value": "float64"}
+NOTHING_MEASURED = pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Read what was measured: rows (round, agent, name, value), none where nothing was or the file is missing.
+
+    Raises:
+        InputError: for a file that is broken, or holds something else.
+    """
     try:
-        frame = pd.read_parquet(path) if path.exists() else pd.DataFrame()
-    except (ValueError, OSError) as error:  # Arrow's errors are among these.
+        frame = pd.read_parquet(regular(path, str(path)))
+        if not set(_COLUMNS) <= set(frame):
+            return NOTHING_MEASURED
+        kinds = {n: pd.api.types.infer_dtype(frame[n], skipna=False) for n in ("agent", "name")}
+        if wrong := [n for n, kind in kinds.items() if kind not in ("string", "empty") or frame[n].isna().any()]:
+            raise ValueError(f"its column {wrong[0]} has other values than text")
+        if wrong := [n for n in ("round", "value") if not pd.api.types.is_numeric_dtype(frame[n])]:
+            raise ValueError(f"its column {wrong[0]} has other values than numbers")
+        return frame.astype({"round": "int64", "value": "float64"})
+    except InputError:
+        raise
+    except FileNotFoundError:
+        return NOTHING_MEASURED
+    except (ValueError, TypeError, RuntimeError, OSError) as error:  # Arrow's errors are among these.
         raise broken(path, error) from None
-    return frame if "value" in frame else pd.DataFrame({"round": [], "agent": [], "name": [], "value": []})
 
 
 def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
