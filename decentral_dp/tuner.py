@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -270,38 +270,19 @@ def release_plan(given: Arguments, program: RegularisationTuner, context: Coordi
 
 def check_arguments(given: Arguments) -> Arguments:
     """The arguments as Python's own numbers. Raises InputError for what cannot be used."""
-    low, high = _checked_range(given.weight_range)
-    for name, known in (("loss", get_args(LossName)), ("method", get_args(Method))):
-        value = getattr(given, name)
-        if value not in known:
-            raise InputError(f"tune: {name} is {value!r}, but one of {', '.join(known)} is wanted.")
-    for name in ("epsilon", "radius", "label_bound", "lam"):
-        value = getattr(given, name)
-        if not _is_number(value) or not 0.0 < value < math.inf:
-            raise InputError(f"tune: {name} is {value!r}, but a finite number above 0 is wanted.")
-    if not _is_number(given.delta) or not 0.0 <= given.delta < 1.0:
-        raise InputError(f"tune: delta is {given.delta!r}, but a number from 0 up to, but below, 1 is wanted.")
+    weight_range = _checked_range(given.weight_range)
+    for names, fits, wanted in _WANTED:
+        for name in names:
+            if not fits(value := getattr(given, name)):
+                raise InputError(f"tune: {name} is {value!r}, but {wanted} is wanted.")
     if given.delta == 0.0 and given.method != "em":
         raise InputError(
             f'tune: method "{given.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
             'above 0, for example 1e-6, or method "em".'
         )
-    if not _is_whole(given.steps) or not 1 <= given.steps <= 10_000:
-        raise InputError(f"tune: steps is {given.steps!r}, but a whole number from 1 to 10000 is wanted.")
-    if given.seed is not None and not _is_whole(given.seed):
-        raise InputError(f"tune: seed is {given.seed!r}, but a whole number, or None for secret noise, is wanted.")
-    return Arguments(
-        epsilon=float(given.epsilon),
-        delta=float(given.delta),
-        weight_range=(low, high),
-        loss=given.loss,
-        radius=float(given.radius),
-        label_bound=float(given.label_bound),
-        method=given.method,
-        steps=int(given.steps),
-        lam=float(given.lam),
-        seed=None if given.seed is None else int(given.seed),
-    )
+    floats = {name: float(getattr(given, name)) for name in ("epsilon", "delta", "radius", "label_bound", "lam")}
+    seed = None if given.seed is None else int(given.seed)
+    return given._replace(weight_range=weight_range, steps=int(given.steps), seed=seed, **floats)
 
 
 def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
@@ -317,12 +298,27 @@ def _checked_range(weight_range: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+# Arguments, what they may be, and that in words.
+_WANTED: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (("loss",), lambda v: v in get_args(LossName), f"one of {', '.join(get_args(LossName))}"),
+    (("method",), lambda v: v in get_args(Method), f"one of {', '.join(get_args(Method))}"),
+    (
+        ("epsilon", "radius", "label_bound", "lam"),
+        lambda v: _is_number(v) and 0.0 < v < math.inf,
+        "a finite number above 0",
+    ),
+    (("delta",), lambda v: _is_number(v) and 0.0 <= v < 1.0, "a number from 0 up to, but below, 1"),
+    (("steps",), lambda v: _is_whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
+    (("seed",), lambda v: v is None or _is_whole(v), "a whole number, or None for secret noise,"),
+)
 
 
 def pair(role: Any, name: Split) -> tuple[Array, Array]:
