@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
-from decentral_dp.reporting.markup import Html, Part, formula, join, table, tag, unbroken
+from decentral_dp.reporting.markup import Html, Part, boxed, formula, join, table, tag, unbroken
 from decentral_dp.reporting.page.run import fact_list, figures
 from decentral_dp.reporting.words import Json, SettingWords, observer_text, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
@@ -283,7 +283,7 @@ def audit_section(result: RunResult) -> list[Html]:
             f"ε at δ = {delta} of one replaced record, for an observer who sees {_who(str(audit.get('vantage')))}. "
             f"Method: {_how(str(audit.get('method')), audit.get('runs'))}.",
         ),
-        tag("div", tag("table", tag("tbody", *body)), class_="wide", tabindex="0"),
+        boxed(body),
         tag("ul", *(tag("li", sentence) for sentence in sentences)),
     ]
 
@@ -373,8 +373,7 @@ def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
             for text, column in zip(shown, columns, strict=True)
         ]
         rows.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
-    table = tag("table", tag("thead", first, second), tag("tbody", *rows), class_="rows")
-    return tag("div", table, class_="wide", tabindex="0")
+    return boxed(rows, [tag("thead", first, second)], class_="rows")
 
 
 def _price_table(privacy: PrivacyStatement) -> list[Html]:
@@ -405,7 +404,7 @@ def _price_table(privacy: PrivacyStatement) -> list[Html]:
         caption += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
     return [
         tag("h3", "Price of each release"),
-        tag("div", tag("table", tag("thead", heads), tag("tbody", *rows), class_="rows"), class_="wide", tabindex="0"),
+        boxed(rows, [tag("thead", heads)], class_="rows"),
         tag("p", caption, class_="small"),
     ]
 
