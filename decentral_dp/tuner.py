@@ -280,7 +280,9 @@ def check_arguments(given: Arguments) -> Arguments:
             f'tune: method "{given.method}" adds Gaussian noise, which has no guarantee at delta = 0; take a delta '
             'above 0, for example 1e-6, or method "em".'
         )
-    floats = {name: float(getattr(given, name)) for name in ("epsilon", "delta", "radius", "label_bound", "lam")}
+    floats: dict[str, Any] = {
+        name: float(getattr(given, name)) for name in ("epsilon", "delta", "radius", "label_bound", "lam")
+    }
     seed = None if given.seed is None else int(given.seed)
     return given._replace(weight_range=weight_range, steps=int(given.steps), seed=seed, **floats)
 
