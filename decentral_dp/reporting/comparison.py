@@ -12,9 +12,7 @@ import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +33,7 @@ from decentral_dp.simulation.statements.statement import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ABSENT = "–"
 # What columns of the budgets of single channels begin with.
@@ -149,8 +148,8 @@ class Comparison:
         return f"<Comparison of {', '.join(run.name for run in self.runs)}>"
 
     def _repr_html_(self) -> str:
-        with TemporaryDirectory() as folder:
-            return tag("div", *_sections(self, Path(folder), (), ())).markup
+        with style.package_style():
+            return tag("div", *_sections(self, comparison_figure(self))).markup
 
     @property
     def settings(self) -> pd.DataFrame:
@@ -259,11 +258,14 @@ class Comparison:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory() as narrow:
-            drawn = write_comparison_plot(self, Path(narrow) / "narrow", ["png"], columns=1)
-            thin = [path.read_bytes() for path in drawn]
+        with style.package_style():
+            drawn, narrow = comparison_figure(self), comparison_figure(self, columns=1)
+            if drawn is not None:
+                style.remove_figure(folder / "comparison", ["png", *formats])
+                style.write_figure(drawn, folder / "comparison", ["png", *formats])
+            sections = _sections(self, drawn, narrow)
         path = folder / "comparison.html"
-        path.write_text(document(self._title, _sections(self, folder, formats, thin)), encoding="utf-8")
+        path.write_text(document(self._title, sections), encoding="utf-8")
         return path
 
     @property
@@ -481,11 +483,9 @@ def _metric_rows(comparison: Comparison) -> ComparisonTable:
 _CAPTION = "Curves by round, each the mean over agents. Dotted vertical: where a run's values overflowed."
 
 
-def _sections(comparison: Comparison, folder: Path, formats: Sequence[Any], narrow: Sequence[bytes]) -> list[Html]:
-    """The parts of the page; the picture is written into the folder. narrow: the same for a telephone."""
-    written = write_comparison_plot(comparison, folder / "comparison", ["png", *formats])
-    pictures = [path.read_bytes() for path in written if path.suffix == ".png"]
-    drawn = [figure(png, _CAPTION, narrow=thin) for png, thin in zip_longest(pictures, narrow)]
+def _sections(comparison: Comparison, drawn: Figure | None, narrow: Figure | None = None) -> list[Html]:
+    """The parts of the page. drawn: its picture; narrow: the same for a telephone."""
+    png, thin = (None if one is None else style.png_of(one) for one in (drawn, narrow))
     names = [run.name for run in comparison.runs]
     titles = [
         tag(
@@ -500,7 +500,7 @@ def _sections(comparison: Comparison, folder: Path, formats: Sequence[Any], narr
         tag("header", tag("h1", comparison._title), tag("ul", *titles)),
         *(tag("p", remark, class_="note warn") for remark in comparison.remarks),
         *(part for table in comparison_tables(comparison) for part in _table(table, names)),
-        *([tag("h2", "Curves"), *drawn] if drawn else []),
+        *([] if png is None else [tag("h2", "Curves"), figure(png, _CAPTION, narrow=thin)]),
     ]
 
 
@@ -526,15 +526,11 @@ _DASHES = ("-", "--", ":", "-.")
 _FAR_APART = 20.0
 
 
-def write_comparison_plot(
-    comparison: Comparison, path: Path, formats: Sequence[style.Format], columns: Literal[1, 2] = 2
-) -> list[Path]:
-    """Draw the curves of all runs; nothing where nothing was measured.
+def comparison_figure(comparison: Comparison, columns: Literal[1, 2] = 2) -> Figure | None:
+    """Draw the curves of all runs inside `style.package_style`; None where nothing was measured.
 
     Args:
         comparison: of the runs.
-        path: of the picture without an ending.
-        formats: of the picture.
         columns: of panels; one for a narrow screen.
     """
     from matplotlib.lines import Line2D
@@ -546,20 +542,18 @@ def write_comparison_plot(
     plain = [n for n in names if not n.endswith("_unreleased") or None in curves[n.removesuffix("_unreleased")]]
     names = plain[:_MOST_PANELS]
     if not names:
-        return []
+        return None
     down = math.ceil(len(names) / columns)
-    with style.package_style():
-        figure = style.new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / columns))
-        grid = figure.subplots(down, min(columns, len(names)), squeeze=False)
-        for ax, name in zip(grid.flat, names, strict=False):
-            _panel(ax, name, curves[name], runs)
-        for ax in grid.flat[len(names) :]:
-            ax.set_visible(False)
-        handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
-        labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
-        style.remove_figure(path, formats)
-        return style.write_figure(figure, path, formats)
+    figure = style.new_figure(4.2 * columns, 0.8 + 2.6 * down + 0.2 * math.ceil(len(runs) / columns))
+    grid = figure.subplots(down, min(columns, len(names)), squeeze=False)
+    for ax, name in zip(grid.flat, names, strict=False):
+        _panel(ax, name, curves[name], runs)
+    for ax in grid.flat[len(names) :]:
+        ax.set_visible(False)
+    handles = [Line2D([], [], color=_colour(k), linestyle=_dash(k)) for k in range(len(runs))]
+    labels = [_legend_entry(run, label) for run, label in zip(runs, comparison.labels, strict=True)]
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title="run")
+    return figure
 
 
 def _colour(which: int) -> str:

@@ -10,8 +10,7 @@ interval over one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -251,30 +250,21 @@ _MEANINGS = {
 }
 
 
-def write_gain_plots(folder: Path, study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> list[Path]:
-    """Draw the gains of a study into a folder; one without a single number is not drawn.
+def gain_figures(study: Study, table: pd.DataFrame, cells: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+    """Draw the gains of a study, each with its name; one without a single number is left out.
 
     Args:
-        folder: is made if it is not there.
         study: with its gains.
         table: of `gain_table`.
         cells: a row for each, with what its ε is.
-
-    Returns:
-        The paths that were written.
     """
-    folder.mkdir(exist_ok=True)
-    written: list[Path] = []
     with style.package_style(paper=study.width is not None):
         for gain in study.gains:
             rows = table[table["gain"] == gain.name]
-            if not rows["mean"].notna().any():
-                continue
-            drawn = _lines if gain.y is None else _diagram
-            figure = drawn(gain, rows, cells, study.width)
-            finish(figure, study, gain.title, _caption(gain, rows, study.confidence), _panel_height(gain, rows))
-            written += style.write_figure(figure, folder / gain.name, study.formats)
-    return written
+            if rows["mean"].notna().any():
+                figure = (_lines if gain.y is None else _diagram)(gain, rows, cells, study.width)
+                finish(figure, study, gain.title, _caption(gain, rows, study.confidence), _panel_height(gain, rows))
+                yield gain.name, figure
 
 
 def _diagram(gain: Gain, rows: pd.DataFrame, cells: pd.DataFrame, width: float | None = None) -> Figure:

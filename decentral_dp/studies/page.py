@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -21,8 +20,9 @@ import pandas as pd
 
 from decentral_dp.errors import needing
 from decentral_dp.reporting.markup import Html, document, figure, picture, tag, unbroken
+from decentral_dp.reporting.plots.style import png_of
 from decentral_dp.reporting.tables import TextTable, html, latex, markdown
-from decentral_dp.studies.gains import gain_words, write_gain_plots
+from decentral_dp.studies.gains import gain_figures, gain_words
 from decentral_dp.studies.intervals import HOLDS, REFUTED
 from decentral_dp.studies.measures import GUARANTEES, LINEAR, axis_label, own_name
 from decentral_dp.studies.plots import (
@@ -32,8 +32,8 @@ from decentral_dp.studies.plots import (
     lines_of,
     positions,
     rows_of,
+    study_figures,
     values_of,
-    write_study_plots,
 )
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
@@ -253,7 +253,7 @@ def study_view(found: Findings) -> str:
         html(table, "sortable", _MARKS),
         tag("p", tag("small", table.note)),
     ]
-    few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES], "formats": ["png"]})
+    few = study.model_copy(update={"plots": study.plots[:_MOST_PICTURES]})
     titles = {plot.name: plot.title or plot.name for plot in few.plots}
     drawn = _pictures(found.measured._replace(study=few))
     pictures = [figure(png, titles[name], captioned=False) for name, png in drawn.items()]
@@ -279,16 +279,16 @@ def narrow_pictures(measured: Measured, gains: pd.DataFrame) -> dict[str, bytes]
     width = measured.study.width
     if width is not None and width <= _NARROW_ENOUGH:
         return {}
-    narrow = measured.study.model_copy(update={"width": _WIDTH, "height": None, "formats": ["png"]})
+    narrow = measured.study.model_copy(update={"width": _WIDTH, "height": None})
     return _pictures(measured._replace(study=narrow), gains)
 
 
 def _pictures(measured: Measured, gains: pd.DataFrame | None = None) -> dict[str, bytes]:
     """Name → PNG of every picture that has numbers, those of gains where these are given."""
-    with TemporaryDirectory(prefix="decentral_dp-pictures-") as folder:
-        written = write_study_plots(Path(folder), measured)
-        written += [] if gains is None else write_gain_plots(Path(folder), measured.study, gains, measured.cells)
-        return {path.stem: path.read_bytes() for path in written}
+    drawn = {name: png_of(figure) for name, figure in study_figures(measured)}
+    if gains is not None:
+        drawn |= {name: png_of(figure) for name, figure in gain_figures(measured.study, gains, measured.cells)}
+    return drawn
 
 
 # Beyond so many panels the pictures are enough.

@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -381,24 +380,13 @@ _NAMES_HIGH = 1.2
 _SEEN = 0.004
 
 
-def write_study_plots(folder: Path, measured: Measured) -> list[Path]:
-    """Draw the study's pictures into a folder; one without a single number is not drawn.
-
-    Args:
-        folder: is made if it is not there.
-        measured: of a study with its plots.
-
-    Returns:
-        The paths that were written.
-    """
-    folder.mkdir(exist_ok=True)
-    written, study = [], measured.study
-    with style.package_style(paper=study.width is not None):
-        for plot in study.plots:
+def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
+    """Draw the study's pictures, each with its name; one without a single number is left out."""
+    with style.package_style(paper=measured.study.width is not None):
+        for plot in measured.study.plots:
             figure = _draw(plot, measured)
             if figure is not None:
-                written += style.write_figure(figure, folder / plot.name, study.formats)
-    return written
+                yield plot.name, figure
 
 
 def _draw(plot: Plot, measured: Measured) -> Figure | None:

@@ -11,6 +11,7 @@ its place is kept. Cells of other settings stay: a study that is changed back fi
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,12 +24,13 @@ from pydantic import ValidationError
 
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.files.durable import SALT, digest, has_salt, salt_in, write_whole
+from decentral_dp.reporting.plots.style import write_figure
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.result import plain
-from decentral_dp.studies.gains import check_gains, gain_table, write_gain_plots
+from decentral_dp.studies.gains import check_gains, gain_figures, gain_table
 from decentral_dp.studies.measures import NETWORK, check_names, missing_measures, named_measures
 from decentral_dp.studies.page import Findings, interactive_figures, narrow_pictures, require_plotly, study_page
-from decentral_dp.studies.plots import unnamed_axes_words, write_study_plots
+from decentral_dp.studies.plots import study_figures, unnamed_axes_words
 from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
@@ -308,9 +310,10 @@ def _write(
     counted, fixed = rows_of_means(values, table), find_seedless(listed, table["status"].tolist())
     verdicts = [verdict(claim, study, means, counted, varied, fixed) for claim in study.claims]
     measured = Measured(study, varied, means, table)
-    drawn = write_study_plots(out / "plots", measured)
     gains = gain_table(study, values, table)
-    drawn += write_gain_plots(out / "plots", study, gains, table)
+    (out / "plots").mkdir(exist_ok=True)
+    figures = itertools.chain(study_figures(measured), gain_figures(study, gains, table))
+    drawn = [path for name, figure in figures for path in write_figure(figure, out / "plots" / name, study.formats)]
     left = {out / "plots" / name for name in before} - set(drawn)
     removed = sorted(path.name for path in left if path.is_file())
     for name in removed:

@@ -23,10 +23,10 @@ from decentral_dp.studies.gains import (
     PAYS,
     UNEQUAL,
     check_gains,
+    gain_figures,
     gain_table,
     gain_words,
     starts,
-    write_gain_plots,
 )
 from decentral_dp.studies.schema import Gain, Study, axes, cells, load_study
 from decentral_dp.studies.study import conduct
@@ -226,7 +226,7 @@ def test_lower_may_be_better(make: Make) -> None:
 
 @pytest.mark.parametrize(("gains", "options"), [((DOWN, AROUND), {}), ((AROUND, UP), {"status": "failed"})])
 def test_nowhere_is_said_to_be_nowhere(
-    make: Make, tmp_path: Path, gains: Sequence[Sequence[float]], options: Mapping[str, Any]
+    make: Make, gains: Sequence[Sequence[float]], options: Mapping[str, Any]
 ) -> None:
     study = make()
     results, listed = measured(gains, **options)
@@ -235,7 +235,7 @@ def test_nowhere_is_said_to_be_nowhere(
     assert (start.levels, start.paying, start.tried) == ([], 0, 2)
     (sentence,) = gain_words(study.gains[0], table)
     assert sentence.startswith("tuned: pays at none of 2 levels; the largest gain is ")
-    assert [path.name for path in write_gain_plots(tmp_path, study, table, listed)] == ["gain.png"]
+    assert [name for name, _ in gain_figures(study, table, listed)] == ["gain"]
 
 
 def test_where_it_begins_are_the_least_levels_that_pay(make: Make) -> None:

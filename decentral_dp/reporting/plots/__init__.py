@@ -7,7 +7,6 @@ they show the simulator's view, not what an adversary sees.
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,10 +89,8 @@ class Picture:
         return path
 
     def _repr_png_(self) -> bytes:
-        drawn = io.BytesIO()
         with style.package_style():
-            style.save_picture(self.figure, drawn)
-        return drawn.getvalue()
+            return style.png_of(self.figure)
 
 
 class RunPlots:

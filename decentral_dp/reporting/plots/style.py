@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +101,13 @@ def save_picture(figure: Figure, to: Path | BinaryIO, ending: Format = "png") ->
     """Write a figure in one format. to: the file, or where its bytes go."""
     _write_out(figure)
     figure.savefig(to, format=ending, **_SAVED[ending])
+
+
+def png_of(figure: Figure) -> bytes:
+    """The figure as a PNG."""
+    drawn = io.BytesIO()
+    save_picture(figure, drawn)
+    return drawn.getvalue()
 
 
 def write_figure(figure: Figure, path: Path, formats: Sequence[Format] = ("png",)) -> list[Path]:
