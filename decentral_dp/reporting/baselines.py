@@ -12,8 +12,8 @@ from decentral_dp.reporting.tables import TextTable
 from decentral_dp.reporting.words import BASELINES, score_text
 from decentral_dp.simulation.result import BASELINES_FOLDER, RunResult, is_complete, read_result
 
-# The score that judges, the first that a run has, and what it is called.
-_JUDGES = {"test_auc": "AUC", "test_accuracy": "accuracy", "test_r2": "R²"}
+# The held-out score that judges, the first that a run has: what it is called, and its decimals on a page.
+JUDGES = {"test_auc": ("AUC", 3), "test_accuracy": ("accuracy", 2), "test_r2": ("R²", 2)}
 # Two standard errors, beyond which one run each tells two scores apart.
 _ERRORS = 2.0
 
@@ -48,7 +48,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
     if not baselines:
         return None
     rows = {"this run": result, **{BASELINES[name]: baselines[name] for name in BASELINES if name in baselines}}
-    names = [name for name in (*_JUDGES, "test_loss") if result.score(name) is not None]
+    names = [name for name in (*JUDGES, "test_loss") if result.score(name) is not None]
     known = {"test_auc": 0.5} | dict(result.baselines)
     guess = [_text(known.get(name)) for name in names]
     cells = [["the guess", *guess, ""]] if any(text != "–" for text in guess) else []
@@ -56,7 +56,7 @@ def compare_with_baselines(result: RunResult, baselines: Mapping[str, RunResult]
         [words, *(_text(one.score(name)) for name in names), epsilon_text(one.privacy.epsilon_max)]
         for words, one in rows.items()
     ]
-    heads = [("", ""), *((_JUDGES.get(name, "loss"), "held-out records") for name in names), ("ε", "of each run")]
+    heads = [("", ""), *((JUDGES.get(name, ("loss",))[0], "held-out records") for name in names), ("ε", "of each run")]
     table = TextTable(heads, [False] + [True] * (len(names) + 1), cells)
     return BaselineComparison(table, _sentence(result, baselines), _price(result, baselines))
 
@@ -66,10 +66,10 @@ def _text(value: float | None) -> str:
 
 
 def _sentence(result: RunResult, baselines: Mapping[str, RunResult]) -> str:
-    judge = next((name for name in _JUDGES if result.score(name) is not None), None)
+    judge = next((name for name in JUDGES if result.score(name) is not None), None)
     if judge is None:
         return ""
-    mine, word, width = result.score(judge) or 0.0, _JUDGES[judge], _width(judge, result)
+    mine, word, width = result.score(judge) or 0.0, JUDGES[judge][0], _width(judge, result)
     parts = []
     for name, of, better, worse in (
         ("alone", "over each agent alone at the same ε", "Collaboration gains", "Collaboration loses"),

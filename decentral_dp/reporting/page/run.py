@@ -21,7 +21,7 @@ from decentral_dp.formatting import (
     over_time_text,
 )
 from decentral_dp.problems import PROBLEMS
-from decentral_dp.reporting.baselines import compare_with_baselines
+from decentral_dp.reporting.baselines import JUDGES, compare_with_baselines
 from decentral_dp.reporting.facts import facts, predicts, sentence
 from decentral_dp.reporting.folder import published_x
 from decentral_dp.reporting.markup import Html, Part, figure, formula, join, table, tag
@@ -43,12 +43,6 @@ from decentral_dp.simulation.statements.statement import PrivacyStatement, numbe
 from decentral_dp.user_code import own_name
 
 NUMERALS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven", "Twelve")
-# Held-out scores that a run is known by, the first that there is: name, in a sentence, on a tile, digits.
-_SCORES = (
-    ("test_auc", "held-out AUC", "Held-out AUC", 3),
-    ("test_accuracy", "held-out accuracy", "Held-out accuracy", 2),
-    ("test_r2", "held-out R²", "Held-out R²", 2),
-)
 # How a mechanism is called in a sentence.
 _MECHANISMS = {
     "gaussian": "Gaussian noise",
@@ -107,9 +101,9 @@ def _score(result: RunResult) -> str:
     words = words_of(result.privacy, result.topology)
     of = f" of the {result.evaluated_on}" if result.solves_lower else ""
     of += " before it diverged" if result.has_diverged else ""
-    for name, in_words, _, digits in _SCORES:
+    for name, (word, digits) in JUDGES.items():
         if (value := result.score(name)) is not None:
-            return f"; {words.mean}{in_words} {value:.{digits}f}{of}"
+            return f"; {words.mean}held-out {word} {value:.{digits}f}{of}"
     kind = "upper" if result.tunes_x else "lower"
     loss = result.score(f"{kind}_loss")
     kind = "train" if result.is_one_level else kind
@@ -143,7 +137,7 @@ def _tiles(result: RunResult) -> list[tuple[str, str, str]]:
 def _score_tile(result: RunResult) -> list[tuple[str, str, str]]:
     """Held-out AUC, accuracy or R², where there is one."""
     words = words_of(result.privacy, result.topology)
-    for name, _, on_tile, digits in _SCORES:
+    for name, (word, digits) in JUDGES.items():
         if (value := result.score(name)) is None:
             continue
         low, high = result.metric(f"{name}_min"), result.metric(f"{name}_max")
@@ -153,7 +147,7 @@ def _score_tile(result: RunResult) -> list[tuple[str, str, str]]:
             note = "at the last evaluation before it diverged"
         elif name == "test_r2" and (error := result.score("test_rmse")) is not None:
             note += f"; root mean squared error {score_text(error)}"
-        return [(on_tile, f"{value:.{digits}f}", note)]
+        return [(f"Held-out {word}", f"{value:.{digits}f}", note)]
     return []
 
 
