@@ -20,6 +20,7 @@ from decentral_dp.files.durable import portable_path
 from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.reporting.plots.style import Format
+from decentral_dp.topology import GENERATORS
 from decentral_dp.user_code import in_file, installed
 
 Label: TypeAlias = "str | int | float | bool"
@@ -507,36 +508,29 @@ def check_key(path: Sequence[str], where: str, outside: Collection[str] = ()) ->
     """
     if path[0] in outside and len(path) > 1:
         return
-    candidates: list[type[BaseModel]] = [Scenario]
-    for depth, name in enumerate(path):
-        known = {key: f.annotation for c in candidates for key, f in c.model_fields.items()}
-        free = set().union(*(_parameters(c) for c in candidates))
-        if name in free and name not in known:
-            return
-        if name not in known:
-            parts = ".".join(path[: depth + 1])
-            meant = _in_tables(name) if depth == 0 else ""
-            meant = f'; did you mean "{meant}"' if meant else nearest_of(name, sorted({*known, *free}))
-            raise InputError(f"{where}.{parts}: no scenario has this key{meant}.")
-        annotations = [c.model_fields[name].annotation for c in candidates if name in c.model_fields]
-        candidates = [t for a in annotations for t in tables_in(a)]
-        if depth + 1 < len(path) and not candidates:
-            if any(_holds_keys(a) for a in annotations):
+    tables: list[type[BaseModel]] = [Scenario]
+    for depth, name in enumerate(path, 1):
+        annotations = [table.model_fields[name].annotation for table in tables if name in table.model_fields]
+        key = ".".join(path[:depth])
+        if not annotations:
+            # What generators of graphs take is in no schema.
+            free = {p.name for g in GENERATORS.values() for p in g.parameters} if TopologyTable in tables else set()
+            if name in free:
                 return
-            parts = ".".join(path[: depth + 1])
-            raise InputError(f"{where}.{'.'.join(path)}: {parts} is a value, not a table; leave out what follows it.")
+            known = {key for table in tables for key in table.model_fields}
+            meant = _in_tables(name) if depth == 1 else ""
+            meant = f'; did you mean "{meant}"' if meant else nearest_of(name, sorted(known | free))
+            raise InputError(f"{where}.{key}: no scenario has this key{meant}.")
+        tables = [table for annotation in annotations for table in tables_in(annotation)]
+        if depth < len(path) and not tables:
+            if any(map(_holds_keys, annotations)):
+                return
+            raise InputError(f"{where}.{'.'.join(path)}: {key} is a value, not a table; leave out what follows it.")
 
 
 def _holds_keys(annotation: Any) -> bool:
     """Whether a value of this type may be a table of keys that depend on the case."""
     return get_origin(annotation) is dict or any(_holds_keys(a) for a in get_args(annotation))
-
-
-def _parameters(table: type[BaseModel]) -> set[str]:
-    """The keys that are not in the schema: what generators of graphs take."""
-    from decentral_dp.topology import GENERATORS
-
-    return {p.name for g in GENERATORS.values() for p in g.parameters} if table is TopologyTable else set()
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
