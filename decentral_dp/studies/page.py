@@ -28,17 +28,17 @@ from decentral_dp.studies.measures import GUARANTEES, LINEAR, axis_label, own_na
 from decentral_dp.studies.plots import (
     MARKERS,
     Line,
-    are_joined,
+    PlotData,
     lines_of,
+    plot_data,
     positions,
     rows_of,
     study_figures,
-    values_of,
 )
 from decentral_dp.studies.runs import GOOD
 from decentral_dp.studies.schema import Axis, Plot, Study, to_toml
 from decentral_dp.studies.tables import FAILED, Measured, columns_of, failures, failures_text, pivot_table, study_table
-from decentral_dp.studies.verdicts import Verdict, select
+from decentral_dp.studies.verdicts import Verdict
 
 
 @dataclass(frozen=True, repr=False)
@@ -330,13 +330,10 @@ def require_plotly() -> None:
 
 def _figures(plot: Plot, measured: Measured) -> list[Html]:
     """One figure, or one for each panel."""
-    rows = select(measured.summary, plot.where)
-    rows = rows[rows["last"] != (plot.x == "round")]
-    by_name = {axis.name: axis for axis in measured.axes}
-    found: list[Html] = []
-    for panel in values_of(by_name, plot.panels, rows)[:_MOST_PANELS]:
-        part = rows if plot.panels is None else select(rows, {plot.panels: panel})
-        traces = [trace for line in lines_of(plot, by_name, part) for trace in _traces(plot, by_name, part, line)]
+    data, found = plot_data(plot, measured, measured.summary), list[Html]()
+    for panel in data.values(plot.panels)[:_MOST_PANELS]:
+        part = data.inside({} if plot.panels is None else {plot.panels: panel})
+        traces = [trace for line in lines_of(part) for trace in _traces(part, line)]
         if any(trace["y"] for trace in traces):
             title = plot.title or plot.name
             title += "" if plot.panels is None else f" ({own_name(plot.panels)}: {panel})"
@@ -371,9 +368,10 @@ def _layout(plot: Plot, cells: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, line: Line) -> list[dict[str, Any]]:
+def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
     """What was measured along a line, and where all cells failed."""
-    own, named = rows_of(rows, line), len(plot.measures) > 1 or not line.value
+    plot, axes = part.plot, part.axes
+    own, named = rows_of(part.means, line), len(plot.measures) > 1 or not line.value
     name, colour = ", ".join(filter(None, (line.value, line.measure if named else ""))), line.colour
     good, lost = own[own["n"] > 0], own[own["n"] == 0]
     others = [axis for axis in axes if axis not in (plot.x, plot.lines)]
@@ -385,8 +383,8 @@ def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, line: Line
     measured: dict[str, Any] = {
         "type": "scatter",
         "name": name + (" (∞ where nothing is drawn)" if (mean.abs() == float("inf")).any() else ""),
-        "mode": "lines+markers" if are_joined(plot, axes) else "markers",
-        "x": _across(plot, axes, rows, good),
+        "mode": "lines+markers" if part.is_joined else "markers",
+        "x": _across(part, good),
         "y": _plain(mean),
         "text": said,
         "marker": {"color": colour, "symbol": _SYMBOLS[line.marker], "size": 7},
@@ -398,7 +396,7 @@ def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, line: Line
         measured["error_y"] = {"type": "data", "symmetric": False, **spread}
     if not len(lost) or plot.x not in axes:
         return [measured]
-    drawn = rows[rows["name"].isin(plot.measures)]
+    drawn = part.drawn
     finite = [v for v in _plain(drawn["low"].fillna(drawn["mean"]).astype(float)) if v is not None]
     bottom = min(finite, default=float("y" in plot.log))
     failed = {
@@ -412,10 +410,10 @@ def _traces(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, line: Line
     return [measured, failed]
 
 
-def _across(plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, good: pd.DataFrame) -> list[Any]:
-    if plot.x == "round" or plot.x in axes:
-        return [_own(v) for v in good[plot.x]]
-    return _plain(pd.Series(positions(plot, axes, rows[rows["n"] > 0], good, None)))
+def _across(part: PlotData, good: pd.DataFrame) -> list[Any]:
+    if part.over_rounds or part.plot.x in part.axes:
+        return [_own(v) for v in good[part.plot.x]]
+    return _plain(pd.Series(positions(part._replace(means=part.means[part.means["n"] > 0]), good, None)))
 
 
 def _own(value: Any) -> Any:

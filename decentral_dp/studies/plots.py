@@ -106,11 +106,6 @@ def mark_failed(
     return unplaced
 
 
-def mark_failed_line(ax: Axes, colour: str, place: int) -> None:
-    """Put the cross of a line over rounds, which has no place among them, at the foot on the right."""
-    _cross(ax, 0.98 - 0.035 * place, colour, ax.transAxes)
-
-
 def _cross(ax: Axes, at: float, colour: str, transform: Any) -> None:
     (cross,) = ax.plot([at], [_MARK_HEIGHT], "x", color=colour, transform=transform, markersize=6, zorder=5)
     cross.set(markeredgewidth=1.6, clip_on=False, gid=_GID)
@@ -191,23 +186,88 @@ class Line(NamedTuple):
     also: str = ""
 
 
-def legend(figure: Figure, plot: Plot, lines: Sequence[Line], cells: pd.DataFrame, joined: bool) -> None:
+class PlotData(NamedTuple):
+    """What a picture is drawn from, or a panel of it.
+
+    Args:
+        plot: its declaration in the study.
+        axes: name → axis, of what varied.
+        means: with intervals; those of a measured x among them.
+        cells: status of each.
+        labels: of all that is drawn, one column an axis: of what was measured, and of what failed.
+    """
+
+    plot: Plot
+    axes: Mapping[str, Axis]
+    means: pd.DataFrame
+    cells: pd.DataFrame
+    labels: pd.DataFrame
+
+    @property
+    def over_rounds(self) -> bool:
+        return self.plot.x == "round"
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether x is an axis of names."""
+        return self.plot.x in self.axes and not self.axes[self.plot.x].is_numeric
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether points are joined: along rounds and numbers, where x is measured those of `points`; else not."""
+        along = self.plot.x if self.plot.points is None else self.plot.points
+        return along == "round" or (along in self.axes and self.axes[along].is_numeric)
+
+    @property
+    def drawn(self) -> pd.DataFrame:
+        """The means that are points."""
+        return self.means[self.means["name"].isin(self.plot.measures)]
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether an interval of what is drawn is wide enough to be seen as a bar."""
+        return bool((self.drawn["high"] - self.drawn["low"] > _SEEN * self.drawn["mean"].abs()).any())
+
+    def values(self, axis: str | None) -> list[Label]:
+        """The values of an axis that are drawn, in the order of the study; one that is empty where there is none."""
+        if axis is None:
+            return [""]
+        present = set(self.labels[axis])
+        return [label for label in self.axes[axis].labels if label in present]
+
+    def inside(self, where: Mapping[str, Label]) -> PlotData:
+        """What of it a panel shows."""
+        means, cells, labels = (select(frame, where) for frame in (self.means, self.cells, self.labels))
+        return self._replace(means=means, cells=cells, labels=labels)
+
+
+def plot_data(plot: Plot, measured: Measured, over: pd.DataFrame) -> PlotData:
+    """What a picture is drawn from. over: the means that it may show."""
+    axes, cells = {axis.name: axis for axis in measured.axes}, select(measured.cells, plot.where)
+    means = select(over, plot.where)
+    means = means[means["last"] != (plot.x == "round")]
+    lost = [labels for labels, (total, failed) in counts_of(cells, list(axes)).items() if failed == total]
+    labels = pd.concat([means[list(axes)], pd.DataFrame(lost, columns=list(axes), dtype=object)])
+    return PlotData(plot, axes, means, cells, labels)
+
+
+def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
     """Say what colours mean and, where there are several measures for each, what dashes or fillings mean.
 
     Args:
         figure: the picture, to which the legend is added.
-        plot: its declaration in the study.
+        data: what it is drawn from.
         lines: all of its lines.
-        cells: the table of the study's cells.
-        joined: whether points are joined, so that dashes tell measures apart; else fillings do.
     """
     from matplotlib.lines import Line2D
 
+    # Where points are joined dashes tell measures apart, else fillings do.
+    plot, cells, joined = data.plot, data.cells, data.is_joined
     values, measures = {n.value: n for n in lines}, {n.measure: n for n in lines}
     entries: list[tuple[str, str, str, Any, Any]] = []
     heading = "" if plot.lines is None else axis_label(plot.lines, cells)
     if len(values) > 1:
-        named = {value: places(value, select(cells, n.where), plot.x == "round") for value, n in values.items()}
+        named = {value: places(value, select(cells, n.where), data.over_rounds) for value, n in values.items()}
         # Where markers tell something else apart, a stroke has the colour alone.
         entries += [
             (named[value], n.colour, "none" if n.also else n.marker, "-", "full") for value, n in values.items()
@@ -390,53 +450,45 @@ def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
 
 
 def _draw(plot: Plot, measured: Measured) -> Figure | None:
-    study, axes, summary, cells = measured
-    rows, cells = select(summary, plot.where), select(cells, plot.where)
-    rows = rows[(rows["last"] != (plot.x == "round")) & (rows["n"] > 0)]
-    by_name = {axis.name: axis for axis in axes}
-    across_measured = plot.x != "round" and plot.x not in by_name
-    if not rows["name"].isin(plot.measures).any() or (across_measured and plot.x not in set(rows["name"])):
+    study, data = measured.study, plot_data(plot, measured, measured.summary[measured.summary["n"] > 0])
+    across_measured = not data.over_rounds and plot.x not in data.axes
+    if not len(data.drawn) or (across_measured and plot.x not in set(data.means["name"])):
         return None
-    shown = _labels_to_show(rows, cells, list(by_name))
-    panels = values_of(by_name, plot.panels, shown)
-    wide = plot.x in by_name and not by_name[plot.x].is_numeric and len(values_of(by_name, plot.x, shown)) > 6
+    panels = data.values(plot.panels)
+    wide = data.is_categorical and len(data.values(plot.x)) > 6
     across = 1 if wide else panels_across(len(panels), study.width, _LEAST_PANEL)
     down = math.ceil(len(panels) / across)
     width = 7.6 if wide else 5.8 if across == 1 else (3.8 if across == 2 else 3.5) * across
     height = 2.0 * down + 1.4 if wide and down > 1 else 0.9 + (3.4 if across == 1 else 2.9) * down
     if study.width is not None:
         width = study.width
-    height += 0.0 if plot.points is None or are_joined(plot, by_name) else _NAMES_HIGH
+    height += 0.0 if plot.points is None or data.is_joined else _NAMES_HIGH
     figure = style.new_figure(width, height)
     each = panel_axes(figure, len(panels), across)
     also = unnamed_axes(plot, measured)
-    groups = _marker_groups(plot, by_name, rows, also)
-    lines = lines_of(plot, by_name, shown, groups)
-    lines = [n for n in lines if len(rows_of(rows, n)) or is_lost(select(cells, n.where))]
+    lines = lines_of(data, _marker_groups(data, also))
+    lines = [n for n in lines if len(rows_of(data.means, n)) or is_lost(select(data.cells, n.where))]
     unplaced, alike = [], []
     for ax, panel in zip(each, panels, strict=True):
-        here = {} if plot.panels is None else {plot.panels: panel}
-        part = select(rows, here)
-        unplaced += _panel(ax, plot, by_name, part, lines, rows, select(cells, here))
+        part = data.inside({} if plot.panels is None else {plot.panels: panel})
+        unplaced += _panel(ax, data, part, lines)
         # Where lines stand side by side, or points are not joined, each is seen.
-        hidden = are_joined(plot, by_name) and not (plot.x != "round" and _are_barred(plot, rows))
-        alike.append(_coinciding(plot, part, lines, cells) if hidden else [])
+        hidden = data.is_joined and (data.over_rounds or not data.is_barred)
+        alike.append(_coinciding(part, lines, data.cells) if hidden else [])
         if plot.panels is not None:
             ax.set_title(panel_title(plot.panels, panel), fontweight="normal")
         # Where panels lie side by side; below each other they share the lowest one's, which may be long names.
         if across > 1:
             ax.tick_params(labelbottom=True)
-    beside = plot.y_label or (axis_label(plot.measures[0], cells) if len(plot.measures) == 1 else "")
+    beside = plot.y_label or (axis_label(plot.measures[0], data.cells) if len(plot.measures) == 1 else "")
     figure.supylabel(style.side_label(beside, figure), fontsize=style.letter_size("font"))
-    label_lowest(each, across, plot.x_label or axis_label(plot.x, cells))
-    drawn = rows[rows["name"].isin(plot.measures)]
+    label_lowest(each, across, plot.x_label or axis_label(plot.x, data.cells))
     more = [unnamed_axes_words(plot, measured).removesuffix(".")] if also else []
     more += _coincidences(alike, [words_of(panel) for panel in panels])
-    if plot.x in by_name and by_name[plot.x].is_numeric and len(lines) > 1 and _are_barred(plot, rows):
+    if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
-    over_rounds = plot.x == "round"
-    said = caption(drawn, cells, study.confidence, over_rounds=over_rounds, unplaced=unplaced, more=more)
-    legend(figure, plot, lines, cells, are_joined(plot, by_name))
+    said = caption(data.drawn, data.cells, study.confidence, data.over_rounds, unplaced, more)
+    legend(figure, data, lines)
     finish(figure, study, plot.title, said, lambda width: panel_height(width, across, down))
     return figure
 
@@ -469,11 +521,10 @@ def unnamed_axes_words(plot: Plot, measured: Measured) -> str:
     return f"Also varies: {', '.join(map(metric_stem, also))}." if also else ""
 
 
-def _marker_groups(
-    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, also: Sequence[str]
-) -> list[dict[str, Label]]:
+def _marker_groups(data: PlotData, also: Sequence[str]) -> list[dict[str, Label]]:
     """What markers tell apart: combinations of the axes along which x stands still; [{}] where it moves along all."""
-    at = rows[rows["name"] == plot.x]
+    rows, axes = data.means, data.axes
+    at = rows[rows["name"] == data.plot.x]
     still = [name for name in also if _stands_still(at, [other for other in axes if other != name])]
     present = {tuple(row) for row in rows[still].itertuples(index=False)}
     each = itertools.product(*(axes[name].labels for name in still))
@@ -488,15 +539,9 @@ def _stands_still(at: pd.DataFrame, others: Sequence[str]) -> bool:
     return bool(pd.concat([at[list(others)], means], axis=1).duplicated().any())
 
 
-def _are_barred(plot: Plot, rows: pd.DataFrame) -> bool:
-    """Whether an interval of what is drawn is wide enough to be seen as a bar."""
-    drawn = rows[rows["name"].isin(plot.measures)]
-    return bool((drawn["high"] - drawn["low"] > _SEEN * drawn["mean"].abs()).any())
-
-
-def _coinciding(plot: Plot, part: pd.DataFrame, lines: Sequence[Line], cells: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Names of lines of a panel of which one alone is seen."""
-    values = part.loc[part["name"].isin(plot.measures), "mean"].to_numpy(dtype=np.float64)
+def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Names of lines of a panel of which one alone is seen. cells: of all panels."""
+    plot, values = part.plot, part.drawn["mean"].to_numpy(dtype=np.float64)
     finite = values[np.isfinite(values)]
     if finite.size == 0:
         return []
@@ -504,7 +549,7 @@ def _coinciding(plot: Plot, part: pd.DataFrame, lines: Sequence[Line], cells: pd
     span = float(np.ptp(np.log(finite) if logarithmic else finite)) or 1.0
     seen: list[tuple[Array, list[str]]] = []
     for line in lines:
-        found = rows_of(part, line)
+        found = rows_of(part.means, line)
         if not len(found):
             continue
         mean = found.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
@@ -533,29 +578,12 @@ def _coincidences(alike: Sequence[Sequence[tuple[str, ...]]], panels: Sequence[s
     ]
 
 
-def _labels_to_show(rows: pd.DataFrame, cells: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
-    """The labels of what is drawn: of what was measured, and of what failed."""
-    lost = [labels for labels, (total, failed) in counts_of(cells, axes).items() if failed == total]
-    return pd.concat([rows[list(axes)], pd.DataFrame(lost, columns=list(axes), dtype=object)])
-
-
-def values_of(axes: Mapping[str, Axis], name: str | None, rows: pd.DataFrame) -> list[Label]:
-    """The values of an axis that are among these rows, in the order of the study."""
-    if name is None:
-        return [""]
-    present = set(rows[name])
-    return [label for label in axes[name].labels if label in present]
-
-
-def lines_of(
-    plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame, groups: Sequence[Mapping[str, Label]] = ({},)
-) -> list[Line]:
+def lines_of(data: PlotData, groups: Sequence[Mapping[str, Label]] = ({},)) -> list[Line]:
     """Colours tell the values of `lines`, dashes the measures; without `lines` colours tell the measures.
 
     Markers tell apart the `groups`, where it is more than one combination.
     """
-    values, coloured = values_of(axes, plot.lines, rows), plot.lines is not None
-    found = []
+    plot, values, coloured, found = data.plot, data.values(data.plot.lines), data.plot.lines is not None, []
     for m, measure in enumerate(plot.measures):
         for k, value in enumerate(values):
             hue, place = (k, m) if coloured else (m, 0)
@@ -572,59 +600,41 @@ def lines_of(
     return found
 
 
-def are_joined(plot: Plot, axes: Mapping[str, Axis]) -> bool:
-    """Whether points are joined by lines: along rounds and numbers, but not across names or measured values.
-
-    Where x is measured they are joined along an axis of numbers that is `points`.
-    """
-    along = plot.x if plot.points is None else plot.points
-    return along == "round" or (along in axes and axes[along].is_numeric)
-
-
 def rows_of(means: pd.DataFrame, line: Line) -> pd.DataFrame:
     """Select the means that are points of a line."""
     return select(means[means["name"] == line.measure], line.where)
 
 
-def _panel(
-    ax: Axes,
-    plot: Plot,
-    axes: Mapping[str, Axis],
-    part: pd.DataFrame,
-    lines: Sequence[Line],
-    rows: pd.DataFrame,
-    cells: pd.DataFrame,
-) -> list[Labels]:
-    """Draw what one panel shows; returns the combinations that failed and have no place in it."""
-    unplaced = []
-    shown = _labels_to_show(rows, cells, list(axes))
-    categories = values_of(axes, plot.x, shown) if plot.x in axes and not axes[plot.x].is_numeric else None
-    span = np.ptp(shown[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
+def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> list[Labels]:
+    """Draw what one panel shows, part of the data; returns the combinations that failed and have no place in it."""
+    plot, axes, unplaced = data.plot, data.axes, []
+    categories = data.values(plot.x) if data.is_categorical else None
+    span = np.ptp(data.labels[plot.x].to_numpy(dtype=np.float64)) if plot.x in axes and categories is None else 0.0
     # Points of numbers stay at theirs where no bars would hide each other.
-    barred = _are_barred(plot, rows)
+    barred = data.is_barred
     for k, line in enumerate(lines):
         # Side by side, so that the bars of one value do not hide each other.
         aside = (k + 0.5) / len(lines) - 0.5
 
         def placed(found: pd.DataFrame, aside: float = aside) -> Array:
-            x = positions(plot, axes, part, found, categories)
+            x = positions(part, found, categories)
             if categories is not None:
                 return x + 0.5 * aside
             if plot.x not in axes or not barred:
                 return x
             return x * (1 + 0.08 * aside) if "x" in plot.log else x + 0.05 * aside * span
 
-        found = rows_of(part, line)
+        found = rows_of(part.means, line)
         if len(found):
-            _draw_line(ax, line, found, placed(found), are_joined(plot, axes), band=plot.x == "round")
-        own = select(cells, line.where)
-        if plot.x == "round" and is_lost(own):
-            mark_failed_line(ax, line.colour, k)
-        elif plot.x != "round":
+            _draw_line(ax, line, found, placed(found), data.is_joined, band=data.over_rounds)
+        own = select(part.cells, line.where)
+        if not data.over_rounds:
             unplaced += mark_failed(ax, line.colour, own, list(axes), found, placed)
-    measured = rows[rows["name"].isin(plot.measures)]
+        elif is_lost(own):
+            # Over rounds it has no place among them: at the foot, on the right.
+            _cross(ax, 0.98 - 0.035 * k, line.colour, ax.transAxes)
     if "y" in plot.log:
-        drawable = measured[["mean", "low", "high"]].to_numpy()
+        drawable = data.drawn[["mean", "low", "high"]].to_numpy()
         style.log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
     if categories is not None:
         ax.set_xticks(range(len(categories)), [words_of(c) for c in categories])
@@ -634,27 +644,26 @@ def _panel(
             for name in ax.get_xticklabels():
                 name.set(rotation=35, rotation_mode="anchor", horizontalalignment="right")
         return unplaced
-    at = np.concatenate([positions(plot, axes, rows, rows_of(rows, line), None) for line in lines])
     if "x" in plot.log:
-        style.log_axis(ax, "x", at if plot.x not in axes else shown[plot.x].to_numpy(dtype=np.float64))
-    if plot.x in axes and len(values := values_of(axes, plot.x, shown)) <= _MOST_TICKS:
+        at = np.concatenate([positions(data, rows_of(data.means, line), None) for line in lines])
+        style.log_axis(ax, "x", at if plot.x not in axes else data.labels[plot.x].to_numpy(dtype=np.float64))
+    if plot.x in axes and len(values := data.values(plot.x)) <= _MOST_TICKS:
         ax.set_xticks([float(v) for v in values], [words_of(v) for v in values])
         ax.minorticks_off()
-    if plot.points is not None and not are_joined(plot, axes):
-        _name_points(ax, plot, axes, rows)
+    if plot.points is not None and not data.is_joined:
+        _name_points(ax, data, plot.points)
     return unplaced
 
 
-def positions(
-    plot: Plot, axes: Mapping[str, Axis], part: pd.DataFrame, found: pd.DataFrame, categories: Sequence[Label] | None
-) -> Array:
+def positions(part: PlotData, found: pd.DataFrame, categories: Sequence[Label] | None) -> Array:
     """Where the points of a line are: rounds, the numbers or places of an axis, or the means of a measured name."""
+    x = part.plot.x
     if categories is not None:
-        return np.array([categories.index(v) for v in found[plot.x]], dtype=np.float64)
-    if plot.x == "round" or plot.x in axes:
-        return found[plot.x].to_numpy(dtype=np.float64)
-    named = part[part["name"] == plot.x]
-    by = list(axes)
+        return np.array([categories.index(v) for v in found[x]], dtype=np.float64)
+    if part.over_rounds or x in part.axes:
+        return found[x].to_numpy(dtype=np.float64)
+    named = part.means[part.means["name"] == x]
+    by = list(part.axes)
     means = {tuple(row[a] for a in by): row["mean"] for row in named.to_dict("records")}
     return np.array(
         [means.get(tuple(row[a] for a in by), math.nan) for row in found.to_dict("records")], dtype=np.float64
@@ -691,12 +700,12 @@ def _inches(ax: Axes) -> float:
     return float(ax.bbox.width / ax.figure.dpi)
 
 
-def _name_points(ax: Axes, plot: Plot, axes: Mapping[str, Axis], rows: pd.DataFrame) -> None:
+def _name_points(ax: Axes, data: PlotData, axis: str) -> None:
     """Write the values of an axis above the picture, each joined to where its points are."""
     named: list[tuple[float, Label]] = []
-    for value in values_of(axes, plot.points, rows):
-        part = rows[rows[plot.points] == value]
-        shown = positions(plot, axes, part, part[part["name"].isin(plot.measures)], None)
+    for value in data.values(axis):
+        part = data.inside({axis: value})
+        shown = positions(part, part.drawn, None)
         named += [(float(x), value) for x in np.unique(shown[np.isfinite(shown)])]
     named.sort()
     ax.figure.draw_without_rendering()  # type: ignore[union-attr] # settles the limits; a figure always has it

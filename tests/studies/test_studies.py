@@ -42,7 +42,7 @@ from decentral_dp.studies.gains import check_gains
 from decentral_dp.studies.intervals import interval
 from decentral_dp.studies.measures import axis_label, check_names, epsilon_words, names_of
 from decentral_dp.studies.page import Findings
-from decentral_dp.studies.plots import lines_of
+from decentral_dp.studies.plots import PlotData, lines_of
 from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Axis, Plot, Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import check_plot, conduct
@@ -447,7 +447,7 @@ def test_of_many_lines_no_two_look_alike() -> None:
     varied = {axis.name: axis for axis in axes(study)}
     plot = Plot(name="many", x="round", y=["upper_loss"], lines="topology")
     rows = pd.DataFrame({"topology": varied["topology"].labels})
-    drawn = lines_of(plot, varied, rows)
+    drawn = lines_of(PlotData(plot, varied, rows, rows, rows))
     assert len({(line.colour, line.marker) for line in drawn}) == len(drawn) == len(graphs)
 
 
