@@ -251,7 +251,8 @@ _UNKNOWN = ("extra_forbidden", "extra_key")
 def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     """The most telling of pydantic's complaints about a table of type `root`, as one sentence."""
     complaints = error.errors(include_url=False)
-    first = _most_telling(complaints)
+    # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
+    first = max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
     names = [str(part) for part in first["loc"]]
     if first["type"] == "extra_key":
         names.append(str(first["ctx"]["key"]))
@@ -266,11 +267,6 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
     wanted = list(dict.fromkeys(_wanted(e) for e in same))
     return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
-
-
-def _most_telling(complaints: Sequence[Any]) -> Any:
-    # An alternative of a union that was not meant complains too; the deepest complaint is about the one that was.
-    return max(complaints, key=lambda e: (e["type"] in _UNKNOWN, len(e["loc"]), e["type"] == "value_error"))
 
 
 def _all_missing(error: ValidationError, content: Mapping[str, Any]) -> str | None:

@@ -507,12 +507,6 @@ class Scenario(Table):
         places = {key: place for key, place in table.items() if key not in ("sha256", "published")}
         return table | {key: place if is_url(place) else str(self.resolve(place)) for key, place in places.items()}
 
-    @staticmethod
-    def _file_of(kind: str) -> str | None:
-        """The file of "file.py:Name"."""
-        place = in_file(kind)
-        return place.file if place is not None else None
-
     def files(self) -> Files:
         """(table, …, key) → absolute path, for every value that names a file that is there."""
         problem = self.problem
@@ -526,17 +520,15 @@ class Scenario(Table):
             ("problem", "losses"): problem.losses,
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
-            ("algorithm", "kind"): self._file_of(self.algorithm.kind),
         }
-        mechanism = in_file(self.privacy.mechanism_kind)
-        if mechanism is not None:
-            table = () if isinstance(self.privacy.mechanism, str) else ("kind",)
-            named["privacy", "mechanism", *table] = mechanism.file
+        mechanism = ("privacy", "mechanism", *(() if isinstance(self.privacy.mechanism, str) else ("kind",)))
         for place, written in (
             (("problem", "kind"), problem.kind),
             (("problem", "data"), problem.data),
             (("problem", "partition"), problem.partition),
             (("topology", "kind"), self.topology.kind),
+            (("algorithm", "kind"), self.algorithm.kind),
+            (mechanism, self.privacy.mechanism_kind),
         ):
             if isinstance(written, str) and (inside := in_file(written)) is not None:
                 named[place] = inside.file

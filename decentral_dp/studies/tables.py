@@ -64,7 +64,7 @@ def results(
         for name in sorted(filter(measures.is_to, asked)):
             add(which, record["round"], True, name, measures.first_at(name, record["curves"]))
         for name, (at, values) in record["curves"].items():
-            wanted = set(_kept_rounds(rounds, at))
+            wanted = set(at if rounds == "all" else cuts_of(rounds, max(at, default=0)))
             for round_, stored in zip(at, values, strict=True):
                 if round_ in wanted:
                     add(which, round_, False, name, stored)
@@ -74,10 +74,6 @@ def results(
     for place, axis in enumerate(cells[0].labels, start=2):
         frame.insert(place, axis, pd.Series([c.labels[axis] for c in cells]).to_numpy()[of])
     return frame.astype({"round": np.int64, "last": bool, "value": np.float64})
-
-
-def _kept_rounds(rounds: Literal["last", "all"] | list[int], known: Sequence[int]) -> Sequence[int]:
-    return known if rounds == "all" else cuts_of(rounds, max(known, default=0))
 
 
 def summary(frame: pd.DataFrame, axes: Sequence[str], confidence: float, cells: pd.DataFrame) -> pd.DataFrame:
