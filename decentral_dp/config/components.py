@@ -349,43 +349,43 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
 
 def _component(s: Scenario, what: str, files: Files) -> Component:
     """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
+    part = _named(s, what, files)
+    return replace(part, make=_maker(part, s, files))
+
+
+def _named(s: Scenario, what: str, files: Files) -> Component:
+    """What was handed over, or what the scenario names; not yet with what makes it."""
     value = _object(s, what)
     if value is not None:
-        return _from_outside(Component(what, s._given[what], "object", value), s)
+        return Component(what, s._given[what], "object", value)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
-    name = str(written)
-    if isinstance(written, str) and written not in _REGISTERED[what]:
-        name, inside, path = own_name(written), in_file(written), files.get((table, key))
-        place = written if inside is None or path is None else f"{path}:{inside.name}"
-        # A file of records is one of the package's own readers.
-        read_here = what == "data" and inside is None and Path(name).suffix.lower() not in ("", ".py")
-        for group in () if read_here else _GROUPS.get(what, (what,)):
-            value = find_outside(group, place, s.folder, f"{table}.{key}")
-            if value is not None and inside is not None:
-                return _from_outside(Component(what, name, "file", value, path, inside.name), s)
-            if value is not None:
-                return _from_outside(Component(what, name, "installed", value), s)
-    makers: Mapping[str, Callable[..., Any]] = {
-        "topology": partial(_by_round, s, files, partial(_topology, s, files)),
-        "data": partial(_dataset, s, files),
-        "partition": partial(_partition, s.problem),
-    }
-    # A problem of the package is made of facts of the data.
-    return Component(what, name, make=makers[what]) if what in makers else Component(what, name)
+    if not isinstance(written, str) or written in _REGISTERED[what]:
+        return Component(what, str(written))
+    name, inside, path = own_name(written), in_file(written), files.get((table, key))
+    place = written if inside is None or path is None else f"{path}:{inside.name}"
+    # A file of records is one of the package's own readers.
+    read_here = what == "data" and inside is None and Path(name).suffix.lower() not in ("", ".py")
+    for group in () if read_here else _GROUPS.get(what, (what,)):
+        value = find_outside(group, place, s.folder, f"{table}.{key}")
+        if value is not None and inside is not None:
+            return Component(what, name, "file", value, path, inside.name)
+        if value is not None:
+            return Component(what, name, "installed", value)
+    return Component(what, name)
 
 
-def _from_outside(part: Component, s: Scenario) -> Component:
-    """A component of the user's own, with what makes it."""
-    makers: Mapping[str, Callable[..., Any]] = {
-        "problem": partial(instance, part, s.problem.model_extra or {}),
-        "topology": partial(
-            _by_round, s, s.files(), partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
-        ),
-        "data": partial(build_dataset, part, s.problem, s.records_seed),
-        "partition": partial(dealer, part),
-    }
-    return replace(part, make=makers[part.what])
+def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
+    """What makes a component. A problem of the package is made of facts of the data, and not here."""
+    outside = part.is_outside
+    if part.what == "topology":
+        graph = partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
+        return partial(_by_round, s, files, graph if outside else partial(_topology, s, files))
+    if part.what == "data":
+        return partial(build_dataset, part, s.problem, s.records_seed) if outside else partial(_dataset, s, files)
+    if part.what == "partition":
+        return partial(dealer, part) if outside else partial(_partition, s.problem)
+    return partial(instance, part, s.problem.model_extra or {}) if outside else part.make
 
 
 def _graph_seed(s: Scenario) -> int:
