@@ -304,21 +304,21 @@ def test_wrong_input_is_one_sentence(
 def test_an_interrupt_of_the_command_keeps_what_it_has(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    real, calls, out = audit_runs.observe, [], tmp_path / "kept.json"
+    real, calls, out = audit_runs.runs_of, [], tmp_path / "kept.json"
 
-    def observe(job: Any, victim: int) -> Any:
+    def runs_of(game: Any, numbers: Any) -> Any:
         calls.append(0)
-        if len(calls) == 20:
+        if len(calls) == 6:
             raise KeyboardInterrupt
-        return real(job, victim)
+        return real(game, numbers)
 
     arguments = ("bsa", "--runs", 20, "--set", "algorithm.rounds=2", "--out", out)
-    monkeypatch.setattr(audit_runs, "observe", observe)
+    monkeypatch.setattr(audit_runs, "runs_of", runs_of)
     code, text = said(monkeypatch, capsys, *arguments)
     assert code == 130
     assert "decentral-dp resume" in " ".join(text.split())
     assert json.loads(out.read_text())["status"] == "interrupted"
-    monkeypatch.setattr(audit_runs, "observe", real)
+    monkeypatch.setattr(audit_runs, "runs_of", real)
     assert said(monkeypatch, capsys, *arguments)[0] == 0
     assert AuditResult.from_dict(json.loads(out.read_text())).status == "ok"
 
@@ -334,7 +334,7 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
     assert pd.read_parquet(written[0]).equals(table)
     assert written[1].read_bytes()[:4] == b"\x89PNG"
     # Interrupted at the second, the first is kept.
-    real, calls = tables.audit, []
+    real, calls = tables.play, []
 
     def interrupted(*arguments: Any) -> AuditResult:
         calls.append(0)
@@ -342,11 +342,11 @@ def test_a_table_of_several_scenarios(tmp_path: Path, monkeypatch: pytest.Monkey
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(tables, "audit", interrupted)
+    monkeypatch.setattr(tables, "play", interrupted)
     with pytest.raises(Stopped, match="audits of 1 systems"):
         audit_table(names, runs=20, out=tmp_path / "kept")
     assert len(pd.read_parquet(tmp_path / "kept" / "audits.parquet")) == 1
-    monkeypatch.setattr(tables, "audit", lambda *given: calls.append(1) or real(*given))
+    monkeypatch.setattr(tables, "play", lambda *given: calls.append(1) or real(*given))
     calls.clear()
     with pytest.raises(InputError, match="other settings"):
         audit_table(names, runs=21, out=tmp_path / "kept")

@@ -24,7 +24,7 @@ import pandas as pd
 import tomli_w
 
 import decentral_dp
-from decentral_dp.adversaries.audit.audit import planned
+from decentral_dp.adversaries.audit.runs import planned
 from decentral_dp.cli.commands import report
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.result import as_written, read_result

@@ -158,15 +158,15 @@ def test_an_audit_of_a_run_goes_on_by_the_folder_of_the_run(
         decentral_dp.run(content, out=folder)
     assert CliRunner().invoke(app, ["audit", str(folders["whole"]), "--runs", "20"]).exit_code == 0
     with pytest.MonkeyPatch.context() as here:
-        real, calls = audit_runs.observe, []
+        real, calls = audit_runs.runs_of, []
 
-        def observe(job: Any, victim: int) -> Any:
+        def runs_of(game: Any, numbers: Any) -> Any:
             calls.append(0)
-            if len(calls) == 40:
+            if len(calls) == 13:
                 raise KeyboardInterrupt
-            return real(job, victim)
+            return real(game, numbers)
 
-        here.setattr(audit_runs, "observe", observe)
+        here.setattr(audit_runs, "runs_of", runs_of)
         stopped = CliRunner().invoke(app, ["audit", str(folders["cut"]), "--runs", "20"])
     assert isinstance(stopped.exception, Stopped)
     assert "audit" not in json.loads((folders["cut"] / "result.json").read_text())
@@ -241,15 +241,15 @@ def test_a_killed_audit_goes_on(tmp_path: Path) -> None:
 def test_a_table_of_audits_goes_on_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names, out = ["bsa", "paper_boxed", "scdro"], tmp_path / "audits"
     whole = audit_table(names, runs=RUNS)
-    real, calls = tables.audit, []
+    real, calls = tables.play, []
 
-    def audit(*given: Any) -> AuditResult:
+    def play(*given: Any) -> AuditResult:
         calls.append(0)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(tables, "audit", audit)
+    monkeypatch.setattr(tables, "play", play)
     with pytest.raises(Stopped, match=f'"decentral-dp resume {out}" goes on'):
         audit_table(names, runs=RUNS, out=out)
     with pytest.raises(InputError, match="is of a table of audits"):

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
-from decentral_dp.simulation.folder.remote import downloaded, local
+from decentral_dp.simulation.folder.remote import downloaded, journal_folder
 from decentral_dp.simulation.result import read_result
 
 pytest.importorskip("fsspec")
@@ -80,7 +80,7 @@ def test_nothing_is_written_over(scenario: Make, store: Any) -> None:
     store.pipe_file("/bucket/one/other.txt", b"")
     with pytest.raises(InputError, match="exists already"):
         decentral_dp.run(_given(scenario), out=URL)
-    assert not local(URL).exists()
+    assert not journal_folder(URL).exists()
 
 
 def test_what_was_cut_off_goes_on_here_and_begins_nowhere_else(
