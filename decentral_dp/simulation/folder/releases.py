@@ -190,14 +190,17 @@ def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
     """Tables of exactly so many rows, the last of the rest."""
     import pyarrow as pa
 
-    held = _schema().empty_table()
+    held: list[Any] = []
+    count = 0
     for batch in batches:
-        held = pa.concat_tables([held, pa.Table.from_batches([batch])])
-        while held.num_rows >= rows:
-            yield held.slice(0, rows).combine_chunks()
-            held = held.slice(rows)
-    if held.num_rows:
-        yield held.combine_chunks()
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            table, full = pa.Table.from_batches(held), count - count % rows
+            yield from (table.slice(first, rows).combine_chunks() for first in range(0, full, rows))
+            held, count = table.slice(full).to_batches(), count - full
+    if count:
+        yield pa.Table.from_batches(held).combine_chunks()
 
 
 def _parts(place: Path) -> list[tuple[int, int, Path]]:
