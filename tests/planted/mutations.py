@@ -843,8 +843,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "poisson batches of three times their size, whose steps pull apart",
         "adversaries/network/view.py",
-        '(("poisson",) if isinstance(problem, Training) else ("minibatch", "poisson"))',
-        '(() if isinstance(problem, Training) else ("minibatch", "poisson"))',
+        '(("poisson",) if trained else ("minibatch", "poisson"))',
+        '(() if trained else ("minibatch", "poisson"))',
         (f"{_VIEW_OF_TRAINING}::test_what_no_factor_is_known_of_is_refused[problem.stream]",),
     ),
     Mutation(

@@ -284,6 +284,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
     # What a step takes off the point that it is taken at: (1 + ridge) y − ridge x of the mean, l2 y in training.
+    steps = training.steps_of(job, algorithm, problem) if isinstance(problem, Training) else None
     pull = step * (problem.l2 if isinstance(problem, Training) else 1.0 + problem.ridge)
     own_point = isinstance(algorithm, LdpSingleLevel)
     system = {
@@ -294,10 +295,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
         "arrivals": np.diff(averaged, axis=0, prepend=0) > 0,
         "share": 1.0 + 0.0 * step if own_point else 1.0 - pull,
     }
-    if isinstance(problem, Training):
-        steps, nu = training.steps_of(job, algorithm, problem), np.zeros(len(observers))
-    else:
-        steps, nu = None, _rounding(job, problem, system, observers)
+    nu = _rounding(job, problem, system, observers) if isinstance(problem, MeanEstimation) else np.zeros(len(observers))
     floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
     first = None if steps is None else training.first_alike(steps, observers)
     unpriced = Unpriced(job, observers, system, nu, draws, floor, steps, first)
@@ -343,7 +341,9 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             "for one. Set it to 0; where it is left out, it may be planned."
         )
     changes = job.topology.over_time
-    if changes is not None and not isinstance(job.problem, Training):
+    problem: Any = job.problem
+    trained = isinstance(problem, Training)
+    if changes is not None and not trained:
         raise InputError(
             "topology: pairs of agents are priced exactly on a network that stays. Leave out over_time, drop, offline, "
             "delay."
@@ -359,8 +359,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
             "topology.compression: what is compressed is not linear in what was released, and pairs of agents are "
             "priced for whole messages. Leave it out."
         )
-    problem = job.problem
-    if isinstance(problem, Training) and not math.isfinite(math.inf if problem.length is None else problem.length):
+    if trained and not math.isfinite(math.inf if problem.length is None else problem.length):
         raise InputError(
             "problem.model: how far a step pulls two hidden states apart has no bound "
             + ("for a network" if problem.length is None else "where features have none")
@@ -401,7 +400,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     # A secret fixed-size batch is priced as if it held the record in every round; a Poisson batch may be many times as
     # large as what it is divided by, and steps then pull states apart.
-    if job.stream.kind in (("poisson",) if isinstance(problem, Training) else ("minibatch", "poisson")):
+    if job.stream.kind in (("poisson",) if trained else ("minibatch", "poisson")):
         raise InputError(
             "problem.stream: a secret minibatch makes messages mixtures of Gaussian laws, which cannot be priced "
             'exactly; use "all", or records that accumulate.'
