@@ -141,9 +141,17 @@ def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path) -> N
     assert again.ledger.same_releases(server.ledger)
 
 
-def test_nobody_pools_records_for_a_trusted_coordinator() -> None:
-    with pytest.raises(InputError, match=r"topology\.pooled"):
-        decentral_dp.build("dp_bilevel_breast_cancer", set={"topology.pooled": True})
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("dp_bilevel_breast_cancer", {}, r"topology\.pooled: the agents of dp_bilevel trust its coordinator already"),
+        ("classification", {"topology.drop": 0.1}, r"with topology\.pooled agents send nothing"),
+        ("classification", {"privacy.unit": "agent"}, "as a unit it would be all of them"),
+    ],
+)
+def test_where_no_server_can_have_all_records(name: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        decentral_dp.plan(name, set={"topology.pooled": True, **changes})
 
 
 def test_of_a_trusted_coordinator_only_noise_is_taken_away() -> None:

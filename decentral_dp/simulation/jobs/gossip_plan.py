@@ -771,27 +771,26 @@ def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[
         InputError: the network changes, or records that one server is to have are with their agents, or are all that
             one protected unit holds.
     """
-    table = c.scenario.topology
-    pooled = c.algorithm.network == "pooled" or bool(table.pooled)
-    if c.algorithm.network == "graph" and not pooled:
+    kind, table = c.scenario.algorithm.kind, c.scenario.topology
+    if c.algorithm.network == "graph" and not table.pooled:
         return topology, shards
-    kind = "topology.pooled" if table.pooled else c.scenario.algorithm.kind
     if topology.over_time is not None:
         raise InputError(
-            f"topology: agents of {kind} send nothing, and no message is lost or late. Leave out over_time, drop, "
-            "offline and delay."
+            f"topology: {'with topology.pooled agents' if table.pooled else f'agents of {kind}'} send nothing, and no "
+            "message is lost or late. Leave out over_time, drop, offline and delay."
         )
-    if not pooled:
+    if c.algorithm.network == "isolated" and not table.pooled:
         return build_graph("isolated", topology.n_agents, {}), shards
+    key = "topology.pooled" if table.pooled else "algorithm.kind"
     if shards.elsewhere:
         raise InputError(
-            f"algorithm.kind: {kind} has all records at one server, and they are with their agents (problem.manifest). "
-            'Take "alone" or "federated".'
+            f"{key}: one server is to have all records, and they are with their agents (problem.manifest). "
+            + ("Leave it out." if table.pooled else 'Take "alone" or "federated".')
         )
     if c.scenario.privacy.unit == "agent":
         raise InputError(
-            f"privacy.unit: {kind} has one agent, that holds the records of all; as a unit it would be all of them. "
-            'Take unit = "record" or { records = k }.'
+            f"privacy.unit: by {key} one server has the records of all; as a unit it would be all of them. Take unit = "
+            '"record" or { records = k }.'
         )
     said = f"One server, whom all {topology.n_agents} agents trust with their records, has all of them."
     merged = shards.pooled()
