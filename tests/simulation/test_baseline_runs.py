@@ -11,6 +11,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp import InputError
+from decentral_dp.reporting import page
 from decentral_dp.reporting.baselines import baselines_in, compare_with_baselines
 from decentral_dp.simulation.result import RunResult
 
@@ -130,9 +131,11 @@ def test_noise_that_is_given_leads_to_the_price_that_it_has() -> None:
         assert run.baselines[name].result.privacy.epsilon_max == pytest.approx(mine, rel=2e-3)
 
 
-def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path) -> None:
+def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of made-up records, too, which are drawn agent by agent; and its folder says so."""
-    run = decentral_dp.run("dsbo_jhip", set={"algorithm.rounds": 2}, baselines=True, out=tmp_path / "run")
+    monkeypatch.setattr(page, "draw_run", lambda folder: None)
+    few = {"algorithm.rounds": 2, "run.measures": ["test_loss"]}
+    run = decentral_dp.run("dsbo_jhip", set=few, baselines=True, out=tmp_path / "run")
     mine, server = run.simulation(), run.baselines["central"].simulation()
     np.testing.assert_array_equal(server.shards.features, mine.shards.features)
     np.testing.assert_array_equal(server.shards.train[0], np.concatenate(mine.shards.train))
