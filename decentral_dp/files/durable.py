@@ -53,7 +53,15 @@ def digest(content: bytes) -> str:
 
 
 def intact(path: Path, expected: str | None) -> bytes | None:
-    """What a file holds; None where that is not what has this digest, or it is no regular file."""
+    """What a file holds, if it is what was written.
+
+    Args:
+        path: of the file.
+        expected: its digest, as of `digest`; None where none is known.
+
+    Returns:
+        Its bytes; None where they have another digest, or there is no regular file.
+    """
     content = path.read_bytes() if path.is_file() else b""
     return content if digest(content) == expected else None
 

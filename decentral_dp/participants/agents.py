@@ -210,11 +210,27 @@ class LocalDataset:
         return self.network.public_rng(t, agent)
 
     def public(self, value: float, dimension: int) -> Array:
-        """A constant start, (b, dimension)."""
+        """A constant start.
+
+        Args:
+            value: of every coordinate.
+            dimension: of the variable.
+
+        Returns:
+            (b, dimension).
+        """
         return np.full((self.agents.size, dimension), float(value))
 
     def start(self, channel: str, constants: Mapping[str, float]) -> Array:
-        """Where all agents start: a constant (0 if absent), plus the problem's own public start of x, (b, p or q)."""
+        """Where all agents start: a constant, plus the problem's own public start.
+
+        Args:
+            channel: "x", "y" or "z".
+            constants: channel → number; 0 where it is absent.
+
+        Returns:
+            (b, p) of x, else (b, q).
+        """
         start = self.public(constants.get(channel, 0.0), self.p if channel == "x" else self.q)
         weights = self._problem.start.get(channel) if isinstance(self._problem, Started) else None
         return start if weights is None else start + weights
@@ -249,7 +265,12 @@ class LocalDataset:
         return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
 
     def remembered(self, t: int, value: Value) -> Value:
-        """A state that round t keeps un-noised, with what float64 adds to its sensitivity each time."""
+        """A state that a round keeps un-noised, with what float64 adds to its sensitivity each time.
+
+        Args:
+            t: round.
+            value: (b, ·); a plain array, which reads no record, comes back as it is.
+        """
         if not isinstance(value, Bounded):
             return value
         sensitivities = {
@@ -536,7 +557,11 @@ class Group(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Batch:
-    """Records per row and kind, and what drew them.
+    """Records per row and kind, and what drew them: the door to one clipped mean at a time.
+
+    Every query takes x (b, p), y (b, q) and, where it is directed, one more; each may be a `Bounded`, at which nothing
+    is proven. `times`, a number or (b, 1), multiplies every contribution before it is clipped, as the module says. What
+    comes back is a `Bounded` of norm `clip.norm` where records are read, and else a plain array.
 
     draw: (kind, row) → records and the share of the pool that was drawn afresh for them, as the sampler states it.
     used: kind → (b,) how many are averaged. drawn: what identifies a fresh batch, None without sampling, MIXED if it

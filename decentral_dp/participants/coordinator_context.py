@@ -128,7 +128,16 @@ class CoordinatorContext:
         return self.domain.project(point) if variable == "x" else np.asarray(point)
 
     def inside(self, x: Array, y: Array, penalty: float = 0.0) -> Array:
-        """y projected on the ball of the minimisers at x of g, or of g + f/λ; y itself where none is known."""
+        """Project y on the ball of the minimisers at x.
+
+        Args:
+            x: (p,), public.
+            y: (q,), public.
+            penalty: λ of g + f/λ; 0, the default, for g alone.
+
+        Returns:
+            (q,); y itself where no ball is known.
+        """
         known = self.constants_at(x, penalty)
         if self.family is None or known is None:
             return y
@@ -139,7 +148,15 @@ class CoordinatorContext:
         return np.asarray(centre + away * (radius / norm)) if norm > radius else y
 
     def constants_at(self, x: Array, penalty: float = 0.0) -> ProblemConstants | None:
-        """On the ball of the minimisers at x of g, or of g + f/λ; None where none are known."""
+        """Constants on the ball of the minimisers at x.
+
+        Args:
+            x: (p,), public.
+            penalty: λ of g + f/λ; 0, the default, for g alone.
+
+        Returns:
+            The constants; None where none are known.
+        """
         if self.family is None:
             return None
         try:
@@ -156,7 +173,16 @@ class CoordinatorContext:
         return np.asarray(0.5 * _WEIGHTS @ along)
 
     def mean_sensitivity(self, term: str, width: int, rate: float = 1.0) -> dict[Split, float]:
-        """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum."""
+        """How far one replaced record moves the mean that answers a question: 2C/(qN), times the slack of its sum.
+
+        Args:
+            term: of the problem, clipped to C.
+            width: coordinates of the mean.
+            rate: q of the Poisson sample; by default 1, all records.
+
+        Returns:
+            Kind of record → its sensitivity in ℓ2.
+        """
         split = self.split_of(term)
         return {split: mean_sensitivity_bound(2.0 * self.bound(term), self.counts[split], self.agents, width, rate)}
 

@@ -59,6 +59,9 @@ FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
 class PooledBounds:
     """For a family and the public counts of all agents' records together.
 
+    Points x and the corners `low` and `high` of a box are (p,), public. What is bounded is in ℓ2, and each bound is
+    rounded up. A bound by kind of record is "train" or "validation" → number; kinds that are not read are left out.
+
     Φ(x) = F(x, y_Z(x)). At a point (`x`) constants are those of that point; over a box (`low`, `high`, (p,) each) they
     hold for every x of it, as the score of a mechanism that draws x needs them.
     """
@@ -262,11 +265,32 @@ class Pooled:
     # Releases ------------------------------------------------------------------------------------------------------
 
     def minimiser(self, x: Array, penalty: float | None = None) -> Bounded:
-        """argmin_y G(x, y), or with pull = λ of G + F/λ, (1, q). x: (p,), public."""
+        """Solve the lower level.
+
+        Args:
+            x: (p,), public.
+            penalty: λ, for argmin_y G(x, y) + F(x, y)/λ; by default argmin_y G(x, y).
+
+        Returns:
+            (1, q), within `bounds.facts(x, penalty).accuracy` of the minimiser.
+
+        Raises:
+            InputError: float64 certifies nothing at this x, by public numbers.
+        """
         return _carried(self._solution(x, penalty), self.bounds.minimiser(x, penalty))
 
     def hypergradient(self, x: Array) -> Bounded:
-        """∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser, (1, p). x: (p,), public."""
+        """Compute ∇Φ(x) = ∇_x F − ∇²_xy G (∇²_yy G)⁻¹ ∇_y F at the minimiser.
+
+        Args:
+            x: (p,), public.
+
+        Returns:
+            (1, p).
+
+        Raises:
+            InputError: as of `minimiser`.
+        """
         return _carried(self.gradient(x), self.bounds.hypergradient(x))
 
     def implicit(self, x: Array, y: Array, clip: Clip | None = None, pointwise: bool = False) -> Bounded:

@@ -193,7 +193,17 @@ def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Out
 
 
 def write(folder: Path, key: str, record: Any) -> None:
-    """Write the outcome of a task, with the digest of its text: what was damaged is computed again."""
+    """Write the outcome of a task, with the digest of its text: what was damaged is computed again.
+
+    Args:
+        folder: of the outcomes.
+        key: of the task, the stem of its file.
+        record: JSON values.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: a number in it is not finite.
+    """
     text = json.dumps(record, allow_nan=False)
     write_whole(folder / f"{key}.json", f"{digest(text.encode())}\n{text}\n".encode())
 
@@ -217,7 +227,12 @@ def read(folder: Path, key: str) -> Any:
 
 
 def write_request(path: Path, request: Mapping[str, Any]) -> None:
-    """Put on record what is asked, before anything of it is done."""
+    """Put on record what is asked, before anything of it is done.
+
+    Args:
+        path: of the file, put in place whole.
+        request: JSON values; others are written as their text.
+    """
     text = json.dumps(request, default=str)
     write_whole(path, (json.dumps({"digest": digest(text.encode()), "asked": text}) + "\n").encode())
 

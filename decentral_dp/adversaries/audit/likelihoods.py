@@ -45,7 +45,16 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
 
 
 def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
-    """log of the density of one release, given what was said before and what it was made of, up to a constant."""
+    """Compute the log-density of one release, given what was said before, up to a constant.
+
+    Args:
+        transcript: of a run.
+        key: index and channel of the release.
+        made: what it was made of in one of the data sets: a query, or the law of a choice.
+
+    Returns:
+        −inf where it could not have been released.
+    """
     said, noise = transcript.said[key], transcript.noise[key]
     if isinstance(made, Law):
         return made.log_at(said)
@@ -139,7 +148,12 @@ class Movement(NamedTuple):
 
 @np.errstate(all="ignore")
 def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> Movement:
-    """The differences of two worlds' queries on one transcript."""
+    """Find the differences of two data sets' queries on one transcript.
+
+    Args:
+        transcript: of a run of either.
+        first, second: key → what each would have released; keys that one of them lacks are left out.
+    """
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
     certain, chosen = False, [np.zeros(0)]
     for key in transcript.said:

@@ -68,7 +68,12 @@ def among_copies(worlds: Worlds) -> Worlds:
 
 
 def farthest(job: Job, seed_root: bytes) -> Worlds:
-    """The pair of worlds whose queries are farthest apart on a transcript of the job."""
+    """Find the pair of data sets whose queries are farthest apart on a transcript of the job.
+
+    Args:
+        job: to be audited, with its records.
+        seed_root: of the coins of that transcript.
+    """
     victim = int(np.argmax(job.budget.epsilon))
     keyed = job.keyed(seed_root)
     transcript = observe(keyed, victim)

@@ -356,7 +356,16 @@ def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> 
 
 
 def seen(vantage: str, transcript: Transcript, worlds: Worlds) -> Array:
-    """All numbers that are seen from there, one after the other."""
+    """List all numbers that are seen from a vantage point.
+
+    Args:
+        vantage: "everybody", "published" or "agent:K".
+        transcript: of a run.
+        worlds: whose graph says whom an agent hears.
+
+    Returns:
+        (k,), in the order in which they were said.
+    """
     if vantage == "published":
         return transcript.published
     if vantage == "everybody":
@@ -475,7 +484,15 @@ def game_of(plan: AuditPlan, worlds: Worlds, null: Job, lawful: bool) -> Game:
 
 
 def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
-    """Make these runs of every world, number by number."""
+    """Make runs of both data sets, and of the one that is passed off as the first.
+
+    Args:
+        game: what is played.
+        numbers: of the runs, from which their coins follow.
+
+    Returns:
+        One for each group of GROUPS, number by number.
+    """
     runs = []
     for k in numbers:
         for group, world in zip(GROUPS, (game.worlds.first, game.worlds.second, game.null), strict=True):
