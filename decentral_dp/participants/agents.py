@@ -630,8 +630,8 @@ class Batch:
         base = np.zeros((at[0] if CLIP_OF_TERM[term] == "x" else at[1]).shape) if public is None else public
         groups = self._equally_clipped(split, times) if split is not None and self._make_groups is not None else []
         # Of large weights even zeros take long.
-        whole = len(groups) == 1 and isinstance(groups[0][0], slice)
-        mean = np.empty(base.shape) if whole else np.zeros(base.shape)
+        single = len(groups) == 1 and isinstance(groups[0][0], slice)
+        mean = np.empty(base.shape) if single else np.zeros(base.shape)
         if split is not None and self._alone is not None:
             for row, (records, rate) in enumerate(self._records(split)):
                 # What one record contributes must not depend on who else is drawn (docs/proofs/27).
@@ -641,7 +641,7 @@ class Batch:
         elif groups:
             for rows, stack, clip in groups:
                 some = problem.stacked_terms(at[0][rows], at[1][rows], z[rows], stack, clip, (term,))
-                if whole:
+                if single:
                     mean = getattr(some, term)
                 else:
                     mean[rows] = getattr(some, term)

@@ -162,14 +162,14 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
     if term not in problem.reads_records:
         return total
     n, at_once = len(records[0]), stacked(problem)
-    whole = 0 if at_once is None else n // CHUNK
-    if at_once is not None and whole:
+    full = 0 if at_once is None else n // CHUNK
+    if at_once is not None and full:
         # Full chunks stand in the stack that otherwise agents with equally many records stand in.
-        chunks = type(records)(*(a[: whole * CHUNK].reshape(whole, CHUNK, *a.shape[1:]) for a in records))
-        xs, ys, zs = (np.broadcast_to(v, (whole, v.size)) for v in (x, y, z))
+        chunks = type(records)(*(a[: full * CHUNK].reshape(full, CHUNK, *a.shape[1:]) for a in records))
+        xs, ys, zs = (np.broadcast_to(v, (full, v.size)) for v in (x, y, z))
         values = getattr(at_once.stacked_terms(xs, ys, zs, chunks, UNCLIPPED, (term,)), term)
         total += (values * (CHUNK / n)).sum(axis=0)
-    for first in range(whole * CHUNK, n, CHUNK):
+    for first in range(full * CHUNK, n, CHUNK):
         chunk = take(records, slice(first, first + CHUNK))
         # In the place of the other kind, of which nothing is wanted, the same.
         value = getattr(problem.terms(x, y, z, chunk, chunk, UNCLIPPED, (term,)), term)
@@ -617,9 +617,9 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         # The last subtraction and product round, whichever record was replaced.
         total += 2.0**-50 * ((clip.x if parts[0].sensitivities else 0.0) + q * jacobian_bound * size / floor)
         batches = {part.sensitivities[split].batch for part in parts if split in part.sensitivities}
-        whole = batches == {None}
+        unsampled = batches == {None}
         sensitivities[split] = Sensitivity(
-            np.array([up(total) if priced else np.inf]), np.ones(1), None if whole else MIXED
+            np.array([up(total) if priced else np.inf]), np.ones(1), None if unsampled else MIXED
         )
     v = solved(lambda d: np.asarray(matrix @ d), factored(matrix), target, floor, top, certificate)
     private = parts[0].cut(np.inf) - parts[2].cut(clip.x).reshape(p, q) @ v

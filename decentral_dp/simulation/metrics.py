@@ -117,9 +117,9 @@ class Evaluator:
         """
         rows: list[Row] = []
         index, published, last = seen.round, seen.published, seen.released if averaged else None
-        whole = "" if "y" in published else "_unreleased"
+        ending = "" if "y" in published else "_unreleased"
         unreleased = seen.state if self.reads_state else None
-        for values, suffix in ((published, whole), (last, "_last"), (unreleased, "_unreleased")):
+        for values, suffix in ((published, ending), (last, "_last"), (unreleased, "_unreleased")):
             if values is None:
                 continue
             for name, per_row in self._scores(values).items():

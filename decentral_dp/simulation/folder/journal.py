@@ -388,8 +388,8 @@ class RunInProgress:
         self._next_save = time.monotonic() + _INTERVAL
         self._goes_on = found is not None
         after = 0 if found is None or found.saved is None else found.saved[0]
-        whole = {} if found is None else found.releases
-        self._releases = KeptReleases(self._place, job, after, whole) if job.scenario.run.keep_releases else None
+        parts = {} if found is None else found.releases
+        self._releases = KeptReleases(self._place, job, after, parts) if job.scenario.run.keep_releases else None
         # An earlier version let others read it.
         self._place.chmod(OWNERS_FOLDER)
         self._journal = (self._place / JOURNAL).open("ab")

@@ -166,16 +166,16 @@ def _copies(c: Components, folder: Path) -> dict[Path, str]:
     named: dict[Path, Path] = {}
     home = folder.resolve()
     for place, path in c.files.items():
-        named[path] = whole = path.resolve()
-        if whole in copies:
+        named[path] = resolved = path.resolve()
+        if resolved in copies:
             continue
-        if whole.is_relative_to(home):
-            copies[whole] = whole.relative_to(home).as_posix()
+        if resolved.is_relative_to(home):
+            copies[resolved] = resolved.relative_to(home).as_posix()
         elif path.suffix.lower() == ".py":
-            copies |= _code_copies(whole, copies)
+            copies |= _code_copies(resolved, copies)
         elif place == ("problem", "scale") or _is_graph(place, path):
-            copies[whole] = _free(f"{INPUTS}/{path.name}", copies.values())
-    return {path: copies[whole] for path, whole in named.items() if whole in copies} | copies
+            copies[resolved] = _free(f"{INPUTS}/{path.name}", copies.values())
+    return {path: copies[resolved] for path, resolved in named.items() if resolved in copies} | copies
 
 
 def _code_copies(path: Path, copies: Mapping[Path, str]) -> dict[Path, str]:

@@ -70,13 +70,13 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
         norm: of the clips.
         first: number of the first agent of the shards; default 0.
     """
-    whole = problem.prepare(shards.features, as_numbers(shards.labels), norm)
-    train = tuple(take(whole, index) for index in shards.train)
+    prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
+    train = tuple(take(prepared, index) for index in shards.train)
     return {
         "train": tuple(problem.placed(r, first + i) for i, r in enumerate(train))
         if isinstance(problem, Placed)
         else train,
-        "validation": tuple(take(whole, index) for index in shards.validation),
+        "validation": tuple(take(prepared, index) for index in shards.validation),
     }
 
 
