@@ -119,13 +119,13 @@ class Evaluator:
         index, published, last = seen.round, seen.published, seen.released if averaged else None
         ending = "" if "y" in published else "_unreleased"
         unreleased = seen.state if self.reads_state else None
+        each = self.names or [str(agent) for agent in range(len(self.agents))]
         for values, suffix in ((published, ending), (last, "_last"), (unreleased, "_unreleased")):
             if values is None:
                 continue
             for name, per_row in self._scores(values).items():
-                full = values is published or name.startswith("test")
-                if full:
-                    rows += self._summary(index, name + suffix, per_row, each=values is published)
+                if values is published or name.startswith("test"):
+                    rows += summarise(index, name + suffix, per_row, each if values is published else ())
         if self.hypergradient and self._takes("hypergradient_") and np.isfinite(published["x"]).all():
             rows += self._hypergradient(index, published["x"].mean(axis=0))
         return rows
@@ -194,10 +194,6 @@ class Evaluator:
     def _takes(self, start: str) -> bool:
         """Whether a measure whose name begins so is wanted."""
         return self.wanted is None or any(name.startswith(start) for name in self.wanted)
-
-    def _summary(self, index: int, name: str, per_row: Array, each: bool) -> list[Row]:
-        m = len(self.names or self.agents)
-        return summarise(index, name, per_row, self.names or [str(row) for row in range(m)] if each else ())
 
     @cached_property
     def _pooled(self) -> tuple[Weighted, Weighted]:
