@@ -36,6 +36,18 @@ from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.gossip_plan import LARGEST_PLAN, check_server
 from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
 
+# Keys of [privacy] that no coordinator reads → why.
+_OF_GOSSIP: Mapping[str, str] = {
+    **dict.fromkeys(("x", "y", "z"), "the noise of {kind} follows from privacy.epsilon and delta."),
+    **dict.fromkeys(
+        ("unit", "neighbours"), "releases of {kind} are priced for one replaced record, and for nothing else."
+    ),
+    **dict.fromkeys(("correlation", "observer"), "the noise of {kind} is its coordinator's, whom all agents trust."),
+    **dict.fromkeys(
+        ("box", "share", "cap", "epsilon_rounds"), "{kind} plans its whole budget beforehand and takes none."
+    ),
+}
+
 
 def check_coordinated(c: Components) -> Coordinated:
     """The program of a trusted coordinator. Whatever can be refused before a record is read is refused here.
@@ -52,26 +64,11 @@ def check_coordinated(c: Components) -> Coordinated:
         raise InputError(f"problem.stream: {kind} reads all records in every round. Leave the stream out; {mend}")
     if s.run.average != 1:
         raise InputError(f"run.average: {kind} publishes one value after the other, not averages. Leave it out.")
-    for channel in ("x", "y", "z"):
-        if privacy.noise(channel) is not None:
-            raise InputError(
-                f"privacy.{channel}: the noise of {kind} follows from privacy.epsilon and delta. Leave the scale out."
-            )
-    if privacy.unit != "record" or privacy.neighbours != "replace":
-        key = "unit" if privacy.unit != "record" else "neighbours"
-        raise InputError(
-            f"privacy.{key}: releases of {kind} are priced for one replaced record, and for nothing else. Leave it out."
-        )
-    if privacy.observer != "everybody" or privacy.correlation is not None:
-        key = "observer" if privacy.correlation is None else "correlation"
-        raise InputError(
-            f"privacy.{key}: the noise of {kind} is its coordinator's, whom all agents trust. Leave it out."
-        )
+    for key, why in _OF_GOSSIP.items():
+        if getattr(privacy, key) != type(privacy).model_fields[key].default:
+            raise InputError(f"privacy.{key}: {why.format(kind=kind)} Leave it out.")
     if s.topology.pooled:
         raise InputError(f"topology.pooled: the agents of {kind} trust its coordinator already. Leave it out.")
-    for key in ("box", "share", "cap", "epsilon_rounds"):
-        if getattr(privacy, key):
-            raise InputError(f"privacy.{key}: {kind} plans its whole budget beforehand and takes none. Leave it out.")
     program = released_share(cast(Coordinated, algorithm_of(c)), s.problem.positive_share)
     if privacy.epsilon is None and privacy.guarantee != "none":
         raise InputError(
