@@ -509,20 +509,21 @@ def baselines(job: Job) -> dict[str, float]:
 def title_of(job: Job) -> str:
     """The scenario's title, with what stands in for the records that it names, and the graph where it is another."""
     source = job.shards.source
-    title = title_here(job.scenario, job.topology, alone=job.central)
+    title = title_here(job.scenario, job.topology, served=job.central)
     return f"{title} ({source})".strip() if STANDING_IN in source else title
 
 
-def title_here(s: Scenario, topology: Topology, alone: bool) -> str:
+def title_here(s: Scenario, topology: Topology, served: bool) -> str:
     """The scenario's title; where its algorithm or its graph was replaced, with that which is run.
 
-    alone: whether nobody has neighbours.
+    served: whether agents answer a server, and no link matters.
     """
     replaced = s._replaced | ({"topology"} & s._given.keys())
     m = topology.n_agents
     graph = article(topology_name({"kind": topology.name, "agents": m}))
     others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []
-    others += [f"{m} agents" if alone or m == 1 else graph] if "topology" in replaced else []
+    if "topology" in replaced:
+        others.append("a server with all records" if s.topology.pooled else _agents(m) if served or m == 1 else graph)
     return f"{s.title} (here {', '.join(others)})" if s.title and others else s.title
 
 

@@ -142,6 +142,7 @@ def test_a_server_has_the_very_records_that_the_agents_have(tmp_path: Path, monk
     again = decentral_dp.build(tmp_path / "run" / "baselines" / "central" / "scenario.toml")
     np.testing.assert_array_equal(again.simulation().shards.train[0], server.shards.train[0])
     assert again.ledger.same_releases(server.ledger)
+    assert run.baselines["central"].result.title.endswith("(here a server with all records)")
 
 
 @pytest.mark.parametrize(
