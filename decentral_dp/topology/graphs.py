@@ -223,7 +223,7 @@ def unknown(where: str, got: str, valid: Iterable[str]) -> InputError:
 
 
 # Keys of every topology with a kind.
-SHARED = ("agents", "weights", "seed")
+SHARED = ("agents", "weights", "seed", "directed", "over_time", "drop", "offline", "delay", "compression")
 
 
 class Parameter(NamedTuple):
@@ -298,8 +298,9 @@ def unknown_key(key: str, kind: str, parameters: Iterable[str]) -> InputError:
 
     Example:
         >>> print(unknown_key("agent", "star", []))
-        topology.agent: star takes no such key; did you mean "agents"? It takes agents, weights, seed. To take another \
-graph, replace the whole table: topology = {kind = "star", agents = 10}.
+        topology.agent: star takes no such key; did you mean "agents"? It takes agents, weights, seed, directed, \
+over_time, drop, offline, delay, compression. To take another graph, replace the whole table: topology = {kind = \
+"star", agents = 10}.
     """
     known = [*parameters, *SHARED]
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)

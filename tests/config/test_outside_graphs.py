@@ -82,7 +82,7 @@ def scenario(tmp_path: Path) -> Callable[..., list[Any]]:
         ("reech=5", 'topology.reech: graphs.py:hops takes no such key; did you mean "reach"'),
         (
             'kind="star"',
-            "topology.reach: star takes no such key; it takes agents, weights, seed. To take another graph, ",
+            "topology.reach: star takes no such key; it takes agents, weights, seed, directed, over_time, drop, ",
         ),
         ('kind="graphs.py:small"', "topology.reach: graphs.py:small takes no such key"),
     ],
