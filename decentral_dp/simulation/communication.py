@@ -15,6 +15,7 @@ s_j being `slowdown` for an agent that lags in this round, by a public coin, and
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -133,12 +134,13 @@ def sent(job: Job, by: By = "link") -> pd.DataFrame:
     if not isinstance(job, GossipJob) or not job.rounds:
         return pd.DataFrame(columns=[*keys[by], "messages", "numbers", "bits"])
     ends: list[tuple[IntArray, IntArray]] = []
-    alike = job.rounds if _is_alike(job) and by in ("round", "message") else 1
+    times, counted = job.rounds if _is_alike(job) and by in ("round", "message") else 1, 0
     for one in _links(job, job.rounds):
         ends.append(one)
-        if (counted := sum(senders.size for senders, _ in ends) * alike) > _MOST_ROWS:
-            raise InputError(f"by: {counted:,} messages are too many to count one by one. Ask for fewer rounds.")
-    ends *= alike
+        counted += one[0].size * times
+        if counted > _MOST_ROWS:
+            raise InputError(f"by: more than {_MOST_ROWS:,} messages are not counted one by one. Ask for fewer rounds.")
+    ends *= times
     rounds = np.repeat(np.arange(1, len(ends) + 1), [senders.size for senders, _ in ends])
     senders, receivers = (np.concatenate(column) for column in zip(*ends, strict=True))
     links = pd.DataFrame({"round": rounds, "sender": senders, "receiver": receivers})
@@ -157,11 +159,14 @@ def sent(job: Job, by: By = "link") -> pd.DataFrame:
 
 def _recipients(job: GossipJob) -> Iterator[Array]:
     """Yield (m,) how many messages are of each agent in an exchange of round 0, 1, …, while rounds may differ."""
-    m = job.n_agents
+    m, table = job.n_agents, job.scenario.run.network
+    # Who lags is another in every round.
+    lags = _is_alike(job) and table is not None and bool(table.stragglers)
     for senders, receivers in _links(job, _MOST_COUNTED):
         # What a server says to an agent is counted as that agent's.
         of = np.where(senders < m, senders, receivers)
-        yield np.bincount(of, minlength=m).astype(np.float64)
+        counts = np.bincount(of, minlength=m).astype(np.float64)
+        yield from itertools.repeat(counts, min(job.rounds, _MOST_COUNTED) if lags else 1)
 
 
 def _is_alike(job: GossipJob) -> bool:
@@ -174,10 +179,10 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
 
     A server is agent m.
     """
-    over_time, table, m = job.topology.over_time, job.scenario.run.network, job.n_agents
+    over_time, m = job.topology.over_time, job.n_agents
     senders = senders_of(job.algorithm, job.public_network)
     fixed = off_diagonal(job.topology.mixing)
-    for t in range(1 if _is_alike(job) and not (table and table.stragglers) else min(job.rounds, most)):
+    for t in range(1 if _is_alike(job) else min(job.rounds, most)):
         if job.central:
             agents, server = np.arange(m), np.full(m, m)
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])

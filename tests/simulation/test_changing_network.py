@@ -310,6 +310,9 @@ def test_names_servers_tokens_and_other_settings() -> None:
     assert (tokens["sender"] != tokens["receiver"]).all()
     assert len(tokens) == walk.plan().communication.messages < 40
     assert decentral_dp.build("dp_bilevel_breast_cancer").sent().empty
+    lagging = decentral_dp.build(scenario({}, network={"bandwidth": 1000.0, "stragglers": 0.5}))
+    for by in ("agent", "link", "round", "message"):
+        assert lagging.sent(by)["messages"].sum() == lagging.plan().communication.messages
     with pytest.raises(InputError, match='by: got "edge", wanted "agent"'):
         walk.sent("edge")
 
