@@ -87,6 +87,13 @@ class PairNoise:
         """Return (m,) how many neighbours each agent has in round t; default None, those of all rounds together."""
         return np.bincount(self.links(t).ravel(), minlength=self.network.n_agents)
 
+    def covariance(self, t: int, among: NDArray[np.int64]) -> Array:
+        """Return (b, b) over σ² what these agents draw in round t, for who knows what all others draw."""
+        links, square = self.links(t), np.zeros((self.network.n_agents,) * 2)
+        square[links[:, 0], links[:, 1]] = square[links[:, 1], links[:, 0]] = self.ratios(links) ** 2
+        inner = square[np.ix_(among, among)]
+        return np.asarray(np.diag(self.own_of(among) ** 2 + inner.sum(axis=1)) - inner)
+
     def gain(self, t: int) -> Array:
         """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""
         links, m = self.links(t), self.network.n_agents
@@ -125,18 +132,23 @@ class PairDraws:
         noise: what is drawn.
         root: of all draws.
         agents: (b,) numbers of the block's agents.
+        told: agents who are at one end of every pair that is drawn here; by default all pairs are.
     """
 
-    def __init__(self, noise: PairNoise, root: Root, agents: NDArray[np.int64]) -> None:
+    def __init__(
+        self, noise: PairNoise, root: Root, agents: NDArray[np.int64], told: NDArray[np.int64] | None = None
+    ) -> None:
         self.noise, self.agents, self.own = noise, agents, noise.own_of(agents)
         self._place = np.full(noise.network.n_agents, -1)
         self._place[agents] = np.arange(agents.size)
+        self._told = None if told is None else np.isin(np.arange(self._place.size), told)
         links = self._touching(noise.links())
         self._numbers = self._numbered(links)
         self._streams = Streams(root, "pair", self._numbers)
 
     def _touching(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
-        return links[(self._place[links] >= 0).any(axis=1)]
+        here = (self._place[links] >= 0).any(axis=1)
+        return links[here if self._told is None else here & self._told[links].any(axis=1)]
 
     def _numbered(self, links: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(links[:, 0] * self._place.size + links[:, 1])

@@ -33,6 +33,7 @@ _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/test_network_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
+_AUDIT_SHARED = "tests/adversaries/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
 _UNITS = "tests/privacy/test_units.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
@@ -1550,6 +1551,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "slack.bits + _finer(c)",
         "slack.bits",
         ("tests/simulation/test_shared_noise.py::test_large_draws_are_as_fine_as_they_are",),
+    ),
+    Mutation(
+        "an audit that looks for the victim's noise on the wrong side of the others'",
+        "adversaries/audit/transcripts.py",
+        "left[at] - row @ left / row[at]",
+        "row @ left / row[at] - left[at]",
+        (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[path]",),
+    ),
+    Mutation(
+        "an audit that forgets what colluders can tell",
+        "adversaries/audit/transcripts.py",
+        "PairDraws(pairs, job.root, everybody, colluders)",
+        "PairDraws(pairs, job.root, everybody, colluders[:0])",
+        (f"{_AUDIT_SHARED}::test_scores_have_the_law_of_what_is_priced[colluder]",),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
     Mutation(

@@ -61,7 +61,7 @@ def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
     if noise is None:
         return 0.0 if np.array_equal(said, _value(made), equal_nan=True) else -np.inf
     g = noise.grid
-    integers = np.rint((said - made.public) / g)
+    integers = np.rint((said - transcript.explained.get(key, 0.0) - made.public) / g)
     private = np.zeros_like(said) if made.private is None else made.private
     if noise.mechanism == LAPLACE:
         return float(_laplace(integers, private / g, noise.scale / g).sum())

@@ -196,11 +196,6 @@ def _check_unit(job: Job, canaries: int | None) -> None:
             "audit: which records agents drew by their coins is not followed here. Audit it with problem.stream = "
             '"all", whose releases are the same at a larger price.'
         )
-    if getattr(job, "pairs", None) is not None:
-        raise InputError(
-            "audit: noise that neighbours share is played by audit network alone. Audit the run without "
-            "privacy.correlation, whose queries are the same."
-        )
     if unit == RECORD:
         return
     reason = ""

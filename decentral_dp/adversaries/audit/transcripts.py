@@ -14,15 +14,19 @@ divergence of mixtures is at most the mixture of their divergences. Given that, 
     Poisson       every record by its own coin: in with probability q, else left out, all others being as they are
     fixed size    b of n: with probability q = b/n the record is in, else another one has its place
 
+Where agents share noise, the observer has the noise of all other agents, whose queries it knows, and the draws of those
+pairs that colluders can tell. What is left of the victim's is normal around what they explain, at its effective scale.
+
 Of fixed size, the observer is told the b − 1 others and who takes the place if the record does not. Both are drawn
 alike whether it is in or not, so that they tell nothing of the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -37,6 +41,8 @@ from decentral_dp.engines.protocol import AgentNode, CoordinatorNode
 from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
+from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.simulation.jobs.job import GossipJob
@@ -126,6 +132,9 @@ class _Coin:
         return coins
 
 
+# Of a network that changes, rounds by which colluders are chosen.
+_ROUNDS = 8
+
 Key = tuple[int, str]
 
 
@@ -159,7 +168,8 @@ class Transcript(NamedTuple):
     value left as it is, or was drawn by a selection. messages: of gossip, per exchange and block. published: (k,) all
     values that are published at the end. queries: what was released before noise, which nobody sees. residuals:
     mechanism's name → (noise in units of its scale) of all participants, which nobody sees either. choices: the same
-    keys → the public scale of a random choice. root: that its coins were drawn from.
+    keys → the public scale of a random choice. root: that its coins were drawn from. explained: the same keys → (d,)
+    the mean of the noise, given that of all other agents.
     """
 
     said: Mapping[Key, Array]
@@ -170,6 +180,7 @@ class Transcript(NamedTuple):
     residuals: Mapping[str, Array]
     choices: Mapping[Key, float]
     root: Root
+    explained: Mapping[Key, Array] = MappingProxyType({})
 
     @property
     def known(self) -> bool:
@@ -192,6 +203,8 @@ class _Listening:
         self.queries: dict[Key, Query] = {}
         self.residuals: list[tuple[str, Array]] = []
         self.choices: dict[Key, float] = {}
+        # Index → channels and their widths, the noise that was added, (b, Σ widths), and who sends.
+        self.added: dict[int, tuple[dict[str, int], Array, NDArray[np.bool_] | None]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -202,6 +215,10 @@ class _Listening:
         if sends is not None and not sends.any():
             return out
         bundle = out.released if isinstance(out, Released) else out
+        noised = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        if noised and getattr(self._real, "pairs", None) is not None:
+            added = np.concatenate([bundle[c] - v.value for c, v in noised.items()], axis=1)
+            self.added[index] = {c: v.value.shape[1] for c, v in noised.items()}, added, sends
         for channel, value in values.items():
             key = (index, channel)
             # Of the first agent of the block: a victim is alone in its own.
@@ -211,9 +228,9 @@ class _Listening:
                 self.queries[key] = query
             elif isinstance(out, Released):
                 self.choices[key] = float(out.scale.get(channel, 0.0))
-            noised = self._noise_of(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
-            if noised is not None:
-                mechanism, scales = noised
+            law = self._noise_of(self._real, index, channel, value, out) if isinstance(value, Bounded) else None
+            if law is not None:
+                mechanism, scales = law
                 self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
                 with np.errstate(all="ignore"):
                     drawn = ((bundle[channel] - value.value) / scales[:, None])[heard]
@@ -317,7 +334,70 @@ def _(job: GossipJob, victim: int) -> Transcript:
         last = messages[-1]
         messages.append(tuple(h.advance(*(last[j] for j in n.neighbours)) for h, n in zip(hosts, nodes, strict=True)))
     views = [h.view().published for h in hosts]
-    return _transcript(job, listening[own], listening, messages, views)
+    seen = _transcript(job, listening[own], listening, messages, views)
+    return seen if job.pairs is None else _explained(job, job.pairs, victim, listening, seen)
+
+
+def _explained(
+    job: GossipJob, pairs: PairNoise, victim: int, listening: Sequence[_Listening], seen: Transcript
+) -> Transcript:
+    """What is left of the victim's noise once that of all others is known, and the draws that colluders can tell."""
+    everybody = np.arange(job.n_agents)
+    colluders = worst_colluders(pairs, victim, range(job.rounds + 1) if job.topology.over_time is not None else (0,))
+    disclosed = PairDraws(pairs, job.root, everybody, colluders)
+    explained, noise, residuals = dict(seen.explained), dict(seen.noise), []
+    per_round = job.algorithm.releases_per_round
+    whole: Any = job.nodes([job.n_agents])[0].make_releaser()
+    for index in sorted(set().union(*(block.added for block in listening))):
+        widths = next(block.added[index][0] for block in listening if index in block.added)
+        # Of a block that is away as a whole nothing was kept.
+        added, sends = np.zeros((job.n_agents, sum(widths.values()))), np.zeros(job.n_agents, dtype=np.bool_)
+        for block, agents in zip(listening, _rows(victim, job.n_agents), strict=True):
+            if index in block.added:
+                _, added[agents], sent = block.added[index]
+                sends[agents] = True if sent is None else sent
+        honest = np.setdiff1d(np.flatnonzero(sends), colluders)
+        told = whole.told(index, widths, disclosed)
+        left, covariance = (added - told)[honest], pairs.covariance(index // per_round, honest)
+        scales = np.repeat([_scale(whole, index, c) for c in widths], list(widths.values()))
+        residuals.append((np.linalg.solve(np.linalg.cholesky(covariance), left) / scales).ravel())
+        if not sends[victim]:
+            continue
+        at = int(np.searchsorted(honest, victim))
+        row = np.linalg.inv(covariance)[at]
+        mean = told[victim] + left[at] - row @ left / row[at]
+        for channel, part in zip(widths, np.split(mean, np.cumsum(list(widths.values()))[:-1]), strict=True):
+            key = (index, channel)
+            explained[key] = part
+            noise[key] = Noise(GAUSSIAN, _scale(whole, index, channel) * float(row[at]) ** -0.5, part.size)
+    return seen._replace(explained=explained, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)})
+
+
+def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
+    """Find colluders that leave a victim little, one after the other: (q,) or all others, ascending."""
+    at = list(dict.fromkeys(rounds))[:_ROUNDS]
+    told: list[int] = []
+
+    def conductance(more: int) -> float:
+        among = np.setdiff1d(np.arange(pairs.network.n_agents), [*told, more])
+        inverse = (np.linalg.inv(pairs.covariance(t, among)) for t in at)
+        return sum(float(one[np.searchsorted(among, victim)][np.searchsorted(among, victim)]) for one in inverse)
+
+    others = set(range(pairs.network.n_agents)) - {victim}
+    for _ in range(min(pairs.colluders, len(others))):
+        told.append(max(sorted(others - set(told)), key=conductance))
+    return np.array(sorted(told), dtype=np.int64)
+
+
+def _rows(victim: int, agents: int) -> list[NDArray[np.int64]]:
+    """The numbers of the agents of each block, as `_cut` has them."""
+    parts = (np.arange(victim), np.arange(victim, victim + 1), np.arange(victim + 1, agents))
+    return [part for part in parts if part.size]
+
+
+def _scale(releaser: ScheduledReleaser, index: int, channel: str) -> float:
+    """σ of a release of all agents."""
+    return float(releaser.schedules[channel].at(index // releaser.releases_per_round, GAUSSIAN)[0])
 
 
 @singledispatch

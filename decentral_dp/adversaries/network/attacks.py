@@ -19,11 +19,10 @@ draws: no claim of others is refuted there, and drawing, keys and colluders have
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity
@@ -293,16 +292,10 @@ class SharedNoise(NamedTuple):
         releaser = ScheduledReleaser(GAUSSIAN, schedules, streams, agents=everybody, network=network, pairs=pairs)
         value = Bounded(zero, zero, {"train": Sensitivity(np.ones(m), np.ones(m), None)}, "l2")
         # A colluder has the seeds of its own links.
-        links, shared = self.noise.links(), np.zeros((m, m))
-        shared[links[:, 0], links[:, 1]] = shared[links[:, 1], links[:, 0]] = self.noise.ratios(links)
         honest = np.setdiff1d(everybody, self.colluders)
-        inner, told = shared[np.ix_(honest, honest)] ** 2, shared.copy()
-        told[np.ix_(honest, honest)] = 0.0
-        of_colluders = replace(self.noise, network=Network(csr_array(told)), everybody=False)
-        disclosed = PairDraws(of_colluders, root, everybody)
+        disclosed = PairDraws(self.noise, root, everybody, np.array(self.colluders, dtype=np.int64))
         grid = GAUSSIAN.grid(np.ones(1), 2 * runs)[:, None]
-        covariance = np.diag(self.noise.own_of(honest) ** 2 + inner.sum(axis=1)) - inner
-        information = np.linalg.inv(covariance)[list(honest).index(self.victim)]
+        information = np.linalg.inv(self.noise.covariance(0, honest))[list(honest).index(self.victim)]
         world = np.repeat([1.0, -1.0], runs)
         way, score = np.ones(2 * runs), np.zeros(2 * runs)
         for t in range(self.rounds):

@@ -96,7 +96,7 @@ class ScheduledReleaser:
         network: Any = None,
         pairs: PairDraws | None = None,
     ) -> None:
-        self._agents, self._network, self._pairs = agents, network, pairs
+        self._agents, self._network, self.pairs = agents, network, pairs
         self.mechanism = mechanism_of(mechanism)
         self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
@@ -137,12 +137,23 @@ class ScheduledReleaser:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
 
+    def told(self, index: int, widths: Mapping[str, int], pairs: PairDraws) -> Array:
+        """Compute what pairs add to what these channels release, as `release` would: (b, Σ widths).
+
+        Args:
+            index: of the release.
+            widths: channel → its width, in the order of the release.
+            pairs: of the same noise; draws those pairs alone that some agents can tell.
+        """
+        noise = self._noise(index, tuple(widths), tuple(widths.values()))
+        return noise.grid * pairs.sums(index, index // self.releases_per_round, tag(",".join(widths)), noise.ratio)
+
     def _charged(self, index: int, scale: Array) -> tuple[Array, dict[str, Array]]:
         """The scale that a release is charged at, (b,) or (1,), and what was drawn of noise that neighbours share."""
-        if self._pairs is None:
+        if self.pairs is None:
             return scale, {}
         rounds = np.array([index // self.releases_per_round])
-        charged, shared = self._pairs.noise.charged(scale[None], rounds, self._pairs.agents)
+        charged, shared = self.pairs.noise.charged(scale[None], rounds, self.pairs.agents)
         return charged[0], {name: drawn[0] for name, drawn in shared.items()}
 
     def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
@@ -192,7 +203,7 @@ class ScheduledReleaser:
         released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(",".join(channels))
-        t, pairs, ratio = index // self.releases_per_round, self._pairs, noise.ratio
+        t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         shared = None
         if pairs is not None:
             shared = pairs.sums(index, t, tagged, ratio)
