@@ -291,6 +291,17 @@ class CorrelationTable(Table):
         'gossip at one price, 4 at most, on a network that stays. Not read by "optimised".'
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_time(cls, table: Any) -> Any:
+        if isinstance(table, Mapping) and "in_time" in table:
+            raise ValueError(
+                "got in_time, but noise that is correlated in time errs no less than fresh noise in as many rounds at "
+                "the same ε, whether records may be read in every round or batches take turns (docs/proofs/40). Leave "
+                'it out; where few records are to be read in a round, take problem.stream.kind = "poisson"'
+            )
+        return table
+
 
 class PrivacyTable(Table):
     """The guarantee, and what it costs: a target epsilon, or noise scales of one's own."""

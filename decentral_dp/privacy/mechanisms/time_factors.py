@@ -11,7 +11,7 @@ A few draws, noises and sums of the past are enough:
 
 Toeplitz matrices are written as power series of the shift x. C² ≈ the running sums of the gradients balances what the
 noise adds to these sums and what a record shows of itself. Of records that may be read in every round no factor
-shows less than fresh noise.
+shows less than fresh noise, and if batches take turns none errs less than fresh noise of all records in every round.
 
 Proof in docs/proofs/40.
 """
