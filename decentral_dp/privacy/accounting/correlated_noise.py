@@ -32,8 +32,8 @@ from decentral_dp.errors import InputError
 _UNIT = 2.0**-53
 # How much more than the price of the worst set that was found is accepted.
 _GAP = 1e-3
-# So many branches of one agent are looked into, fewer if there are many agents, and none whose sets have more edges.
-_BRANCHES, _MOST_EDGES = 200, 256
+# So many branches of one agent are looked into, none whose sets have more edges, and so many edges in all.
+_BRANCHES, _MOST_EDGES, _WORK = 200, 256, 4e7
 
 
 def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
@@ -71,7 +71,7 @@ def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:
     if (alike := _complete(square, edges, colluders)) is not None:
         return alike
     network = _Network(square, edges)
-    resistance = np.array([_largest_resistance(network, v, colluders) for v in range(own.size)])
+    resistance = _largest_resistances(network, colluders) if colluders else network.resistances()
     conductance = np.maximum(_star(square, edges, colluders), 1.0 / resistance)
     return np.asarray(np.sqrt(conductance) * (1.0 - 8.0 * _UNIT))
 
@@ -148,6 +148,14 @@ class _Network:
         self.rounding = (4.0 * np.diff(edges.indptr).max(initial=0) + 16.0) * _UNIT
         self.upwards = 1.0 + (4.0 * square.size + 32.0) * _UNIT
 
+    def resistances(self) -> Array:
+        """[Σ⁻¹]_vv of all v with every edge, or more."""
+        alone = 1.0 / self.square * (1.0 + 4.0 * _UNIT)
+        residual = np.abs(self.matrix @ self.inverse - np.eye(self.square.size))
+        error = (residual + self.rounding * (self.sizes @ np.abs(self.inverse))) / self.square[:, None]
+        off = error.max(axis=0) * self.upwards
+        return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, alone))
+
     def branch(self, v: int, known: tuple[int, ...], free: NDArray[np.bool_]) -> _Branch:
         cut = np.unique(np.concatenate([self.incident[w] for w in known])) if known else np.zeros(0, np.int64)
         i, j, weights, x = self.starts[cut], self.ends[cut], self.weights[cut], self.inverse[v]
@@ -173,14 +181,29 @@ class _Network:
         return _Branch(known, free, resistance, np.asarray(enters * self.upwards), np.asarray(heat / self.upwards))
 
 
-def _largest_resistance(network: _Network, v: int, colluders: int) -> float:
-    """The largest [Σ_Q⁻¹]_vv by branch and bound, or, after many branches, what those that are left might hold."""
+def _largest_resistances(network: _Network, colluders: int) -> Array:
+    """(m,) the largest [Σ_Q⁻¹]_vv, or more; those that may be the largest of all are looked into first."""
+    agents = np.arange(network.square.size)
+    out = 1.0 / network.square * (1.0 + 4.0 * _UNIT)
+    near = [v for v in agents.tolist() if len(network.incident[v]) > colluders]
+    for v in near:
+        out[v] = min(network.branch(v, (), agents != v).bound(colluders), out[v])
+    left = int(_WORK / (network.weights.size + agents.size))
+    for v in sorted(near, key=lambda v: -float(out[v])):
+        if left <= 0:
+            break
+        out[v], spent = _largest_resistance(network, v, colluders, min(left, _BRANCHES))
+        left -= spent
+    return out
+
+
+def _largest_resistance(network: _Network, v: int, colluders: int, most: int) -> tuple[float, int]:
+    """The largest [Σ_Q⁻¹]_vv by branch and bound, or, after so many branches, what those that are left might hold.
+
+    Returns it, and how many branches were looked into.
+    """
     alone = float(1.0 / network.square[v]) * (1.0 + 4.0 * _UNIT)
-    if len(network.incident[v]) <= colluders:
-        return alone
-    branch = network.branch(v, (), np.arange(network.square.size) != v)
-    if not colluders:
-        return min(branch.resistance, alone)
+    branch, spent = network.branch(v, (), np.arange(network.square.size) != v), 1
     best, order, heap = 0.0, count(), list[tuple[int, int, int, float, _Branch]]()
 
     def add(branch: _Branch) -> None:
@@ -189,15 +212,14 @@ def _largest_resistance(network: _Network, v: int, colluders: int) -> float:
         heapq.heappush(heap, (-math.ceil(math.log(bound) / _GAP), -len(branch.known), next(order), bound, branch))
 
     add(branch)
-    for _ in range(min(_BRANCHES, 100 * _BRANCHES // network.square.size)):
-        if not heap:
-            break
+    while heap and spent < most:
         *_, bound, branch = heap[0]
         worst = (branch.resistance - branch.heat) / np.square(np.maximum(1.0 - branch.enters, 1e-9))
         known = (*branch.known, int(np.argmax(np.where(branch.free, worst, -np.inf))))
         if bound <= best * (1.0 + _GAP) or sum(len(network.incident[w]) for w in known) > _MOST_EDGES:
             break
         heapq.heappop(heap)
+        spent += 1
         free = branch.free.copy()
         free[known[-1]] = False
         if len(branch.known) + free.sum() >= colluders:
@@ -207,4 +229,4 @@ def _largest_resistance(network: _Network, v: int, colluders: int) -> float:
             add(branch)
         else:
             best = max(best, min(branch.resistance, alone))
-    return max([best, *(entry[3] for entry in heap)])
+    return max([best, *(entry[3] for entry in heap)]), spent
