@@ -33,7 +33,7 @@ _UNIT = 2.0**-53
 # How much more than the price of the worst set that was found is accepted.
 _GAP = 1e-3
 # So many branches of one agent are looked into, none whose sets have more edges, and so many edges in all.
-_BRANCHES, _MOST_EDGES, _WORK = 200, 256, 4e7
+_BRANCHES, _MOST_EDGES, _WORK = 200, 256, 1e7
 
 
 def effective_scale(own: Array, pair: csr_matrix, colluders: int) -> Array:

@@ -89,7 +89,7 @@ def _shared(job: GossipJob) -> SharedNoise | None:
     )
     epsilon: dict[str, Number] = {}
     for q in sorted({q for q in (*range(_FEW_COLLUDERS), pairs.colluders) if q < most.max()} | {int(most.max())}):
-        ledger = _against(job.ledger, replace(pairs, colluders=q))
+        ledger = job.ledger if q == pairs.colluders else _against(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
     own, links = pairs.own_of(np.arange(job.n_agents)), pairs.links()
     across = job.scenario.privacy.correlation
