@@ -21,7 +21,7 @@ class CompiledPart(BuildHookInterface[Any]):
             built = _compiled(Path(self.root))
         except Exception as error:  # noqa: BLE001  # compilers fail in many ways, and none of them is needed
             self.app.display_warning(
-                f"decentral_dp is built without its compiled parts, which make noise faster ({error})."
+                f"decentral_dp is built without its compiled parts, which make rounds faster ({error})."
             )
             return
         build_data["artifacts"].extend(built)

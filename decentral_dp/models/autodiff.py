@@ -81,15 +81,19 @@ def losses_on(device: str) -> Iterator[None]:
         yield
 
 
+# torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid; and where
+# vmap does an operation record by record.
+_NOT_THE_USERS = (
+    r"`torch\.jit\.script` is|An output with one or more elements was resized"
+    "|There is a performance drop because we have not yet implemented"
+)
+
+
 @contextmanager
 def quiet_torch(device: str = "cpu") -> Iterator[None]:
     """As `one_thread`, without warnings about what is not the user's; what it creates is created on the device."""
     with one_thread(), warnings.catch_warnings(), created_on(device):
-        # torch's own code does what torch warns of: in the first forward derivative, and twice through logsigmoid.
-        warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", message="An output with one or more elements was resized")
-        # Of an operation that vmap does record by record.
-        warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented")
+        warnings.filterwarnings("ignore", message=_NOT_THE_USERS)
         yield
 
 
@@ -159,17 +163,26 @@ def rows_or_nan(oracle: Callable[..., Mapping[str, Any]], *records: Any) -> dict
     except USER_ERRORS as error:
         if is_of_device(error):
             raise
-        n = len(records[0])
-        sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
-    if not sound:
+        stand_in = stand_ins(oracle, *records)
+    if not stand_in:
         return {}
-    stand_in = [k if k in set(sound) else sound[0] for k in range(n)]
     # Copies, for they are written into.
     found = oracle(*(part[stand_in] for part in records)).items()
     out = {term: rows.copy() if isinstance(rows, np.ndarray) else rows.clone() for term, rows in found}
     for rows in out.values():
         rows[[k for k, other in enumerate(stand_in) if k != other]] = np.nan
     return out
+
+
+def stand_ins(oracle: Callable[..., Any], *records: Any) -> list[int]:
+    """For every record its own number, or that of the first that does not raise; none where every record raises.
+
+    Args:
+        oracle: as of `rows_or_nan`, like records.
+    """
+    n = len(records[0])
+    sound = [k for k in range(n) if _runs(oracle, *(part[k : k + 1] for part in records))]
+    return [k if k in set(sound) else sound[0] for k in range(n)] if sound else []
 
 
 def _runs(oracle: Callable[..., Any], *one: Any) -> bool:
@@ -459,7 +472,12 @@ def _pruned(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     ShapeProp(graph).propagate(*arguments)
     operations = torch.ops.aten
     same_numbers = {operations.alias.default, operations.detach.default, operations._to_copy.default}
-    same_numbers |= {operations.expand.default, operations.t.default, operations.view.default}
+    same_numbers |= {operations.expand.default, operations.view.default, operations._unsafe_view.default}
+    same_numbers |= {operations.t.default, operations.transpose.int, operations.permute.default}
+    # torch's own derivatives change in place the shape of a product that nobody else reads.
+    for node in graph.graph.nodes:
+        if node.target == operations.squeeze_.dim and len(node.args[0].users) == 1:
+            node.target = operations.squeeze.dim
     # What is changed in place must stay a copy where it was one.
     if not _has_effects(graph):
         for node in list(graph.graph.nodes):

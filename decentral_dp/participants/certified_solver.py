@@ -60,7 +60,7 @@ from decentral_dp.problems.bilevel.hyper_cleaning import HyperCleaning
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
 from decentral_dp.problems.records import regulariser_matrices, take
 
 CHUNK = 2048
@@ -161,7 +161,7 @@ def mean_term(problem: Problem, x: Array, y: Array, z: Array, records: Any, term
     total = np.zeros(problem.p if CLIP_OF_TERM[term] == "x" else problem.q)
     if term not in problem.reads_records:
         return total
-    n, at_once = len(records[0]), stacked(problem)
+    n, at_once = len(records[0]), in_closed_form(problem)
     full = 0 if at_once is None else n // CHUNK
     if at_once is not None and full:
         # Full chunks stand in the stack that otherwise agents with equally many records stand in.

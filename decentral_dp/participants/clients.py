@@ -26,7 +26,7 @@ from decentral_dp.exchange import ClippedQuery, ClippedSum
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.randomness import Streams, tag
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised, summed_over
-from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, sizes, split_read, stacked
+from decentral_dp.problems.protocol import CHANGE, MATRICES, Changed, Problem, in_closed_form, sizes, split_read
 from decentral_dp.problems.records import take
 
 Question = TypeVar("Question", contravariant=True)
@@ -120,7 +120,7 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
 
     def _one_by_one(self, query: ClippedSum, batch: Any, clip: Clip) -> Iterator[Array]:
         """What each record adds, to the bit as if it were alone."""
-        at_once, n = stacked(self.problem), len(batch[0])
+        at_once, n = in_closed_form(self.problem), len(batch[0])
         if at_once is None or query.term in MATRICES or query.term == CHANGE:
             yield from (self._clipped(query, take(batch, slice(k, k + 1)), clip) for k in range(n))
             return

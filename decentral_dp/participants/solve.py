@@ -17,7 +17,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
-from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, stacked
+from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
 from decentral_dp.problems.records import concatenated, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
@@ -49,7 +49,7 @@ class Share(NamedTuple):
 
 def solved_quickly(problem: Problem, records: int) -> bool:
     """Whether an exact lower solution takes seconds at most, by public counts alone. records: of all agents' train."""
-    return stacked(problem) is not None or problem.q * records <= MOST_NUMBERS
+    return in_closed_form(problem) is not None or problem.q * records <= MOST_NUMBERS
 
 
 def join_alike(agents: Agents) -> list[Share]:
@@ -125,7 +125,7 @@ class LowerLevel(NamedTuple):
         q = self.problem.q
         if not np.isfinite(target).all():
             return np.full(q, np.nan)
-        if q <= MOST_FORMED and stacked(self.problem) is not None:
+        if q <= MOST_FORMED and in_closed_form(self.problem) is not None:
             try:
                 return np.asarray(cho_solve(cho_factor(self.hessian(y)), target))
             except (LinAlgError, ValueError):

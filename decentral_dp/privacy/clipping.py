@@ -101,9 +101,14 @@ def row_norms(rows: Array, norm: Norm) -> Array:
 
 def clipped_sum(rows: Array, bound: float, norm: Norm) -> Array:
     """Σ_k rows_k·min(1, C/‖rows_k‖), (d,); a row that is not finite counts as zero. rows: (N, d)."""
+    return np.asarray(clipped_sums(rows[None], bound, norm)[0])
+
+
+def clipped_sums(rows: Array, bound: float, norm: Norm) -> Array:
+    """`clipped_sum` of every agent, (g, d), one agent at a time. rows: (g, N, d)."""
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = row_norms(rows, norm)
+        norms = row_norms(rows.reshape(-1, rows.shape[2]), norm).reshape(rows.shape[:2])
         finite = np.isfinite(norms)
         # Zero times infinity is NaN: such rows have to go before the product.
-        rows = rows if finite.all() else np.where(finite[:, None], rows, 0.0)
-        return np.asarray(clip_factors(norms, bound) @ rows)
+        rows = rows if finite.all() else np.where(finite[:, :, None], rows, 0.0)
+        return np.asarray(np.matmul(clip_factors(norms, bound)[:, None, :], rows)[:, 0])

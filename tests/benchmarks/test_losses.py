@@ -15,7 +15,8 @@ from decentral_dp.engines.local import LocalEngine
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.jobs.job import Job
 
-AGENTS, RECORDS, WIDTH, ROUNDS = 10, 20, 10, 20
+# So many rounds that all but the first of the runs call captured graphs alone.
+AGENTS, RECORDS, WIDTH, ROUNDS = 10, 20, 10, 100
 LOSSES = """
 import torch
 
@@ -103,9 +104,9 @@ def test_losses_of_ones_own(benchmark: Any, tmp_path: Path) -> None:
         batched = _least(lambda: [once() for _ in range(ROUNDS)])
     benchmark.extra_info["ratio"] = round(derived / analytic, 1)
     print(
-        f"\na round of {AGENTS} agents with losses of one's own: {derived / analytic:.0f} × our formulas (at most 25), "
-        f"{derived / batched:.1f} × its derivatives batched by hand (at most 4)"
+        f"\na round of {AGENTS} agents with losses of one's own: {derived / analytic:.1f} × our formulas (at most 6), "
+        f"{derived / batched:.2f} × its derivatives batched by hand (at most 1.5)"
     )
     benchmark.pedantic(once, rounds=1)
-    assert derived / analytic <= 25.0
-    assert derived / batched <= 4.0
+    assert derived / analytic <= 6.0
+    assert derived / batched <= 1.5

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -45,12 +45,13 @@ from decentral_dp.models.autodiff import (
     losses_on,
     over_grid,
     rows_or_nan,
+    stand_ins,
     trace,
 )
 from decentral_dp.models.devices import check_device, is_of_device, tensor, to_numpy
 from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
-from decentral_dp.privacy.clipping import Clip, clipped_sum
+from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
 from decentral_dp.problems.entry import Entry
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
 from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
 # Numbers that one vectorised call may hold per operation: 16 MiB, about a processor's cache; 1 GiB on a device.
 CELLS = 2**21
 _TIMES = {"cpu": 1, "cuda": 64}
+# Agents in one call at most, and the numbers that their records take then: where they take more, calls cost little.
+_AGENTS, _STACKED = 16, 2**14
+# x, y and z are those of an agent, features and label of a record.
+_RECORDS = (None, None, None, 0, 0)
 # Numbers of matrices that are formed where rows are tried: so small that nobody waits for it.
 _TRIED_MATRICES = 2**14
 
@@ -101,11 +106,15 @@ class LossProblem:
     forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
-    # What is called, by name; made when first asked for, in each process.
+    # What is called, by name, and agents in a call, by terms and records; found when first asked for, in each process.
     _captured: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _stacks: dict[Any, int] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    # Its Hessians take a row for each record.
+    closed_form: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_captured": {}}
+        return self.__dict__ | {"_captured": {}, "_stacks": {}}
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LossRecords:
         """The records as they are: norms are taken of the derivatives. Raises InputError on a wrong shape or label."""
@@ -127,9 +136,102 @@ class LossProblem:
                 means |= self._means(names, self._rows_of(names, x, y, z), records, clip, self._width)
         return Terms(**means)
 
+    def stacked_terms(
+        self, x: Array, y: Array, z: Array, records: LossRecords, clip: Clip, wanted: Collection[str]
+    ) -> Terms:
+        """As of `Stacked`. How many agents are in a call follows from their records; the last one is repeated."""
+        names, (g, n) = tuple(t for t in self.reads_records if t in wanted), records.labels.shape
+        out = {name: np.empty((g, *sizes(self.p, self.q)[name])) for name in names}
+        with losses_on(self.device):
+            together = self._stack_size(names, n)
+            for first in range(0, g, together):
+                rows = slice(first, min(first + together, g))
+                if together == 1:
+                    alone = LossRecords(records.features[first], records.labels[first])
+                    oracle = self._rows_of(names, x[first], y[first], z[first])
+                    for name, mean in self._means(names, oracle, alone, clip, self._width).items():
+                        out[name][first] = mean
+                    continue
+                some = np.minimum(np.arange(first, first + together), g - 1)
+                found = self._rows_of_stack(names, *self._tensors(*(a[some] for a in (x, y, z, *records))))
+                for name, whole in found.items():
+                    bound = clip.bound(CLIP_OF_TERM[name])
+                    out[name][rows] = clipped_sums(whole[: rows.stop - first], bound, clip.norm) / max(n, 1)
+        return Terms(**out)
+
+    def _stack_size(self, names: tuple[str, ...], n: int) -> int:
+        """How many agents with n records are in a call: one where these are so many that calling takes little."""
+        most = min(_AGENTS, _STACKED // max(1, n * self._width))
+        if most < 2 or not n:
+            return 1
+        if (names, n) not in self._stacks:
+            self._stacks[names, n] = most if self._are_apart(names, n, most) else 1
+        return self._stacks[names, n]
+
+    def _are_apart(self, names: tuple[str, ...], n: int, most: int) -> bool:
+        """Whether an agent's rows have the same bits at every place in a stack, and whoever stands beside it.
+
+        Found on made-up numbers, of which nothing hangs on values: a call rounds by shapes alone.
+        """
+        draw = np.random.default_rng(0)
+        labels = draw.integers(0, 2, (most, n)).astype(np.float64)
+        every = [draw.normal(size=(most, *d)) for d in ((self.p,), (self.q,), (self.q,), (n, self.n_features))] + [
+            labels
+        ]
+        ours, turned = ([a[order] for a in every] for order in (np.zeros(most, dtype=np.int64), np.arange(most)[::-1]))
+        try:
+            same, mixed, other = (self._stack_oracle(names)(*self._tensors(*some)) for some in (ours, every, turned))
+        except USER_ERRORS:
+            return False
+        places = [(rows, same[name][0]) for name in names for rows in (*same[name], mixed[name][0], other[name][-1])]
+        return all(np.array_equal(to_numpy(here), to_numpy(wanted), equal_nan=True) for here, wanted in places)
+
+    def _rows_of_stack(self, names: tuple[str, ...], *given: Tensor) -> dict[str, Array]:
+        """(g, n, ·) of these terms, not clipped; NaN for a record that raises, in whose place another one stands.
+
+        given: x, y, z, features and labels of g agents.
+        """
+        oracle = self._stack_oracle(names)
+        try:
+            return {name: to_numpy(rows) for name, rows in oracle(*given).items()}
+        except USER_ERRORS as error:
+            if is_of_device(error):
+                raise
+        g, n = given[4].shape
+        alone = self._alone(names)
+        found = [stand_ins(partial(alone, *(v[a] for v in given[:3])), given[3][a], given[4][a]) for a in range(g)]
+        agents = [a if found[a] else next((other for other in range(g) if found[other]), -1) for a in range(g)]
+        if -1 in agents:
+            return {name: np.full((g, n, *sizes(self.p, self.q)[name]), np.nan) for name in names}
+        places = np.array([found[a] for a in agents])
+        whole = [a[agents] for a in given[:3]] + [a[np.array(agents)[:, None], places] for a in given[3:]]
+        raised = (places != np.arange(n)) | (np.array(agents) != np.arange(g))[:, None]
+        return {name: np.where(raised[:, :, None], np.nan, to_numpy(rows)) for name, rows in oracle(*whole).items()}
+
+    def _tensors(self, *arrays: Array) -> list[Tensor]:
+        """Points, features and labels of a stack."""
+        *given, labels = (tensor(a, self.device) for a in arrays)
+        return [*given, labels if self.classes is None else labels.long()]
+
+    def _stack_oracle(self, names: tuple[str, ...]) -> Captured:
+        """As `_alone`, of several agents."""
+        from torch.func import vmap
+
+        return self._once(("stack", *names), lambda: vmap(vmap(self._per_record(names), in_dims=_RECORDS)))
+
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Features and labels of records → their rows of these terms, not clipped."""
-        from torch.func import grad, vmap
+        return partial(self._alone(names), *(tensor(a, self.device) for a in (x, y, z)))
+
+    def _alone(self, names: Collection[str]) -> Captured:
+        """x, y, z of an agent, features and labels of its records → their rows of these terms."""
+        from torch.func import vmap
+
+        return self._once(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
+
+    def _per_record(self, names: Collection[str]) -> Callable[..., dict[str, Tensor]]:
+        """x, y, z and a record → its row of these terms."""
+        from torch.func import grad
 
         def per_record(x: Tensor, y: Tensor, z: Tensor, *record: Tensor) -> dict[str, Tensor]:
             rows: dict[str, Tensor] = {}
@@ -141,8 +243,7 @@ class LossProblem:
                 rows |= {"upper_grad_x": by_x, "upper_grad_y": by_y}
             return {name: rows[name] for name in names}
 
-        oracle = self._once(tuple(names), lambda: vmap(per_record, in_dims=(None, None, None, 0, 0)))
-        return partial(oracle, *(tensor(a, self.device) for a in (x, y, z)))
+        return per_record
 
     def _once(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
         """What `make` makes under this key, made once."""
