@@ -190,8 +190,8 @@ class Comparison:
             row: dict[str, Any] = {"run": run.name, "guarantee": privacy.guarantee, "delta": privacy.delta}
             row |= {"epsilon": privacy.epsilon_max, "epsilon_pure": privacy.epsilon_pure_max}
             row["claimed"] = privacy.claimed_epsilon
-            for agent in privacy.agents:
-                for channel, cost in agent.channels.items():
+            for budget in privacy.agents.different:
+                for channel, cost in budget.channels.items():
                     name = f"{_CHANNEL}{channel}"
                     known = [e for e in (row.get(name), cost.epsilon) if e is not None]
                     row[name] = max(known, default=None)

@@ -92,7 +92,7 @@ def _guarantee(privacy: PrivacyStatement) -> Fact:
         briefly += ", on the author's word"
     epsilon, pure = epsilon_text(privacy.epsilon_max), epsilon_text(privacy.epsilon_pure_max)
     delta = delta_text(privacy.delta)
-    most = "at most " if len({epsilon_text(agent.epsilon) for agent in privacy.agents}) > 1 else ""
+    most = "at most " if len({epsilon_text(budget.epsilon) for budget in privacy.agents.different}) > 1 else ""
     text = f"{word}: {most}ε = {epsilon} at δ = {delta} for every agent (pure ε = {pure})."
     columns = {
         "guarantee": f"{briefly}; {WORDS[privacy.setting].trust}",

@@ -280,20 +280,23 @@ def _budgets(privacy: PrivacyStatement, width: int, names: Sequence[str] = ()) -
     """
     agents, claimed, limit = privacy.agents, privacy.claimed, privacy.at_infinity
     channels = list(agents[0].channels)
-    kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents)] or list(SPLITS)
+    kinds = [k for k in SPLITS if any(row.records.get(k) is not None for row in agents.different)] or list(SPLITS)
     heads = ["all", "pure ε", *(f"{c} alone" for c in channels), *kinds, *(["T → ∞"] if limit is not None else [])]
     heads += ["claimed"] if claimed is not None else []
     lines: dict[tuple[str, ...], list[int]] = {}
-    for row in agents:
+    for row, members in zip(agents.different, agents.members(), strict=True):
         values = [row.epsilon, row.epsilon_pure, *(row.channels[c].epsilon for c in channels)]
         values += [row.records.get(k) for k in kinds]
         shown = list(map(epsilon_text, values))
         if limit is not None:
             shown.append(_limit_text((row.at_infinity or limit).finite_data))
-        shown += [epsilon_text(claimed.agents[row.agent])] if claimed is not None else []
-        lines.setdefault(tuple(shown), []).append(row.agent)
+        if claimed is None:
+            lines.setdefault(tuple(shown), []).extend(members)
+            continue
+        for agent in members:
+            lines.setdefault((*shown, epsilon_text(claimed.agents[agent])), []).append(agent)
     by_cost = sorted(lines.items(), key=lambda line: -(agents[line[1][0]].epsilon or 0.0))
-    chosen = sorted(by_cost[:_MOST_ROWS], key=lambda line: line[1][0])
+    chosen = sorted(((cells, sorted(of)) for cells, of in by_cost[:_MOST_ROWS]), key=lambda line: line[1][0])
     first = ("agents", *(_named(members, names) if names else _spans(members) for _, members in chosen))
     columns = list(zip(heads, *(cells for cells, _ in chosen), strict=True))
     tables = [terminal([first, *part]) for part in _fitting(first, columns, width)]

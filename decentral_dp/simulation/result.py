@@ -20,6 +20,7 @@ from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_a
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.simulation.statements.statement import (
     IN_TABLE,
+    MOST_ENTRIES,
     Known,
     Number,
     OptionalText,
@@ -32,8 +33,6 @@ from decentral_dp.simulation.statements.statement import (
 )
 from decentral_dp.user_code import USER_ERRORS, reason
 
-# A result of so many agents at most is indented.
-_READABLE = 1000
 # What a run folder holds while its run is not complete.
 IN_PROGRESS = "in_progress"
 # Where the folder of a run has those of the runs that it is judged by.
@@ -305,9 +304,9 @@ def read_result(folder: Path) -> RunResult:
 
 def text_of(content: Mapping[str, Any]) -> str:
     """The text of `result.json` with these keys and values, indented unless agents are many."""
-    agents = (content.get("privacy") or {}).get("agents") or ()
+    agents = (content.get("topology") or {}).get("agents") or 0
     # Indented text is written by Python and not by C: of many agents nobody reads it, and it takes far longer.
-    return json.dumps(plain(content), indent=2 if len(agents) <= _READABLE else None, allow_nan=False) + "\n"
+    return json.dumps(plain(content), indent=2 if agents <= MOST_ENTRIES else None, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:

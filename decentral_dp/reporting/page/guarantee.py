@@ -19,7 +19,7 @@ from decentral_dp.reporting.markup import Html, Part, boxed, formula, join, tabl
 from decentral_dp.reporting.page.run import fact_list, figures
 from decentral_dp.reporting.words import Json, SettingWords, observer_text, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
-from decentral_dp.simulation.statements.statement import Claim, Cost, PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import AgentBudget, Claim, Cost, PrivacyStatement, number
 
 RELEASED = (tag("code", "released_…"), " and ", tag("code", "published_…"), " in ", tag("code", "state.npz"))
 # What only the simulator sees, whoever is trusted.
@@ -342,38 +342,48 @@ def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
         privacy: whose budgets they are.
         known: names of the agents, where they have others than their numbers.
     """
-    agents, columns = privacy.agents, _columns(privacy)
+    budgets, claim = privacy.agents, privacy.claimed
+    rows, members = budgets.different, budgets.members()
+    if claim and claim.agents:
+        # Agents that cost alike may have claims that differ.
+        rows, members = budgets[:], [[k] for k in range(len(budgets))]
+    columns = _columns(privacy, rows)
     # Equal rows are merged; of more than LISTED_AGENTS the range is listed, and the most expensive agents.
     values = list(zip(*(column.values for column in columns), strict=True))
-    named = len(known) == len(agents)
-    names = [known[agent.agent] if named else str(agent.agent) for agent in agents]
-    merged: dict[tuple[str, ...], list[str]] = {}
-    for name, row in zip(names, values, strict=True):
-        merged.setdefault(tuple(map(epsilon_text, row)), []).append(name)
+    total, named = len(budgets), len(known) == len(budgets)
+    merged: dict[tuple[str, ...], list[int]] = {}
+    for agents, row in zip(members, values, strict=True):
+        merged.setdefault(tuple(map(epsilon_text, row)), []).extend(agents)
+
+    def called(agent: int) -> str:
+        return known[agent] if named else str(agent)
+
     if len(merged) <= LISTED_AGENTS:
-        body = [(_agent_names(of, len(agents), named), shown) for shown, of in merged.items()]
+        body = [(_agent_names(list(map(called, sorted(of))), total, named), shown) for shown, of in merged.items()]
     else:
-        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*values, strict=True)]
+        each = [row for agents, row in zip(members, values, strict=True) for _ in agents]
+        stacked = [[v for v in column if v is not None] or [math.nan] for column in zip(*each, strict=True)]
         body = [
-            (f"{label} of {len(agents)}", tuple(epsilon_text(pick(v)) for v in stacked))
+            (f"{label} of {total}", tuple(epsilon_text(pick(v)) for v in stacked))
             for label, pick in (("lowest", min), ("median", statistics.median), ("highest", max))
         ]
-        order = sorted(range(len(agents)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
-        body += [(f"agent {names[row]}", tuple(map(epsilon_text, values[row]))) for row in order]
+        dearest = sorted(range(len(members)), key=lambda row: [-(v or 0.0) for v in values[row]])[:WORST_AGENTS]
+        worst = [(agent, row) for row in dearest for agent in members[row][:WORST_AGENTS]][:WORST_AGENTS]
+        body += [(f"agent {called(agent)}", tuple(map(epsilon_text, values[row]))) for agent, row in worst]
     groups = list(dict.fromkeys(column.group for column in columns))
     spans = [(group, [c for c in columns if c.group == group]) for group in groups]
     heads = [tag("th", unbroken(g), colspan=str(len(of)), scope="colgroup") for g, of in spans]
     first = tag("tr", tag("th", "Agent", rowspan="2", scope="col"), *heads)
     second = tag("tr", *(tag("th", unbroken(column.name), scope="col") for column in columns))
-    rows = []
+    lines = []
     for name, shown in body:
         # On a narrow screen a row is a list, whose entries have their heads beside them.
         cells = [
             tag("td", text, class_="claimed" if column.claimed else "number", data_head=column.head)
             for text, column in zip(shown, columns, strict=True)
         ]
-        rows.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
-    return boxed(rows, [tag("thead", first, second)], class_="rows")
+        lines.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
+    return boxed(lines, [tag("thead", first, second)], class_="rows")
 
 
 def _price_table(privacy: PrivacyStatement) -> list[Html]:
@@ -437,7 +447,7 @@ def _forever(privacy: PrivacyStatement) -> list[Html]:
 
 
 class Column(NamedTuple):
-    """A column of the budget table: its group, its name, and each agent's number."""
+    """A column of the budget table: its group, its name, and the number of each row."""
 
     group: str
     name: str
@@ -450,8 +460,9 @@ class Column(NamedTuple):
         return f"{self.group}: {self.name}"
 
 
-def _columns(privacy: PrivacyStatement) -> list[Column]:
-    agents, claim = privacy.agents, privacy.claimed
+def _columns(privacy: PrivacyStatement, agents: Sequence[AgentBudget]) -> list[Column]:
+    """The columns. agents: of the rows."""
+    claim = privacy.claimed
     columns = [
         Column("Whole run", f"ε at δ = {delta_text(privacy.delta)}", [agent.epsilon for agent in agents]),
         Column("Whole run", "pure ε (δ = 0)", [agent.epsilon_pure for agent in agents]),

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.algorithms.protocol import Counts
-from decentral_dp.bounded import SPLITS
+from decentral_dp.bounded import SPLITS, Array
 from decentral_dp.config.outside import labels
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.accountants import Budget
-from decentral_dp.privacy.ledger import ChannelLedger, Ledger
+from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, noise_of
 from decentral_dp.privacy.mechanisms.outside_mechanism import OutsideMechanism
 from decentral_dp.privacy.unit import RECORD, Unit
@@ -38,6 +38,7 @@ from decentral_dp.simulation.probing.probe import ROUNDS, arrays_seen
 from decentral_dp.simulation.statements.statement import (
     AUTHORS_WORD,
     AgentBudget,
+    AgentBudgets,
     Cost,
     Horizon,
     PrivacyStatement,
@@ -169,23 +170,51 @@ def _mechanisms_word(mechanism: OutsideMechanism) -> str:
     )
 
 
-def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: frozenset[str]) -> tuple[AgentBudget, ...]:
+def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: frozenset[str]) -> AgentBudgets:
     """The budget of each agent. limits: agent by agent, for T → ∞. absent: channels that nothing is sent on."""
-    return tuple(
+    sent = {c: cost for c, cost in budget.channels.items() if c not in absent}
+    whole, columns = (budget.epsilon, budget.epsilon_pure), [budget.epsilon, budget.epsilon_pure]
+    columns += [column for cost in sent.values() for column in cost]
+    columns += [cost.epsilon for cost in budget.records.values()]
+    known = {limit: k for k, limit in enumerate(dict.fromkeys(limits))}
+    columns.append(np.array([known[limit] for limit in limits], dtype=np.float64))
+    firsts, which = alike(columns)
+    different = tuple(
         AgentBudget(
             agent=i,
-            epsilon=float(budget.epsilon[i]),
-            epsilon_pure=float(budget.epsilon_pure[i]),
-            channels={
-                c: Cost(float(v.epsilon[i]), float(v.epsilon_pure[i]))
-                for c, v in budget.channels.items()
-                if c not in absent
-            },
+            epsilon=float(whole[0][i]),
+            epsilon_pure=float(whole[1][i]),
+            channels={c: Cost(float(cost.epsilon[i]), float(cost.epsilon_pure[i])) for c, cost in sent.items()},
             records={k: float(cost.epsilon[i]) for k, cost in budget.records.items()},
-            at_infinity=limit,
+            at_infinity=limits[i],
         )
-        for i, limit in enumerate(limits)
+        for i in firsts.tolist()
     )
+    return AgentBudgets(different, which)
+
+
+def alike(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
+    """Gather agents whose numbers are all equal.
+
+    Args:
+        columns: (m,) each, finite or infinite.
+
+    Returns:
+        The first agent of each group, ascending, and (m,) the group of each agent.
+
+    Example:
+        >>> [found.tolist() for found in alike([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
+        [[0, 1, 3], [0, 1, 0, 2]]
+    """
+    which = np.zeros(columns[0].size, dtype=np.int64)
+    for column in columns:
+        # Of most numbers all agents have the same.
+        if (column != column[0]).any():
+            values, place = np.unique(column, return_inverse=True)
+            which = np.unique(which * values.size + place, return_inverse=True)[1]
+    firsts = np.unique(which, return_index=True)[1]
+    place = np.argsort(np.argsort(firsts))
+    return np.sort(firsts), place[which]
 
 
 def _free_channels(ledger: Ledger) -> dict[str, str]:

@@ -7,12 +7,15 @@ may be missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args, overload
 
-from pydantic import BeforeValidator, TypeAdapter
+import numpy as np
+from pydantic import BeforeValidator, PlainValidator, TypeAdapter
 
+from decentral_dp.bounded import Array
+from decentral_dp.data.dataset import IntArray
 from decentral_dp.formatting import delta_text, epsilon_text
 
 Setting: TypeAlias = Literal["gossip", "coordinator_bilevel", "coordinator_minimax"]
@@ -109,8 +112,83 @@ class AgentBudget:
     at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE] = None
 
 
-def _budgets(value: object) -> list[Any]:
-    return [{"agent": row, **_table(entry)} for row, entry in enumerate(_listed(value))]
+# Of so many agents at most result.json has an entry each; of more those with equal budgets share one.
+MOST_ENTRIES = 1000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AgentBudgets(Sequence[AgentBudget]):
+    """What the run costs each agent: a sequence, which keeps a budget once for all agents that pay the same.
+
+    Args:
+        different: budgets, each of the first agent that has it, ascending.
+        which: (m,) the place of each agent's among these.
+    """
+
+    different: tuple[AgentBudget, ...]
+    which: IntArray
+
+    def __len__(self) -> int:
+        return int(self.which.size)
+
+    @overload
+    def __getitem__(self, agent: int) -> AgentBudget: ...
+
+    @overload
+    def __getitem__(self, agent: slice) -> tuple[AgentBudget, ...]: ...
+
+    def __getitem__(self, agent: int | slice) -> AgentBudget | tuple[AgentBudget, ...]:
+        if isinstance(agent, slice):
+            return tuple(self[i] for i in range(*agent.indices(len(self))))
+        return replace(self.different[self.which[agent]], agent=range(len(self))[agent])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AgentBudgets) and self[:] == other[:]
+
+    __hash__ = None  # type: ignore[assignment]  # as of any sequence that is compared by its entries
+
+    def of_each(self, values: Sequence[float | None]) -> Array:
+        """(m,) the number of each agent, of one for each different budget; 0 where there is none."""
+        return np.array([0.0 if v is None else v for v in values])[self.which]
+
+    def members(self) -> list[list[int]]:
+        """The agents that have each of the different budgets, ascending."""
+        ends = np.cumsum(np.bincount(self.which, minlength=len(self.different)))
+        return [of.tolist() for of in np.split(np.argsort(self.which, kind="stable"), ends[:-1])]
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What result.json has of them; "alike" are the first and the last of each run of agents that share one."""
+        if len(self) <= MOST_ENTRIES:
+            return [_written(budget) for budget in self]
+        starts = np.flatnonzero(np.diff(self.which, prepend=-1))
+        runs = np.stack([starts, np.append(starts[1:], len(self)) - 1], axis=1)
+        order = np.argsort(self.which[starts], kind="stable")
+        ends = np.cumsum(np.bincount(self.which[starts], minlength=len(self.different)))
+        alike = np.split(runs[order], ends[:-1])
+        return [{**_written(b), "alike": of.tolist()} for b, of in zip(self.different, alike, strict=True)]
+
+    @classmethod
+    def read(cls, value: object) -> AgentBudgets:
+        """The budgets that such entries say; where these are damaged, each is of one agent."""
+        if isinstance(value, AgentBudgets):
+            return value
+        listed = [{"agent": row, **_table(entry)} for row, entry in enumerate(_listed(value))]
+        budgets = _budgets_adapter().validate_python(listed)
+        try:
+            runs = [np.array(entry["alike"], dtype=np.int64).reshape(-1, 2) for entry in listed]
+            which = np.concatenate([np.full(last - first + 1, k) for k, of in enumerate(runs) for first, last in of])
+            agents = np.concatenate([np.arange(first, last + 1) for of in runs for first, last in of])
+            order = np.argsort(agents)
+            if not np.array_equal(agents[order], np.arange(agents.size)):
+                raise ValueError("each agent has one budget")
+            return cls(budgets, which[order])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return cls(budgets, np.arange(len(budgets)))
+
+
+@cache
+def _budgets_adapter() -> TypeAdapter[tuple[AgentBudget, ...]]:
+    return TypeAdapter(tuple[AgentBudget, ...])
 
 
 def _claims(value: object) -> list[Any]:
@@ -235,7 +313,7 @@ class PrivacyStatement:
     epsilon_pure_max: Number
     target: Number
     cap: Number
-    agents: Annotated[tuple[AgentBudget, ...], BeforeValidator(_budgets)]
+    agents: Annotated[AgentBudgets, PlainValidator(AgentBudgets.read)]
     at_infinity: Annotated[Horizon | None, IN_TABLE_OR_NONE]
     claimed: Annotated[Claim | None, IN_TABLE_OR_NONE]
     free_channels: Annotated[Mapping[str, str], IN_TABLE]
@@ -355,6 +433,8 @@ def _written(value: Any) -> Any:
         return [_written(v) for v in value]
     if isinstance(value, dict | Mapping):
         return {k: _written(v) for k, v in value.items()}
+    if isinstance(value, AgentBudgets):
+        return value.entries()
     if not is_dataclass(value):
         return value
     read = [(name, getattr(value, name), omitted) for name, omitted in _fields(kind)]
