@@ -6,6 +6,7 @@ The second derivatives of a regulariser as matrices, from its products with dire
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,62 @@ def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
     return type(records)(*(a[index] for a in records))
 
 
+@dataclass(frozen=True, eq=False)
+class ByAgent(Sequence[Any]):
+    """The records of each of many agents, kept as one: a million agents are a few arrays, not millions.
+
+    Args:
+        whole: a NamedTuple of arrays.
+        ends: (m + 1,) agent k has the records ends[k] to ends[k + 1].
+    """
+
+    whole: Any
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def chosen(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
+        """The chosen records. shards: numbers of each agent's."""
+        return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
+
+    def __len__(self) -> int:
+        return self.ends.size - 1
+
+    def __getitem__(self, agent: int | slice) -> Any:
+        if isinstance(agent, slice):
+            first, after, _ = agent.indices(len(self))
+            ends = self.ends[first : after + 1]
+            return ByAgent(take(self.whole, slice(ends[0], ends[-1])), ends - ends[0])
+        k = range(len(self))[agent]
+        return take(self.whole, slice(self.ends[k], self.ends[k + 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Paired(Sequence[tuple[Any, Any]]):
+    """The train and the validation records of each agent."""
+
+    train: Sequence[Any]
+    validation: Sequence[Any]
+
+    @classmethod
+    def of(cls, agents: Sequence[tuple[Any, Any]]) -> Paired:
+        """The same of a list of pairs."""
+        return agents if isinstance(agents, Paired) else cls(*map(list, zip(*agents, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    def __getitem__(self, agent: int | slice) -> Any:
+        pair = self.train[agent], self.validation[agent]
+        return Paired(*pair) if isinstance(agent, slice) else pair
+
+
+def counts_of(records: Sequence[Any]) -> NDArray[np.int64]:
+    """How many records each agent has."""
+    if isinstance(records, ByAgent):
+        return np.diff(records.ends)
+    return np.array([len(own[0]) for own in records], dtype=np.int64)
+
+
 def concatenated(parts: Sequence[Any]) -> Any:
     """Join the records of several parts, one part after the other.
 
@@ -42,6 +99,8 @@ def concatenated(parts: Sequence[Any]) -> Any:
         >>> concatenated([part, part])[0].shape
         (2, 2)
     """
+    if isinstance(parts, ByAgent):
+        return parts.whole
     return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -53,6 +112,9 @@ def fit_scores(squares: Array, labels: Array) -> dict[str, Array]:
 
 def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
     """Rows and their stacked records, one pair for each number of records that agents have."""
+    if isinstance(records, ByAgent) and counts.size and (counts == counts[0]).all():
+        shape = (counts.size, int(counts[0]))
+        return [(slice(None), type(records.whole)(*(a.reshape(*shape, *a.shape[1:]) for a in records.whole)))]
     out: list[tuple[NDArray[np.int64] | slice, Any]] = []
     for count in np.unique(counts):
         members = np.flatnonzero(counts == count)

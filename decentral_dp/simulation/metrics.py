@@ -56,7 +56,7 @@ from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Measured, Placed, Predicting, Problem, Scored
-from decentral_dp.problems.records import concatenated
+from decentral_dp.problems.records import Paired, concatenated, counts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,7 +198,8 @@ class Evaluator:
     @cached_property
     def _pooled(self) -> tuple[Weighted, Weighted]:
         """Train and validation records of all agents."""
-        return _weighted([a[0] for a in self.agents]), _weighted([a[1] for a in self.agents])
+        agents = Paired.of(self.agents)
+        return _weighted(agents.train), _weighted(agents.validation)
 
     @cached_property
     def _alike(self) -> list[Share]:
@@ -206,8 +207,8 @@ class Evaluator:
 
 
 def _weighted(parts: Sequence[Any]) -> Weighted:
-    weights = np.concatenate([np.full(len(r[0]), 1.0 / (len(parts) * max(len(r[0]), 1))) for r in parts])
-    return Weighted(concatenated(parts), weights)
+    counts = counts_of(parts)
+    return Weighted(concatenated(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts))
 
 
 @dataclass(frozen=True)
@@ -298,8 +299,8 @@ def evenly_spaced(n: int, most: int) -> IntArray:
 
 def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Join the (train, validation) records of all agents, one after the other."""
-    train, validation = (concatenated(parts) for parts in zip(*agents, strict=True))
-    return train, validation
+    joined = Paired.of(agents)
+    return concatenated(joined.train), concatenated(joined.validation)
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import decentral_dp
 from decentral_dp.config.loading import load
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.result import RunResult, read_result, text_of
+from decentral_dp.simulation.statements import statement as written
 from decentral_dp.simulation.statements.of_job import statement_of
-from decentral_dp.simulation.statements.statement import PrivacyStatement, number
+from decentral_dp.simulation.statements.statement import AgentBudget, AgentBudgets, Cost, PrivacyStatement, number
 
 SETTINGS = {
     "gossip": ("ring_breast_cancer", ["algorithm.rounds=2"]),
@@ -80,6 +82,24 @@ def test_what_an_old_result_lacks_has_a_default() -> None:
     assert claim.agents == (2.0, float("inf"))
     with pytest.raises(ValueError, match="wanted an object"):
         RunResult.from_json("[]")
+
+
+def test_of_many_agents_those_with_equal_budgets_share_an_entry_of_result_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = [AgentBudget(k, epsilon, math.inf, {"y": Cost(epsilon)}) for k, epsilon in ((0, 2.0), (2, 1.0), (3, 4.0))]
+    budgets = AgentBudgets(tuple(costs), np.array([0, 0, 1, 2, 2, 0, 1]))
+    each = budgets.entries()
+    assert [entry["epsilon"] for entry in each] == [2.0, 2.0, 1.0, 4.0, 4.0, 2.0, 1.0]
+    monkeypatch.setattr(written, "MOST_ENTRIES", 6)
+    shared = json.loads(text_of({"agents": budgets.entries()}))["agents"]
+    assert [entry["alike"] for entry in shared] == [[[0, 1], [5, 5]], [[2, 2], [6, 6]], [[3, 4]]]
+    for entries in (each, shared):
+        assert AgentBudgets.read(entries) == budgets == budgets[:]
+        assert [budget.agent for budget in AgentBudgets.read(entries)] == list(range(7))
+    # An agent that has no budget, or two, or is none: the entries are what is left.
+    for wrong in ([[1, 1], [5, 5]], [[0, 2], [5, 5]], [[0, "x"]], None, [], [[0, 1], [5, 10**12]], [[0, -(10**30)]]):
+        assert AgentBudgets.read([{**shared[0], "alike": wrong}, *shared[1:]])[:] == tuple(
+            replace(cost, agent=k) for k, cost in enumerate(costs)
+        )
 
 
 def test_an_older_folder_calls_the_weight_of_neighbours_otherwise() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,18 +20,18 @@ from decentral_dp.participants.agents import LocalDataset
 from decentral_dp.participants.clients import ClientBlock, MinimaxClientBlock
 from decentral_dp.privacy.randomness import Streams
 from decentral_dp.problems.protocol import Placed
-from decentral_dp.problems.records import take
+from decentral_dp.problems.records import ByAgent
 from decentral_dp.simulation.folder.states import STATES, AgentStates, home_of
 from decentral_dp.simulation.metrics import AgentScorer
 
 
 @dataclass(frozen=True)
-class RecordsElsewhere(Mapping[Split, tuple[Any, ...]]):
+class RecordsElsewhere(Mapping[Split, Sequence[Any]]):
     """Records that are not here: whoever asks for them is refused. shards: where they are."""
 
     shards: AgentShards
 
-    def __getitem__(self, split: Split) -> tuple[Any, ...]:
+    def __getitem__(self, split: Split) -> Sequence[Any]:
         raise InputError(
             "problem.manifest: the records are with their agents, and what is asked for needs them here. Give "
             "problem.data whole, as a file or a data set, and leave the manifest out."
@@ -61,7 +61,7 @@ def require_records(records: Mapping[Split, Any], command: str) -> None:
         )
 
 
-def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict[Split, tuple[Any, ...]]:
+def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict[Split, Sequence[Any]]:
     """Records as a problem reads them.
 
     Args:
@@ -71,18 +71,18 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
         first: number of the first agent of the shards; default 0.
     """
     prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
-    train = tuple(take(prepared, index) for index in shards.train)
+    train = ByAgent.chosen(prepared, shards.train)
     return {
         "train": tuple(problem.placed(r, first + i) for i, r in enumerate(train))
         if isinstance(problem, Placed)
         else train,
-        "validation": tuple(take(prepared, index) for index in shards.validation),
+        "validation": ByAgent.chosen(prepared, shards.validation),
     }
 
 
 def records_of(
     problem: Any, shards: Shards, elsewhere: AgentShards | None, norm: Norm
-) -> Mapping[Split, tuple[Any, ...]]:
+) -> Mapping[Split, Sequence[Any]]:
     """The records of a job: prepared here, or with their agents; none where none were drawn."""
     if elsewhere is not None:
         return RecordsElsewhere(elsewhere)

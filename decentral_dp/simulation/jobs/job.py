@@ -45,7 +45,7 @@ from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import concatenated
+from decentral_dp.problems.records import Paired, concatenated
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pool, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
@@ -84,7 +84,7 @@ class Job(Protocol):
     algorithm: Algorithm | Coordinated
     topology: Topology
     shards: Shards
-    records: Mapping[Split, tuple[Any, ...]]
+    records: Mapping[Split, Sequence[Any]]
     test: Any | None
     stream: Stream
     clip: Clip
@@ -223,9 +223,9 @@ class Job(Protocol):
         """Agents of each block, as the scenario's [run] table says."""
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
-    def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, list[Any]]:
-        elsewhere = isinstance(self.records, RecordsElsewhere)
-        return {k: [] if elsewhere else [self.records[k][a] for a in agents] for k in self.records}
+    def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
+        elsewhere, own = isinstance(self.records, RecordsElsewhere), slice(agents[0], agents[-1] + 1)
+        return {k: [] if elsewhere else self.records[k][own] for k in self.records}
 
 
 def public_network(topology: Topology, s: Scenario) -> Network:
@@ -330,10 +330,9 @@ class GossipJob(Job):
             return minimax_evaluator(self, self.problem.minimax)
         if isinstance(self.records, RecordsElsewhere):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
-        agents = list(zip(self.records["train"], self.records["validation"], strict=True))
         return Evaluator(
             self.problem,
-            agents,
+            Paired(self.records["train"], self.records["validation"]),
             self.test,
             self.tunes_x and not self.unmeasured,
             label_unit=self.shards.label_unit,
@@ -410,7 +409,7 @@ class _Coordinated(Job, Protocol):
         return recorded.costs_within(self.ledger.until(recorded.rounds))
 
     def _pooled(self) -> tuple[Any, Any]:
-        return pool(list(zip(self.records["train"], self.records["validation"], strict=True)))
+        return pool(Paired(self.records["train"], self.records["validation"]))
 
 
 @final

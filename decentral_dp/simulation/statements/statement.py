@@ -114,6 +114,8 @@ class AgentBudget:
 
 # Of so many agents at most result.json has an entry each; of more those with equal budgets share one.
 MOST_ENTRIES = 1000
+# More than that no run has: a damaged file must not ask for all memory.
+_MOST_AGENTS = 10**8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,10 +142,11 @@ class AgentBudgets(Sequence[AgentBudget]):
     def __getitem__(self, agent: int | slice) -> AgentBudget | tuple[AgentBudget, ...]:
         if isinstance(agent, slice):
             return tuple(self[i] for i in range(*agent.indices(len(self))))
-        return replace(self.different[self.which[agent]], agent=range(len(self))[agent])
+        budget: AgentBudget = self.different[self.which[agent]]
+        return replace(budget, agent=range(len(self))[agent])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AgentBudgets) and self[:] == other[:]
+        return isinstance(other, AgentBudgets | tuple) and self[:] == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]  # as of any sequence that is compared by its entries
 
@@ -176,13 +179,13 @@ class AgentBudgets(Sequence[AgentBudget]):
         budgets = _budgets_adapter().validate_python(listed)
         try:
             runs = [np.array(entry["alike"], dtype=np.int64).reshape(-1, 2) for entry in listed]
-            which = np.concatenate([np.full(last - first + 1, k) for k, of in enumerate(runs) for first, last in of])
-            agents = np.concatenate([np.arange(first, last + 1) for of in runs for first, last in of])
-            order = np.argsort(agents)
-            if not np.array_equal(agents[order], np.arange(agents.size)):
+            order = np.argsort((every := np.concatenate(runs))[:, 0])
+            first, last = every[order].T
+            if first[0] or (first > last).any() or (first[1:] != last[:-1] + 1).any() or last[-1] >= _MOST_AGENTS:
                 raise ValueError("each agent has one budget")
-            return cls(budgets, which[order])
-        except (KeyError, TypeError, ValueError, OverflowError):
+            owner = np.repeat(np.arange(len(runs)), [len(of) for of in runs])
+            return cls(budgets, np.repeat(owner[order], last - first + 1))
+        except (IndexError, KeyError, TypeError, ValueError, OverflowError):
             return cls(budgets, np.arange(len(budgets)))
 
 
