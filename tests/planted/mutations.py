@@ -661,9 +661,18 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one round less than there were, composed plainly",
         "privacy/accounting/loss_distributions.py",
-        "parts = [power(loss, p.number, tail) for loss, p in zip(losses, pairs, strict=True)]",
-        "parts = [power(loss, max(1, p.number - 1), tail) for loss, p in zip(losses, pairs, strict=True)]",
+        "parts = [power(loss, n, tail) for loss, n in zip(losses, numbers, strict=True)]",
+        "parts = [power(loss, max(1, n - 1), tail) for loss, n in zip(losses, numbers, strict=True)]",
         (f"{_POISSON}::test_composed_as_dp_accounting_composes_it",),
+    ),
+    Mutation(
+        "distributions that are squared together left out where their number is odd",
+        "privacy/accounting/loss_distributions.py",
+        "    for bit in reversed(range(max(counts).bit_length())):\n",
+        "    for bit in reversed(range(1, max(counts).bit_length())):\n",
+        (
+            "tests/privacy/accounting/test_discretised_losses.py::test_powers_squared_together_are_never_below_exact_sums",
+        ),
     ),
     Mutation(
         "an eighth of the rounds left out, composed under a tilt",

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting.pld import pld_pmf
+from scipy.special import gammaln
 
 from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.loss_distributions import (
@@ -20,6 +21,7 @@ from decentral_dp.privacy.accounting.loss_distributions import (
     poisson_profile,
     poisson_reach,
     power,
+    powers,
     response_profile,
 )
 
@@ -90,6 +92,44 @@ def test_powers_are_composed_as_dp_accounting_composes_pairs(name: str, count: i
         assert epsilon_at(power(ours, count, TAIL), delta) == pytest.approx(
             whole.get_epsilon_for_delta(delta), rel=1e-10
         )
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (37, 20), (64, 5), (2000, 611)])
+def test_powers_squared_together_are_never_below_exact_sums(counts: tuple[int, int]) -> None:
+    """Randomised response at one and two steps of the grid: two binomial laws, in the logarithms of gamma functions."""
+    step = 0.0411
+    pairs = [(response_profile(k * step), k * step) for k in (1, 2)]
+    ours = powers(discretised(pairs, step), counts, TAIL)
+    masses = np.ones(1)
+    for k, n in zip((1, 2), counts, strict=True):
+        up, ways = np.arange(n + 1), np.zeros(2 * k * n + 1)
+        ways[:: 2 * k] = np.exp(
+            gammaln(n + 1)
+            - gammaln(up + 1)
+            - gammaln(n - up + 1)
+            - up * np.log1p(math.exp(-k * step))
+            - (n - up) * np.log1p(math.exp(k * step))
+        )
+        masses = np.convolve(masses, ways)
+    exact = LossMasses(step, -(counts[0] + 2 * counts[1]), masses, 0.0, 0.0)
+    apart = composed([power(p, n, TAIL) for p, n in zip(discretised(pairs, step), counts, strict=True)], TAIL)
+    for delta in (1e-2, 1e-6):
+        known = epsilon_at(exact, delta)
+        assert known * (1.0 - 1e-10) <= epsilon_at(ours, delta - ours.error) <= known * (1.0 + 1e-6)
+        assert epsilon_at(ours, delta) == pytest.approx(epsilon_at(apart, delta), rel=1e-6)
+
+
+def test_many_releases_are_priced_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = np.arange(1.0, 1001.0)
+    releases = loss_distributions.Releases(
+        laplace=0.02 * t**-0.1, mu=0.1, poisson=np.stack([0.4 * t**-0.1, np.full(1000, 0.03)])
+    )
+    segments = [releases, releases]
+    apart = loss_distributions.epsilons(segments, 1e-5)
+    monkeypatch.setattr(loss_distributions, "_SQUARED_APART", 100)
+    together = loss_distributions.epsilons(segments, 1e-5)
+    assert together == pytest.approx(apart, rel=1e-5)
+    assert together != apart
 
 
 def test_errors_are_below_their_bound_and_no_mass_is_lost() -> None:
