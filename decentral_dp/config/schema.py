@@ -87,6 +87,9 @@ class RunTable(Table):
         "given. Read by ray.",
         1,
     )
+    gpus_per_actor: Annotated[float, Field(ge=0.0, le=1024.0)] = optional(
+        "GPUs that Ray sets aside for each actor, such as 1 or 0.5; an actor sees no other. Read by ray.", 0.0
+    )
     blocks: Count | None = optional(
         "Blocks that agents are computed in; if left out one, or as many as keep large weights in the processor's "
         "cache. What is released does not depend on it. Read by local."
@@ -121,6 +124,13 @@ class RunTable(Table):
         "bilevel problems and all noise stay on the processor.",
         "cpu",
     )
+
+    @field_validator("gpus_per_actor")
+    @classmethod
+    def _whole_above_one(cls, gpus: float) -> float:
+        if gpus > 1.0 and gpus != int(gpus):
+            raise ValueError("above 1, a whole number of GPUs is wanted")
+        return gpus
 
     @field_validator("measures")
     @classmethod

@@ -9,17 +9,17 @@ from decentral_dp.engines.protocol import Engine, Recovery
 from decentral_dp.errors import needing
 
 
-def _local(address: str | None, place: str | None, recovery: Mapping[str, Any]) -> Engine:
+def _local(address: str | None, place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
     from decentral_dp.engines.local import LocalEngine
 
     return LocalEngine()
 
 
-def _ray(address: str | None, place: str | None, recovery: Mapping[str, Any]) -> Engine:
+def _ray(address: str | None, place: str | None, recovery: Mapping[str, Any], gpus: float) -> Engine:
     with needing('run.engine = "ray"'):
         from decentral_dp.engines.ray import RayEngine
 
-    return RayEngine(address, place, Recovery(**recovery))
+    return RayEngine(address, place, Recovery(**recovery), gpus)
 
 
 def cores(address: str | None) -> int:
@@ -37,6 +37,9 @@ def cores(address: str | None) -> int:
     return ray_cluster.cores(address)
 
 
-ENGINES: dict[str, Callable[[str | None, str | None, Mapping[str, Any]], Engine]] = {"local": _local, "ray": _ray}
+ENGINES: dict[str, Callable[[str | None, str | None, Mapping[str, Any], float], Engine]] = {
+    "local": _local,
+    "ray": _ray,
+}
 
 __all__ = ["ENGINES", "Recovery", "cores"]

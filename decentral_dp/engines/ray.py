@@ -119,11 +119,13 @@ class RayEngine:
         address: None starts a Ray for this run and ends it; "auto" or "host:port" joins a running one.
         place: resource of the machine that an agent is to be on, {agent} its number; None for any machine.
         recovery: what happens where an actor is lost.
+        gpus: that are set aside for each actor, which sees no other; default 0.
     """
 
     address: str | None = None
     place: str | None = None
     recovery: Recovery = field(default_factory=Recovery)
+    gpus: float = 0.0
     name = "ray"
 
     def run(self, nodes: Sequence[AgentNode], rounds: int, control: RunControl = UNATTENDED) -> Outcome:
@@ -149,7 +151,7 @@ class RayEngine:
                 ]
                 actors: list[Any] = []
                 try:
-                    with _actors(Actor, arguments, places) as actors:
+                    with _actors(Actor, arguments, places, self.gpus) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
                 except _LOST as error:
                     kept.lost(error, _whose(error, actors, nodes))
@@ -167,7 +169,7 @@ class RayEngine:
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
         places = [wanted(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
-        with cluster(self.address), _actors(ClientActor, arguments, places) as actors:
+        with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
 
             def everywhere(method: str, *given: Any) -> list[Any]:
                 kept = _Kept(None, -1, self.recovery, joined=self.address is not None)
@@ -179,7 +181,7 @@ class RayEngine:
                         kept.lost(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
                             ray.kill(actor)
-                        actors[:] = started(ClientActor, arguments, places)
+                        actors[:] = started(ClientActor, arguments, places, self.gpus)
 
             return coordinate(coordinator_node, rounds, everywhere, control)
 
@@ -249,10 +251,10 @@ class _Kept:
 
 @contextlib.contextmanager
 def _actors(
-    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]]
+    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float
 ) -> Iterator[list[Any]]:
     """One actor for each, for the length of the block."""
-    actors = started(kind, arguments, places)
+    actors = started(kind, arguments, places, gpus)
     try:
         yield actors
     finally:

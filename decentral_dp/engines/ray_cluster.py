@@ -165,16 +165,19 @@ def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
 
 
-def started(kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]]) -> list[Any]:
+def started(
+    kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float = 0.0
+) -> list[Any]:
     """Start one actor for each, on a machine that has what it wants.
 
     Args:
         kind: of actor.
         arguments: of each.
         places: resources that each wants; where it wants some, no share of a core is set aside for it.
+        gpus: that are set aside for each; default 0.
 
     Raises:
-        InputError: no machine has them.
+        InputError: no machine has them, or the machines have too few GPUs.
     """
     nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]  # type: ignore[no-untyped-call] # ray has no types for it
     for place in places:
@@ -184,9 +187,17 @@ def started(kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Seque
                 f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
+    fitting = sum(int(node.get("GPU", 0.0) / gpus + 1e-9) for node in nodes) if gpus else len(arguments)
+    if fitting < len(arguments):
+        there = sum(node.get("GPU", 0.0) for node in nodes)
+        raise InputError(
+            f"run.gpus_per_actor: got {gpus:g} for each of {len(arguments)} actors, but Ray knows of {there:g} GPUs, "
+            f"on which {fitting} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute on "
+            "processors."
+        )
     share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments))
     # The head would keep kilobytes of every one of the last 100 000 calls.
-    common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False}
+    common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False, "num_gpus": gpus}
     spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", **common)(kind)
     placed = ray.remote(num_cpus=0, **common)(kind)
     return [

@@ -569,7 +569,7 @@ def _perform(
             report(s.round, job.rounds, loss=loss, epsilon=epsilon, note=rest)
 
     table = job.scenario.run
-    engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()))
+    engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()), table.gpus_per_actor)
     control = RunControl(evaluation_rounds, observe, saved=saved)
     if kept is not None:
         control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases, states=kept.states)

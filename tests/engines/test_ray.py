@@ -71,9 +71,9 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
     base = load(name, ["algorithm.rounds=4"])
     begun: list[int] = []
 
-    def counted(kind: type[Any], arguments: Any, places: Any) -> list[Any]:
+    def counted(kind: type[Any], arguments: Any, *more: Any) -> list[Any]:
         begun.append(len(arguments))
-        return started(kind, arguments, places)
+        return started(kind, arguments, *more)
 
     monkeypatch.setattr("decentral_dp.engines.ray.started", counted)
     there = {"engine": "ray", "agents_per_actor": "auto"}
@@ -414,6 +414,35 @@ def test_agents_are_where_their_machines_are(
         decentral_dp.run(nowhere)
 
 
+@pytest.mark.parametrize("name", ["scenario", "dp_sgd_dual"])
+def test_every_actor_has_its_gpus(scenario: Make, own_resources: None, name: str) -> None:
+    import ray
+
+    given: Any = scenario(topology={"agents": 4}, algorithm={"rounds": 3}) if name == "scenario" else name
+    more = ["algorithm.rounds=3", "topology.agents=4", "run.agents_per_actor=2"]
+
+    def asking(gpus: float) -> Any:
+        return load(given, [*more, 'run.engine="ray"', f"run.gpus_per_actor={gpus}"])
+
+    def look(at: Progress) -> None:
+        _until(lambda: ray.available_resources().get("GPU", 0.0) == 1.0, 20)
+
+    done = decentral_dp.run(asking(0.5), progress=look)
+    here = decentral_dp.run(load(given, more))
+    for channel, value in here.released.items():
+        np.testing.assert_allclose(done.released[channel], value, atol=1e-9, rtol=0)
+    wrong = r"run\.gpus_per_actor: got 2 for each of 2 actors, but Ray knows of 2 GPUs, on which 1 such actors fit"
+    with pytest.raises(decentral_dp.InputError, match=wrong):
+        decentral_dp.run(asking(2))
+    with pytest.raises(decentral_dp.InputError, match=r"run\.gpus_per_actor: .*whole number of GPUs"):
+        asking(1.5)
+
+
+def test_a_cluster_without_a_gpu_is_said(ray_cluster: None) -> None:
+    with pytest.raises(decentral_dp.InputError, match="Ray knows of 0 GPUs, on which 0 such actors fit"):
+        decentral_dp.run(load("ring_breast_cancer", ['run.engine="ray"', "run.gpus_per_actor=1"]))
+
+
 @pytest.fixture
 def own_resources(ray_cluster: None) -> Iterator[None]:
     """The shared Ray again, with resources that name sites."""
@@ -421,7 +450,7 @@ def own_resources(ray_cluster: None) -> Iterator[None]:
 
     options: dict[str, Any] = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False}
     ray.shutdown()
-    ray.init(address="local", **options, resources={f"site-{agent}": 1 for agent in range(4)})
+    ray.init(address="local", **options, num_gpus=2, resources={f"site-{agent}": 1 for agent in range(4)})
     yield
     ray.shutdown()
     ray.init(address="local", **options, logging_level="ERROR")
