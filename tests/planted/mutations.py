@@ -790,8 +790,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "draws of a colluder's edges counted as noise",
         "privacy/accounting/correlated_noise.py",
-        "if not colluders:",
-        "if True:",
+        "_largest_resistances(network, colluders) if colluders else network.resistances()",
+        "network.resistances()",
         (f"{_CORRELATED}::test_agrees_with_the_information_of_all_that_is_known",),
     ),
     Mutation(
