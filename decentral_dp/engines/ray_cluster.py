@@ -37,19 +37,22 @@ def cluster(address: str | None) -> Iterator[None]:
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    answers = False
     if address is None:
         # "local": never the cluster of somebody else that happens to run on this machine.
         options |= {"address": "local", "include_dashboard": False}
         _ask_for_token()
     else:
-        _check_reachable(address)
+        answers = _check_reachable(address)
         _offer_token()
         options["address"] = address
     try:
         ray.init(**options)
     except Exception as error:  # Ray says so of a node that does not start in time.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise (_not_started(reason) if address is None else _unreachable(address, reason)) from error
+        if address is None:
+            raise _not_started(reason) from error
+        raise (_not_let_in(address, reason) if answers else _unreachable(address, reason)) from error
     try:
         yield
     finally:
@@ -110,15 +113,15 @@ def _offer_token() -> None:
     offer(warn_if_disabled=False)
 
 
-def _check_reachable(address: str) -> None:
-    """Knock before ray.init does, which would wait for an absent head for minutes."""
+def _check_reachable(address: str) -> bool:
+    """Knock before ray.init does, which would wait for an absent head for minutes; whether there was a door."""
     where = address
     if address == "auto":
         # What `ray start` leaves behind for "auto"; without it ray.init says itself that there is nothing.
         note = Path("/tmp/ray/ray_current_cluster")
         where = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.is_file() else "")
         if not where:
-            return
+            return False
     host, _, port = where.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise _unreachable(address, 'wanted "auto" or "host:port"')
@@ -126,13 +129,24 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         raise _unreachable(address, str(error)) from error
+    return True
 
 
 def _unreachable(address: str | None, reason: str) -> InputError:
     return InputError(
         f"run.address: no Ray cluster answers at {address!r} ({reason}). "
-        'Start one with "ray start --head", or leave the address out to start one for this run. Where it asks for a '
-        "token, set RAY_AUTH_TOKEN to that of its machine, which ~/.ray/auth_token there holds."
+        'Start one with "ray start --head", or leave the address out to start one for this run.'
+    )
+
+
+def _not_let_in(address: str, reason: str) -> InputError:
+    kept = (os.environ.get("RAY_AUTH_TOKEN_PATH"), Path.home() / ".ray" / "auth_token")
+    here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in kept)
+    shown = "shows a token, which is not that of the cluster if it asks for one" if here else "has no token to show"
+    return InputError(
+        f"run.address: something answers at {address!r}, and does not let this process in, which {shown} "
+        f"({reason.partition('. ')[0].rstrip('.')}). Set RAY_AUTH_TOKEN to the token of the cluster's head, which "
+        "~/.ray/auth_token there holds; where it asks for none, give both the same versions of Ray and Python."
     )
 
 
