@@ -19,8 +19,8 @@ from pydantic import ValidationError
 
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import new_template as template
-from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, scenario_names
-from decentral_dp.config.missing_keys import missing_keys, with_planned
+from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, scenario_names, toml_value
+from decentral_dp.config.missing_keys import ROUNDS, missing_keys, with_planned
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
@@ -28,7 +28,10 @@ from decentral_dp.data.scaling import read_ranges
 from decentral_dp.data.tables import Declared, read_header, select_columns
 from decentral_dp.errors import InputError, printable, quoted, quoted_path
 from decentral_dp.files.regular import regular
+from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import MINIMAX, PROBLEMS, SOLVED
+from decentral_dp.problems import Facts as ProblemFacts
+from decentral_dp.simulation.jobs.settings import noise_leaves_little
 
 # Where nothing is to be tuned, and where a problem of two levels is asked for.
 TRAINING, DEFAULT_BILEVEL, DEFAULT_DATA = "dp_dsgd", "ldp_dsbo", "breast_cancer"
@@ -112,7 +115,7 @@ def carry_out(out: Path | None, options: Options) -> None:
             "Nothing was asked for, so all of it is a default: --csv FILE --label COLUMN takes your records, and "
             '"decentral-dp new --help" lists the rest.'
         )
-    for warning in [*placeholders(notes), *([notes[template.WARNING]] if template.WARNING in notes else [])]:
+    for warning in [*placeholders(notes), *(notes[key] for key in (template.WARNING, "problem.model") if key in notes)]:
         typer.echo(printable(warning))
     typer.echo(printable(f"Next: decentral-dp plan {path}, then decentral-dp run {path}"))
 
@@ -236,6 +239,8 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
         content = template.with_settings_that_learn(
             content, len(content["problem"]["scale"]) + len(rules.ranges), notes
         )
+    if options.csv is not None and options.model in _MODELS:
+        content = _with_model_that_learns(content, options.csv, notes)
     problem, m = content["problem"], content["topology"]["agents"]
     content["title"] = f"{kind} on {Path(problem['data']).stem}: {problem['kind']}, {m} agents"
     return content, notes
@@ -254,6 +259,26 @@ _TRAINING: Mapping[str, Any] = {
 }
 
 _MODELS: Mapping[str, Any] = {"mlp": {"kind": "mlp", "widths": [64]}, "cnn": {"kind": "cnn", "channels": [8, 16]}}
+
+
+def _with_model_that_learns(content: dict[str, Any], csv: Path, notes: dict[str, str]) -> dict[str, Any]:
+    """The content with a linear model, and why, where noise leaves a network little by the number of records."""
+    problem, agents, privacy = content["problem"], int(content["topology"]["agents"]), content["privacy"]
+    with csv.open("rb") as file:
+        # A line is a record, which is all that is looked at: how many there are is public.
+        records = (sum(1 for _ in file) - 1) * (1.0 - problem.get("test", 0.0)) / agents
+    rules = ColumnRules.model_validate(problem.get("columns", {}))
+    features = len(problem["scale"]) + len(rules.ranges)
+    facts = ProblemFacts(features, len(problem.get("classes") or ()), l2=math.sqrt(features))
+    made = PROBLEMS[problem["kind"]].build({"model": ModelTable.model_validate(problem["model"])}, facts).step_facts()
+    epsilon, delta = float(privacy["epsilon"]), float(privacy["delta"])
+    if not noise_leaves_little(made, max(1, int(records)), agents, ROUNDS, epsilon, delta):
+        return content
+    notes["problem.model"] = (
+        f"Noise at ε = {epsilon:g}, with about {records:.0f} train records of an agent, leaves a network little of its "
+        f"steps: a linear model may learn more where it fits. Put model = {toml_value(problem['model'])} to train it."
+    )
+    return {**content, "problem": {**problem, "model": "linear"}}
 
 
 def _topology(options: Options, base: Mapping[str, Any]) -> dict[str, Any]:

@@ -687,6 +687,26 @@ def test_a_network_needs_no_setting_by_hand(tmp_path: Path, model: str, kind: st
     assert any(note.startswith("Settings: 1000 rounds of step ") for note in plan.data_notes)
 
 
+@pytest.mark.parametrize(("epsilon", "kind"), [(1.0, "linear"), (8.0, "mlp")])
+def test_a_network_that_noise_leaves_little_of_is_written_as_a_linear_model(
+    tmp_path: Path, epsilon: float, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the plan of the network says, which knows the records; `new` counts their lines."""
+    names = [f"v{k}" for k in range(14)]
+    rows = [f"{','.join(['0.5'] * 14)},{k % 2}" for k in range(4000)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join([*names, "y"]), *rows]) + "\n")
+    ranges = dict.fromkeys(names, (0.0, 1.0))
+    asked = Options(csv=tmp_path / "t.csv", label="y", classes=[0, 1], ranges=ranges, agents=5)
+    carry_out(tmp_path / "mine.toml", replace(asked, model="mlp", epsilon=epsilon))
+    given = tomllib.loads((tmp_path / "mine.toml").read_text())["problem"]["model"]
+    assert (given if isinstance(given, str) else given["kind"]) == kind
+    assert ("a linear model may learn more where it fits" in capsys.readouterr().out) == (kind == "linear")
+    content = tomllib.loads((tmp_path / "mine.toml").read_text())
+    content["problem"] |= {"model": {"kind": "mlp", "widths": [64]}, "data": str(tmp_path / "t.csv")}
+    plan = decentral_dp.plan(content)
+    assert any("a linear model may learn more" in note for note in plan.data_notes) == (kind == "linear")
+
+
 def test_a_model_is_of_one_level(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--model: it is of problems of one level"):
         carry_out(tmp_path / "mine.toml", Options(data="digits", model="mlp", algorithm="ldp_dsbo"))

@@ -40,9 +40,11 @@ from decentral_dp.problems.records import fit_scores
 from decentral_dp.problems.training.losses import CrossEntropy, Huber, Logistic, Loss, Squared
 from decentral_dp.statistics import auc
 
-# Beside features of norm at most 1. An intercept is learnt as well from so little, and a clip of a record's gradient
-# is left to its features.
-_BIAS = 0.1
+# γ, beside features of norm at most 1, of one output and of several. A small γ leaves a record's clip to its features.
+# But an intercept is learnt at a rate of γ², and until it is, what records have in common hides how they differ: on
+# made-up tables 0.1 for one output lost up to 0.08 in AUC at ε = 8 where labels are rare, and 0.6 in R² at ε = 1 where
+# columns are 0 or 1. Scores of several outputs are compared with each other, and there noise of intercepts costs more.
+_BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
 # |δ| from which a record's clip is whole: that of a record about which nothing is known, φ = 0.
 _WHOLE = 0.5
 # Records that a network's curvature is read off.
@@ -392,7 +394,8 @@ def _learner(facts: Facts, table: ModelTable | None, outputs: int) -> Learner:
         return ConvolutionLayers(shape, tuple(table.channels or ()), outputs, facts.seed)
     if kind == "linear":
         # Features that were scaled lie in [−1, 1], and so every record is of length at most 1.
-        return DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), _BIAS)
+        bias = _BIAS_OF_ONE if outputs == 1 else _BIAS_OF_MORE
+        return DenseLayers((facts.n_features, outputs), 1.0 / math.sqrt(facts.n_features), bias)
     return OneByOne(facts.model(outputs, table), f'model = "{kind}"')
 
 

@@ -315,8 +315,6 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     remarks = [
         f"An agent's ε is what its most expensive record costs{words.dearest}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",
-        "If what is protected changes, the probability of any event in what is released becomes at most e^ε times what "
-        "it was, plus δ: the smaller both are, the less is told. The worst agent is the one whose ε is largest.",
     ]
     if privacy.claimed:
         remarks.append(

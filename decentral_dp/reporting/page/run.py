@@ -58,10 +58,15 @@ def opening(title: str, result: RunResult) -> list[Html]:
         tag("div", tag("dt", name), tag("dd", value), tag("small", note), class_="tile")
         for name, value, note in _tiles(result)
     ]
+    letters = (
+        "If what is protected changes, the probability of any event in what is released becomes at most e^ε times what "
+        "it was, plus δ: the smaller both are, the less is told. The worst agent is the one whose ε is largest."
+    )
     return [
         tag("header", tag("h1", title), tag("p", lead(result), class_="lead")),
         *_status(result),
         tag("dl", *shown, class_="tiles"),
+        *([tag("p", letters, class_="small")] if result.privacy.is_noisy else []),
     ]
 
 

@@ -864,7 +864,7 @@ def gossip_job(c: Components) -> GossipJob:
                 "dp_dsgd; or leave out over_time, drop, offline and delay."
             )
     ledger = planned(noise, rounds)
-    if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise):
+    if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit):
         shards = replace(shards, notes=(*shards.notes, said))
     status, reason = "ok", None
     if privacy.cap is not None:
