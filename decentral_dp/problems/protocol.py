@@ -345,6 +345,9 @@ class StepFacts(NamedTuple):
 class Planned(Protocol):
     """A model at one level whose steps and clip may be left to be planned, in `simulation.jobs.settings`."""
 
+    @property
+    def q(self) -> int: ...
+
     def step_facts(self) -> StepFacts: ...
 
     def trained_under(self, clip: Clip) -> Self:
