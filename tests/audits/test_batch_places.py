@@ -42,7 +42,7 @@ ONE_STEP = StepSize(0.5)
 
 @functools.cache
 def batches() -> tuple[tuple[int, ...], ...]:
-    """Every batch that is ever drawn. That each is as likely as any other is tested in tests/data/test_data_streams."""
+    """Every batch that is ever drawn. That each is as likely as any other is tested in tests/data/test_streams."""
     rng = np.random.default_rng(5)
     return tuple(sorted({tuple(draw_batch(N, B, rng).index.tolist()) for _ in range(7000)}))
 

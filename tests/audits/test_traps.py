@@ -1,7 +1,7 @@
 """Ways to lose privacy that look right: each is walked into on purpose, and the package's own answer is held beside it.
 
-Elsewhere: one-point swaps and radial clips (test_recursion), amplification by channel and a record of both kinds
-(test_accountants), scaling fitted on the data (test_data_scaling), a batch that lives on (test_ldp_dsbo).
+Elsewhere: one-point swaps and radial clips (test_private_state), amplification by channel and a record of both kinds
+(test_accountants), scaling fitted on the data (test_scaling), a batch that lives on (test_ldp_dsbo).
 """
 
 from __future__ import annotations

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from .planting import Mutation
 
-_MECHANISMS = "tests/privacy/mechanisms/test_mechanisms.py"
+_MECHANISMS = "tests/privacy/mechanisms/test_releasers.py"
 _ACCOUNTANTS = "tests/privacy/accounting/test_accountants.py"
 _TILTED = "tests/privacy/accounting/test_tilted_composition.py"
-_POISSON = "tests/privacy/accounting/test_poisson.py"
+_POISSON = "tests/privacy/accounting/test_accountants_poisson.py"
 _SLACK = "tests/privacy/accounting/test_float_slack.py"
 _TRAPS = "tests/audits/test_traps.py"
 _PRICES = "tests/audits/test_planned_prices.py"
-_BATCH = "tests/participants/test_batch.py"
+_BATCH = "tests/participants/test_agents.py"
 _PLACES = "tests/audits/test_batch_places.py"
 _LEDGER = "tests/privacy/test_ledger.py"
-_CLIPS = "tests/problems/bilevel/test_problems_sensitivity.py"
-_GRANULAR = "tests/constants/test_granular.py"
-_AGAIN = "tests/simulation/test_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
+_CLIPS = "tests/problems/test_records_sensitivity.py"
+_GRANULAR = "tests/constants/test_problem_constants.py"
+_AGAIN = "tests/simulation/folder/test_journal_charged_again.py::test_every_release_of_every_process_is_in_the_ledger"
 _GUARDS = "tests/audits/test_guards.py"
-_SALT = "tests/files/test_salt.py"
+_SALT = "tests/files/test_durable_salt.py"
 _LEAVES = "tests/simulation/test_what_leaves.py"
 _SECRET = "tests/simulation/test_secret_noise.py"
-_KEYSTREAMS = "tests/privacy/test_keystreams.py"
+_KEYSTREAMS = "tests/privacy/test_randomness.py"
 _SENDS = "tests/algorithms/test_who_sends.py"
 _NOISE = "tests/simulation/test_noise_and_records.py"
-_RELEASES = "tests/simulation/test_kept_releases.py"
-_TRAINING = "tests/problems/training/test_training.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
+_RELEASES = "tests/simulation/folder/test_releases.py"
+_TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
-_ATTACKS = "tests/adversaries/test_network_attacks.py"
-_VIEW_OF_TRAINING = "tests/adversaries/test_network_training.py"
+_ATTACKS = "tests/adversaries/network/test_attacks.py"
+_VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
 _GOSSIP_SGDA = "tests/algorithms/gossip/test_gossip_sgda.py"
-_AUDIT_SHARED = "tests/adversaries/test_audit_shared_noise.py"
+_AUDIT_SHARED = "tests/adversaries/audit/test_audit_shared_noise.py"
 _PAIRS = "tests/privacy/test_pair_noise.py"
-_UNITS = "tests/privacy/test_units.py"
+_UNITS = "tests/privacy/test_unit.py"
 _WALK = "tests/algorithms/gossip/test_random_walk.py"
 _WHOLE = "tests/algorithms/gossip/test_whole_network_replays.py"
 _PUSH_SUM = "tests/algorithms/gossip/test_push_sum.py"
 _CORRECTED = "tests/algorithms/gossip/test_corrected_steps.py"
-_CONVOLUTIONS = "tests/problems/training/test_convolutions.py"
+_CONVOLUTIONS = "tests/models/test_stacked_convolution.py"
 
 _LAW = f"{_MECHANISMS}::test_noise_has_the_declared_law_and_the_test_has_power"
-_CHECK = "tests/adversaries/test_check.py"
+_CHECK = "tests/adversaries/check/test_check.py"
 _SHARED = "tests/privacy/accounting/test_correlated_noise_second.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -95,7 +95,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "adversaries/audit/audit.py",
         "    elif _is_saturated(plan, bound, certified):\n",
         "    elif False:\n",
-        ("tests/adversaries/test_audit_games.py::test_an_audit_that_can_show_no_more_says_so",),
+        ("tests/adversaries/audit/test_audit.py::test_an_audit_that_can_show_no_more_says_so",),
     ),
     Mutation(
         "noises of one key that are taken for several",
@@ -340,7 +340,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         "known = generator or PHILOX",
         "known = generator or GENERATORS[1]",
-        ("tests/simulation/test_resume.py::test_secret_noise_of_an_older_version_is_gone_on_with",),
+        ("tests/simulation/folder/test_journal.py::test_secret_noise_of_an_older_version_is_gone_on_with",),
     ),
     Mutation(
         "noise that does not depend on the records",
@@ -530,7 +530,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "data/streams.py",
         "generator.permutation(generator.choice(n, batch, replace=False, shuffle=False))",
         "generator.choice(n, batch, replace=False, shuffle=False)",
-        ("tests/data/test_data_streams.py::test_every_subset_in_every_order_is_equally_likely",),
+        ("tests/data/test_streams.py::test_every_subset_in_every_order_is_equally_likely",),
     ),
     Mutation(
         "drawn records put in order where they are stacked",
@@ -544,9 +544,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "models/linear_terms.py",
         "    return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])\n",
         "    unit = np.abs(rows).max()\n    return np.matmul(rows / unit, vectors[:, :, None])[:, :, 0] * unit\n",
-        (
-            "tests/problems/bilevel/test_problems_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",
-        ),
+        ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
         "a plan that amplifies what is kept",
@@ -671,7 +669,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    for bit in reversed(range(max(counts).bit_length())):\n",
         "    for bit in reversed(range(1, max(counts).bit_length())):\n",
         (
-            "tests/privacy/accounting/test_discretised_losses.py::test_powers_squared_together_are_never_below_exact_sums",
+            "tests/privacy/accounting/test_loss_distributions.py::test_powers_squared_together_are_never_below_exact_sums",
         ),
     ),
     Mutation(
@@ -939,7 +937,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/host.py",
         'self._asked = saved["state"], saved["asked"]',
         'self._asked = saved["state"], saved["asked"] + 100',
-        ("tests/simulation/test_resume.py::test_other_programs_go_on_too[dp_sgd_dual]",),
+        ("tests/simulation/folder/test_journal.py::test_other_programs_go_on_too[dp_sgd_dual]",),
     ),
     Mutation(
         "what the end of a round sends, not charged again",
@@ -967,7 +965,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "privacy/ledger.py",
         "np.where(inside[:, None], 1.0, r)",
         "np.where(inside[:, None], r, r)",
-        ("tests/simulation/test_charged_again.py::test_batches_amplify_nothing_of_what_was_released_twice",),
+        (
+            "tests/simulation/folder/test_journal_charged_again.py::test_batches_amplify_nothing_of_what_was_released_twice",
+        ),
     ),
     # Audits ---------------------------------------------------------------------------------------------------------
     Mutation(
@@ -975,28 +975,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "adversaries/audit/loss_laws.py",
         "    return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))\n",
         "    return with_it\n",
-        ("tests/adversaries/test_audit_samples.py::test_the_mixture_is_what_bayes_says",),
+        ("tests/adversaries/audit/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
         "an audit that counts what both worlds' records have in common",
         "adversaries/audit/loss_laws.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",
-        ("tests/adversaries/test_audit_one_release.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
+        ("tests/adversaries/audit/test_loss_laws.py::test_what_is_seen_along_a_line_shows_no_more_than_all",),
     ),
     Mutation(
         "an audit that takes the shorter of two moves in one direction for none",
         "adversaries/audit/loss_laws.py",
         "np.where(opposite, turned * u, 0.0), np.where(opposite, -turned * v, 0.0)",
         "np.maximum(turned * u, 0.0), np.maximum(-turned * v, 0.0)",
-        ("tests/adversaries/test_audit_one_release.py::test_records_that_move_one_way_show_no_more_than_there_is",),
+        ("tests/adversaries/audit/test_loss_laws.py::test_records_that_move_one_way_show_no_more_than_there_is",),
     ),
     Mutation(
         "canaries that are counted without δ",
         "adversaries/audit/one_run.py",
         " + 2.0 * canaries * delta * slack",
         "",
-        ("tests/adversaries/test_audit_one_run.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
+        ("tests/adversaries/audit/test_one_run.py::test_the_chance_is_that_of_the_theorem_by_its_definition",),
     ),
     Mutation(
         "a recursion that counts one right guess too many",
@@ -1004,8 +1004,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        total += added\n        correct += (c - 1) * added / canaries\n",
         "        total += added\n        correct += c * added / canaries\n",
         (
-            "tests/adversaries/test_one_run_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
-            "tests/adversaries/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
+            "tests/adversaries/audit/test_one_run_bounds.py::test_the_recursion_finds_the_largest_tail_of_a_linear_program",
+            "tests/adversaries/audit/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",
         ),
     ),
     Mutation(
@@ -1013,14 +1013,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "adversaries/audit/one_run.py",
         " = probability, right * probability / canaries, (guesses - right) * probability / canaries\n",
         " = probability, right * probability / guesses, (guesses - right) * probability / canaries\n",
-        ("tests/adversaries/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
+        ("tests/adversaries/audit/test_one_run_bounds.py::test_no_mechanism_exceeds_the_bound_of_its_curve",),
     ),
     Mutation(
         "losses of samples that are rounded up",
         "adversaries/audit/laws.py",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width\n",
         "        cells = int(top / width)\n        edges = np.arange(-cells, cells + 1) * width - 200.0 * width\n",
-        ("tests/adversaries/test_audit_samples.py::test_the_loss_of_samples_is_that_of_the_library",),
+        ("tests/adversaries/audit/test_transcripts.py::test_the_loss_of_samples_is_that_of_the_library",),
     ),
     Mutation(
         "an agent's file whose digest nobody compares",
@@ -1028,8 +1028,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if digest_of_shard(path) != manifest.agents[agent].sha256:\n",
         "        if not manifest.agents[agent].sha256:\n",
         (
-            "tests/simulation/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
-            "tests/simulation/test_agent_records.py::test_resume_checks_the_files_again",
+            "tests/simulation/jobs/test_agent_records.py::test_a_shard_that_is_not_the_manifests_is_refused",
+            "tests/simulation/jobs/test_agent_records.py::test_resume_checks_the_files_again",
         ),
     ),
     Mutation(
@@ -1037,28 +1037,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "engines/host.py",
         " for c, v in parts.items() if self._node.read is None}",
         " for c, v in parts.items()}",
-        ("tests/simulation/test_agent_records.py::test_the_driver_sees_no_state_and_no_score",),
+        ("tests/simulation/jobs/test_agent_records.py::test_the_driver_sees_no_state_and_no_score",),
     ),
     Mutation(
         "a state that agents hand over to be kept",
         "engines/host.py",
         'return state if self._states is None else {"states"',
         'return state if self._states is None else state | {"states"',
-        ("tests/simulation/test_agent_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
+        ("tests/simulation/folder/test_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
     ),
     Mutation(
         "a digest that tells whether a guess of the state is right",
         "simulation/folder/states.py",
         "os.urandom(_SALT).hex()",
         '""',
-        ("tests/simulation/test_agent_states.py::test_a_digest_does_not_tell_whether_a_guess_is_right",),
+        ("tests/simulation/folder/test_states.py::test_a_digest_does_not_tell_whether_a_guess_is_right",),
     ),
     Mutation(
         "states of agents that everybody may read",
         "simulation/folder/states.py",
         "write_synced(self._path(t), content, mode=0o600)",
         "write_synced(self._path(t), content, mode=0o644)",
-        ("tests/simulation/test_agent_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
+        ("tests/simulation/folder/test_states.py::test_states_are_the_owners_and_the_driver_has_receipts",),
     ),
     Mutation(
         "a coordinator that asks before all files were looked at",
@@ -1072,7 +1072,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/jobs/agent_records.py",
         "    secret = s.seed is None\n",
         "    secret = False\n",
-        ("tests/simulation/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
+        ("tests/simulation/jobs/test_agent_records.py::test_secret_noise_takes_the_secret_beside_the_records",),
     ),
     # Files of a run under way ---------------------------------------------------------------------------------------
     Mutation(
@@ -1101,7 +1101,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/result.py",
         'return status in ("ok", "diverged", "budget_reached") if begun else status not in _INCOMPLETE',
         "return status not in _INCOMPLETE",
-        ("tests/simulation/test_resume.py::test_a_damaged_status_is_no_complete_run",),
+        ("tests/simulation/folder/test_journal.py::test_a_damaged_status_is_no_complete_run",),
     ),
     # Graphs ---------------------------------------------------------------------------------------------------------
     Mutation(
@@ -1110,8 +1110,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "    if not are_numbers(names):\n",
         "    if names:\n",
         (
-            "tests/topology/test_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
-            "tests/topology/test_numbering.py::test_the_epsilon_of_the_hub_stands_at_its_number",
+            "tests/topology/test_graph_files_numbering.py::test_nodes_that_are_numbers_keep_them_in_every_form",
+            "tests/topology/test_graph_files_numbering.py::test_the_epsilon_of_the_hub_stands_at_its_number",
         ),
     ),
     # Solves ---------------------------------------------------------------------------------------------------------
@@ -1120,7 +1120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "participants/pooled.py",
         "found = certified.minimise(objective, f, y, gradient)",
         "found = y",
-        ("tests/participants/test_solution_path.py::test_a_bad_factor_costs_time_only",),
+        ("tests/participants/test_certified_solver_path.py::test_a_bad_factor_costs_time_only",),
     ),
     # Guards, one at a time ------------------------------------------------------------------------------------------
     Mutation(
@@ -1205,7 +1205,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "simulation/folder/journal.py",
         'f"saved-{number}.npz", content, OWNERS)',
         'f"saved-{number}.npz", content)',
-        ("tests/simulation/test_resume.py::test_what_is_not_noised_is_the_owners",),
+        ("tests/simulation/folder/test_journal.py::test_what_is_not_noised_is_the_owners",),
     ),
     Mutation(
         "a digest of private files without its salt",
@@ -1255,9 +1255,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "problems/training/problem.py",
         "np.log(np.clip(share, _WHOLE, 1.0))",
         "np.log(np.clip(share, 1.0, 1.0))",
-        (
-            "tests/problems/training/test_training.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",
-        ),
+        ("tests/problems/training/test_problem.py::test_clipped_gradients_cancel_at_the_probability_that_weights_say",),
     ),
     Mutation(
         "a norm of a network's gradient without the biases of its convolutions",
@@ -1433,14 +1431,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "data/streams.py",
         "    if batch >= n:\n",
         "    batch = batch if generator.random() > batch / n else n % batch or batch\n    if batch >= n:\n",
-        ("tests/data/test_data_streams.py::test_a_batch_has_the_size_and_the_rate_it_is_priced_at",),
+        ("tests/data/test_streams.py::test_a_batch_has_the_size_and_the_rate_it_is_priced_at",),
     ),
     Mutation(
         "shards that overlap",
         "data/partition.py",
         "enumerate(np.split(members, np.clip(cuts, 0, members.size)))",
         "enumerate(np.append(part, members[:1]) for part in np.split(members, np.clip(cuts, 0, members.size)))",
-        ("tests/data/test_data_partition.py::test_every_record_is_tested_or_held_exactly_once",),
+        ("tests/data/test_partition.py::test_every_record_is_tested_or_held_exactly_once",),
     ),
     # Tables ---------------------------------------------------------------------------------------------------------
     Mutation(
@@ -1581,7 +1579,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "most if self._are_apart(names, n, most) else 1",
         "most",
         (
-            "tests/problems/bilevel/test_loss_stacks.py::test_a_function_that_rounds_by_place_or_neighbour_is_called_for_one_agent",
+            "tests/problems/bilevel/test_losses_stacks.py::test_a_function_that_rounds_by_place_or_neighbour_is_called_for_one_agent",
         ),
     ),
     Mutation(
@@ -1589,7 +1587,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "problems/bilevel/losses.py",
         "some = np.minimum(np.arange(first, first + together), g - 1)",
         "some = np.arange(first, min(first + together, g))",
-        ("tests/problems/bilevel/test_loss_stacks.py::test_an_agent_alone_has_the_bits_that_it_has_among_others",),
+        ("tests/problems/bilevel/test_losses_stacks.py::test_an_agent_alone_has_the_bits_that_it_has_among_others",),
     ),
     Mutation(
         "a record that raises in a stack counts as the one in its place",
@@ -1597,7 +1595,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "np.where(raised[:, :, None], np.nan, to_numpy(rows))",
         "to_numpy(rows)",
         (
-            "tests/problems/bilevel/test_loss_stacks.py::test_records_that_raise_count_as_zero_and_change_no_bit_of_others",
+            "tests/problems/bilevel/test_losses_stacks.py::test_records_that_raise_count_as_zero_and_change_no_bit_of_others",
         ),
     ),
     # Studies --------------------------------------------------------------------------------------------------------
@@ -1606,6 +1604,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "studies/intervals.py",
         "all(slack.low > 0.0 or",
         "all(slack.low + slack.high > 0.0 or",
-        ("tests/studies/test_studies.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
+        ("tests/studies/test_study.py::test_a_claim_is_decided_by_its_differences_seed_by_seed",),
     ),
 )

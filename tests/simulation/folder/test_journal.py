@@ -118,7 +118,7 @@ def test_other_programs_go_on_too(name: str, tmp_path: Path) -> None:
 
 def _page_algorithm(name: str, folder: Path, old: str = "", new: str = "") -> Path:
     """The scenario of docs/add_an_algorithm.md, with its file beside it, in whose code something may be replaced."""
-    page = (Path(__file__).parents[2] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "add_an_algorithm.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", page, re.M | re.S))
     code = blocks[f"{name}.py"]
     assert old in code
