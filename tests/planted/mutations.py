@@ -499,8 +499,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "denormal coefficients let through",
         "models/linear_terms.py",
-        "(coefficients)\n    factors *= norms\n    np.divide(bound if bound >= SMALLEST_CLIP else 0.0,",
-        "(coefficients)\n    factors *= norms\n    np.divide(bound,",
+        "return bound if bound >= SMALLEST_CLIP else 0.0",
+        "return bound",
         (f"{_CLIPS}::test_the_smallest_clip_holds",),
     ),
     # Amplification --------------------------------------------------------------------------------------------------

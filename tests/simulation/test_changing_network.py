@@ -56,7 +56,7 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
     d = data[0][0].shape[1]
 
     def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.1)])
+        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.2)])
         return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
 
     last_sent = np.zeros((m, d + 1))

@@ -124,7 +124,7 @@ def test_without_noise_it_is_a_loop_over_replicas(algorithm: str, kind: str, gra
     near = {i: [j for j in range(m) if j != i and links[i, j] > 0.0] for i in range(m)}
 
     def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d - 1), np.full(len(data[i][0]), 0.1)])
+        rows = np.column_stack([data[i][0] / np.sqrt(d - 1), np.full(len(data[i][0]), 0.2)])
         return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
 
     replicas: dict[str, dict[tuple[int, int], np.ndarray]] = {"y": {}, "s": {}}

@@ -168,7 +168,7 @@ def test_without_noise_it_is_a_loop_over_messages(name: str) -> None:
     d = data[0][0].shape[1]
 
     def gradient(i: int, y: np.ndarray) -> np.ndarray:
-        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.1)])
+        rows = np.column_stack([data[i][0] / np.sqrt(d), np.full(len(data[i][0]), 0.2)])
         return rows.T @ (1.0 / (1.0 + np.exp(-rows @ y)) - data[i][1]) / len(rows)
 
     several = [one.to_directed() for one in (graph if isinstance(graph, list) else [graph])]
