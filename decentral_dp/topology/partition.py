@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.sparse.csgraph import laplacian
 from scipy.sparse.linalg import lobpcg
 
 from decentral_dp.bounded import Array
+from decentral_dp.data.dataset import IntArray
 from decentral_dp.topology.over_time import off_diagonal
 
-IntArray = NDArray[np.int64]
 # Up to so many agents all eigenvectors are computed; of more one, as far as so many steps come.
 _ALL, _STEPS = 500, 60
 
