@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array, Bounded
 from decentral_dp.engines import protocol
-from decentral_dp.errors import InputError
 from decentral_dp.exchange import (
     Answer,
     Ask,
@@ -368,8 +367,6 @@ class Host:
             "divergence": self._divergence,
             "recorded": self._releaser.recorder.lines(before=first),
         }
-        if not self._is_consecutive:
-            state["agents"] = self._node.agents
         if self._senders is not None:
             state["last"] = dict(self._last)
         if self._node.compression is not None:
@@ -396,17 +393,7 @@ class Host:
         if self._states is not None:
             self._states.forget()
 
-    @property
-    def _is_consecutive(self) -> bool:
-        agents = self._node.agents
-        return bool(agents[-1] - agents[0] + 1 == agents.size)
-
     def _restore(self, saved: Mapping[str, Any]) -> None:
-        if not np.array_equal(saved.get("agents", ()), () if self._is_consecutive else self._node.agents):
-            raise InputError(
-                "resume: agents were hosted in other blocks when the state was kept. Go on with the version of "
-                "decentral_dp and the cluster's processors that the run was begun with."
-            )
         self._round = saved["round"]
         self._index = self._round * self._node.program.releases_per_round
         self._state = saved["state"]

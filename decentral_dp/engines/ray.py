@@ -209,8 +209,6 @@ def _whose(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: Sequen
     for actor, block in zip(actors, blocks, strict=False):
         if actor._actor_id.hex() == lost:
             numbers = [int(agent) for agent in block.agents]
-            if numbers[-1] - numbers[0] + 1 != len(numbers):
-                return f"The actor of {len(numbers)} agents, {numbers[0]} among them,"
             several = f"agents {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"agent {numbers[0]}"
             return f"The actor of {several}"
     return "A message of an actor"
@@ -275,7 +273,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
                 kept.keep(saved)
             return saved
 
-        return snapshot(t, everywhere, [n.agents for n in nodes])._replace(save=save)
+        return snapshot(t, everywhere)._replace(save=save)
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round

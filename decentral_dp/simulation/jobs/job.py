@@ -51,7 +51,6 @@ from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEv
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
-from decentral_dp.topology.partition import grouped
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
@@ -225,11 +224,8 @@ class Job(Protocol):
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
-        if isinstance(self.records, RecordsElsewhere):
-            return {k: [] for k in self.records}
-        if agents[-1] - agents[0] + 1 == agents.size:
-            return {k: self.records[k][agents[0] : agents[-1] + 1] for k in self.records}
-        return {k: [self.records[k][a] for a in agents] for k in self.records}
+        elsewhere, own = isinstance(self.records, RecordsElsewhere), slice(agents[0], agents[-1] + 1)
+        return {k: [] if elsewhere else self.records[k][own] for k in self.records}
 
 
 def public_network(topology: Topology, s: Scenario) -> Network:
@@ -305,18 +301,19 @@ class GossipJob(Job):
 
     def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
         """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
-        mixing, run, members = self.public_network.mixing, self.scenario.run, None
-        if sizes is None and run.engine == "ray" and run.place is None and not (self.central or self.shards.elsewhere):
-            # Any actor may have any agent: few messages are to leave one.
-            members = grouped(mixing, self.sizes())
         sizes = self.sizes() if sizes is None else list(sizes)
-        cut = server_blocks(sizes) if self.central else blocks(mixing, sizes, members)
-        compression, over_time = self.compression, self.topology.over_time
+        cut = server_blocks(sizes) if self.central else blocks(self.public_network.mixing, sizes)
+        compression, over_time, starts = self.compression, self.topology.over_time, np.cumsum([0, *sizes])
         nodes = [self._agent_node(*block)._replace(compression=compression) for block in cut]
         if over_time is None:
             return nodes
-        columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
-        return [node._replace(over_time=over_time, columns=of) for node, of in zip(nodes, columns, strict=True)]
+        return [
+            node._replace(
+                over_time=over_time,
+                columns=np.concatenate([np.arange(starts[b], starts[b + 1]) for b in node.neighbours]),
+            )
+            for node in nodes
+        ]
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
         nodes = self.nodes()
