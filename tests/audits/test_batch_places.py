@@ -31,8 +31,8 @@ from decentral_dp.problems.protocol import TERMS
 from tests.support import naive
 from tests.support.replay import Script
 
-# Records of the agent, drawn ones, columns, and the number of the one that is replaced.
-N, B, D, VICTIM = 8, 3, 12, 7
+# Records of the agent, drawn ones, columns (more than are added up without BLAS), and the one that is replaced.
+N, B, D, VICTIM = 8, 3, 40, 7
 ROUNDS = 2
 SIGNS = np.where(np.arange(D) % 2, -1.0, 1.0)
 GOSSIP = sorted(name for name, e in ALGORITHMS.items() if not e.trusted and e.solves == "bilevel")

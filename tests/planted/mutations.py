@@ -542,8 +542,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "features in units of the largest in a batch",
         "models/linear_terms.py",
-        "    return np.asarray(np.matmul(rows, vectors[:, :, None])[:, :, 0])\n",
-        "    unit = np.abs(rows).max()\n    return np.matmul(rows / unit, vectors[:, :, None])[:, :, 0] * unit\n",
+        "    if not _few(rows):\n        return np.asarray(np.matmul(rows",
+        "    unit = np.abs(rows).max()\n    rows, vectors = rows / unit, vectors * unit\n"
+        "    if not _few(rows):\n        return np.asarray(np.matmul(rows",
         ("tests/problems/test_records_rows.py::test_a_record_in_its_place_moves_no_bit_of_another[quadratic]",),
     ),
     Mutation(
@@ -664,10 +665,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         (f"{_POISSON}::test_composed_as_dp_accounting_composes_it",),
     ),
     Mutation(
-        "distributions that are squared together left out where their number is odd",
+        "distributions that are squared together, but are not",
         "privacy/accounting/loss_distributions.py",
-        "    for bit in reversed(range(max(counts).bit_length())):\n",
-        "    for bit in reversed(range(1, max(counts).bit_length())):\n",
+        "        total = [_compose(s, s, tail) for s in total]\n",
+        "",
         (
             "tests/privacy/accounting/test_loss_distributions.py::test_powers_squared_together_are_never_below_exact_sums",
         ),
