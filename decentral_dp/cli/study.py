@@ -117,17 +117,17 @@ def _draw_table(words: TextTable, width: int, noted: bool) -> Table:
     """A table for the terminal; noted: whether what means and intervals are is below it."""
     columns = list(zip(*([name for name, _ in words.heads], *words.rows), strict=True))
     whole = [max(*(len(text) for text in (*head, *column))) for head, column in zip(words.heads, columns, strict=True)]
+    least = [wide - _GAP for wide in _column_widths(words)]
+    room = width - sum(least) - _GAP * (len(least) - 1)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=words.note if noted else None)
+    table.caption_justify = "left"
     tight = sum(whole) + _GAP * len(whole) > width
-    note = words.note if noted else None
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, caption=note, caption_justify="left")
-    for (name, below), number, wide in zip(words.heads, words.numbers, _column_widths(words), strict=True):
-        head = Text(f"{name}\n{below}" if below else name)
-        # Where there is no room to spare, what is said below a name is wrapped, and numbers are not.
-        least = wide - _GAP
-        if number and tight:
-            table.add_column(head, justify="right", width=least)
-        else:
-            table.add_column(head, justify="right" if number else "left", min_width=least if tight else None)
+    for (name, below), number, short, long in zip(words.heads, words.numbers, least, whole, strict=True):
+        # Where there is no room to spare, words are wrapped, and what is said below a name; numbers are not.
+        more = 0 if number else max(0, min(long - short, room))
+        room -= more
+        head, wide = Text(f"{name}\n{below}" if below else name), short + more if tight else None
+        table.add_column(head, justify="right" if number else "left", width=wide)
     for row in words.rows:
         # An interval stays in one piece.
         kept = [text.replace(", ", ",\u00a0").replace("± ", "±\u00a0") for text in row]
