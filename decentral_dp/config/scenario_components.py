@@ -355,7 +355,7 @@ def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one."""
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee == "certified"
-    return problem.trained_under(clip) if knows else problem
+    return problem.with_clip(clip) if knows else problem
 
 
 def _facts(c: Components, shards: Shards) -> Facts:

@@ -433,7 +433,7 @@ class Boundary(NamedTuple):
         mine[heard[self.agents].indices] = True
         return [bool(mine[agents].any()) for agents, _ in self.others]
 
-    def filled(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
+    def fill(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
         """What all `others` send in a round, of what arrived of those that it reads then; zeros are not read.
 
         Args:

@@ -73,7 +73,7 @@ class Actor:
         try:
             if self._message is not None:
                 if (heard := host.travels) is not None:
-                    messages = tuple(self._boundary.filled(messages, heard, self._message.shape[1]))
+                    messages = tuple(self._boundary.fill(messages, heard, self._message.shape[1]))
                 if own is not None:
                     messages = (*messages[:own], self._message, *messages[own:])
             self._message = host.advance(*messages)

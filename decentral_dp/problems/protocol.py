@@ -350,11 +350,11 @@ class Planned(Protocol):
 
     def step_facts(self) -> StepFacts: ...
 
-    def trained_under(self, clip: Clip) -> Self:
+    def with_clip(self, clip: Clip) -> Self:
         """The same model, whose probabilities allow for gradients that were clipped so."""
         ...
 
-    def nothing(self, records: Any) -> Any:
+    def null_record(self, records: Any) -> Any:
         """One record that contributes nothing to any query, of the kind of these."""
         ...
 

@@ -41,7 +41,7 @@ class ByAgent(Sequence[Any]):
     ends: NDArray[np.int64]
 
     @classmethod
-    def chosen(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
+    def from_shards(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
         """The chosen records. shards: numbers of each agent's."""
         return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
 

@@ -189,7 +189,7 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
         else:
             weights = fixed if over_time is None else over_time.sent(t)
             ends = weights.indices.astype(np.int64), rows_of(weights)
-        if senders is not None and hasattr(job.algorithm, "recipients"):
+        if senders is not None and getattr(job.algorithm, "passes_token", False):
             # A token goes to its next holder alone, and nowhere where it stays.
             now, after = (np.flatnonzero(senders.at(k)) for k in (t, t + 1))
             ends = now[now != after], after[now != after]

@@ -77,7 +77,7 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
             others = [j for j in n.neighbours if j != k]
             sent = [cut[j].outgoing(messages[j], heard) for j, read in zip(others, b.hears(heard), strict=True) if read]
             travelled += sum(map(len, sent))
-            given = b.filled(sent, heard, 3)
+            given = b.fill(sent, heard, 3)
             if b.own is not None:
                 given.insert(b.own, messages[k])
             of = np.concatenate([np.arange(16 * j, 16 * j + 16) for j in n.neighbours])[b.kept]

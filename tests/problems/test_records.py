@@ -25,7 +25,7 @@ def same(a: Any, b: Any) -> None:
 def test_records_kept_as_one_are_those_of_each_agent(sizes: tuple[int, ...]) -> None:
     shards = np.split(DRAW.permutation(12), np.cumsum(sizes))[: len(sizes)]
     listed = [MeanRecords(*(a[shard] for a in WHOLE)) for shard in shards]
-    kept = ByAgent.chosen(WHOLE, shards)
+    kept = ByAgent.from_shards(WHOLE, shards)
     assert len(kept) == len(sizes)
     for of in (kept, [kept[k] for k in range(len(kept))]):
         for own, expected in zip(of, listed, strict=True):

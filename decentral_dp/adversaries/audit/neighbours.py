@@ -93,7 +93,7 @@ def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) ->
     worlds = [job, *(job.with_record(split, victim, record, times) for record in records)]
     if unit.zeroed:
         # All pairs have it on one side.
-        worlds[0] = job.with_record(split, victim, job.problem.nothing(job.records[split][victim]), times)
+        worlds[0] = job.with_record(split, victim, job.problem.null_record(job.records[split][victim]), times)
     # In every sample: else a record that is rarely drawn would move nothing here.
     there = Membership(split, "in")
     base = replay(worlds[0], victim, transcript, there)

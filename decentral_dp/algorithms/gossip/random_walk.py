@@ -39,8 +39,8 @@ class RandomWalk(OneLevel):
 
     gradients_at = "the token as it was released"
 
-    # How many others hear who sends, whatever its neighbours are.
-    recipients: ClassVar[int] = 1
+    # Who sends is heard by the next who sends alone, whatever its neighbours are.
+    passes_token: ClassVar[bool] = True
 
     def senders(self, network: Network) -> Iterator[list[int]]:
         if network.over_time is not None:

@@ -121,10 +121,10 @@ class Training(StackedProblem):
         start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
         return StepFacts(self.n_classes, self.curvature, start, self.length is not None)
 
-    def trained_under(self, clip: Clip) -> Training:
+    def with_clip(self, clip: Clip) -> Training:
         return replace(self, clip=clip)
 
-    def nothing(self, records: Examples) -> Examples:
+    def null_record(self, records: Examples) -> Examples:
         """What is not finite counts as 0."""
         return Examples(records.features[:1] * np.nan, records.label[:1])
 

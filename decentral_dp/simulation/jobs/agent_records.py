@@ -71,12 +71,12 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
         first: number of the first agent of the shards; default 0.
     """
     prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
-    train = ByAgent.chosen(prepared, shards.train)
+    train = ByAgent.from_shards(prepared, shards.train)
     return {
         "train": tuple(problem.placed(r, first + i) for i, r in enumerate(train))
         if isinstance(problem, Placed)
         else train,
-        "validation": ByAgent.chosen(prepared, shards.validation),
+        "validation": ByAgent.from_shards(prepared, shards.validation),
     }
 
 

@@ -388,7 +388,7 @@ class OneOfTheirOwn:
         self.inner, self.facts, self.q, self.clips = inner, facts, inner.q, list[Any]()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("prepare", "regulariser", "regulariser_value", "losses", "accuracy", "matrices", "nothing"):
+        if name in ("prepare", "regulariser", "regulariser_value", "losses", "accuracy", "matrices", "null_record"):
             return getattr(self.inner, name)
         raise AttributeError(name)
 
@@ -401,7 +401,7 @@ class OneOfTheirOwn:
     def step_facts(self) -> StepFacts:
         return self.facts
 
-    def trained_under(self, clip: Any) -> OneOfTheirOwn:
+    def with_clip(self, clip: Any) -> OneOfTheirOwn:
         self.clips.append(clip)
         return self
 
