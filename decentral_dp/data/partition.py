@@ -195,7 +195,10 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
         InputError: a part that is empty and must not be.
     """
     if levels == 1 and not lower.size:
-        raise InputError(f"problem.partition: agent {i} has no records; use fewer agents, or an even partition.")
+        raise InputError(
+            f"problem.partition: agent {i} has no records. Take as topology.agents how many agents hold records, or an "
+            "even partition."
+        )
     if levels == 2 and not (upper.size and lower.size):
         raise InputError(
             f"problem.partition: agent {i} has {lower.size} train and {upper.size} validation records, but needs "
