@@ -205,8 +205,8 @@ class Host:
         over_time, agents, columns = self._node.over_time, self._node.agents, self._node.columns
         if over_time is None:
             return
-        self._dataset.kept_weight = over_time.kept(t)[agents][:, None]
-        heard = over_time.heard(t)
+        self._dataset.kept_weight = over_time.kept_share(t)[agents][:, None]
+        heard = over_time.heard_weights(t)
         if heard is self._of_all:
             return
         self._of_all = heard
@@ -304,10 +304,10 @@ class Host:
         return mixed
 
     @property
-    def travels(self) -> sp.csr_array | None:
+    def transfer_weights(self) -> sp.csr_array | None:
         """Weights of all agents of which the last message is handed over, where they change."""
         over_time = self._node.over_time
-        return None if over_time is None else over_time.travels(self._round_of(self._index - 1))
+        return None if over_time is None else over_time.transfer_weights(self._round_of(self._index - 1))
 
     def view(self) -> View:
         """Return what the simulator evaluates; it is no part of any message.

@@ -72,12 +72,12 @@ class Actor:
         own, host = self._boundary.own, self._sound()
         try:
             if self._message is not None:
-                if (heard := host.travels) is not None:
+                if (heard := host.transfer_weights) is not None:
                     messages = tuple(self._boundary.fill(messages, heard, self._message.shape[1]))
                 if own is not None:
                     messages = (*messages[:own], self._message, *messages[own:])
             self._message = host.advance(*messages)
-            return self._boundary.outgoing(self._message, host.travels)
+            return self._boundary.outgoing(self._message, host.transfer_weights)
         except Exception as error:
             # Nobody fetches a message but its neighbours: whoever asks this actor next is told.
             self._failed = error
@@ -297,7 +297,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
             break
         near = read_from
         if cut and over_time is not None:
-            hears = [b.hears(over_time.travels(t - 1)) for b in cut]
+            hears = [b.hears(over_time.transfer_weights(t - 1)) for b in cut]
             near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]

@@ -101,7 +101,7 @@ class Network(NamedTuple):
         Args:
             t: in which round; default None, in any.
         """
-        weights = self.mixing if self.over_time is None or t is None else self.over_time.sent(t)
+        weights = self.mixing if self.over_time is None or t is None else self.over_time.sent_weights(t)
         ends = np.sort(np.stack(weights.nonzero(), axis=1), axis=1).astype(np.int64)
         return np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
 

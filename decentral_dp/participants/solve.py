@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
-from decentral_dp.problems.records import Paired, concatenated, counts_of, take
+from decentral_dp.problems.records import RecordPairs, concatenated, counts_of, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 
@@ -54,7 +54,7 @@ def solved_quickly(problem: Problem, records: int) -> bool:
 
 def join_alike(agents: Agents) -> list[Share]:
     """Agents' (train, validation) records, joined where the counts are equal, so that few oracle calls cover all."""
-    paired = Paired.of(agents)
+    paired = RecordPairs.of(agents)
     counts = np.stack([counts_of(paired.train), counts_of(paired.validation)])
     if (counts == counts[:, :1]).all():
         return [Share(1.0, concatenated(paired.train), concatenated(paired.validation))]

@@ -58,23 +58,23 @@ class ByAgent(Sequence[Any]):
 
 
 @dataclass(frozen=True, eq=False)
-class Paired(Sequence[tuple[Any, Any]]):
+class RecordPairs(Sequence[tuple[Any, Any]]):
     """The train and the validation records of each agent."""
 
     train: Sequence[Any]
     validation: Sequence[Any]
 
     @classmethod
-    def of(cls, agents: Sequence[tuple[Any, Any]]) -> Paired:
+    def of(cls, agents: Sequence[tuple[Any, Any]]) -> RecordPairs:
         """The same of a list of pairs."""
-        return agents if isinstance(agents, Paired) else cls(*map(list, zip(*agents, strict=True)))
+        return agents if isinstance(agents, RecordPairs) else cls(*map(list, zip(*agents, strict=True)))
 
     def __len__(self) -> int:
         return len(self.train)
 
     def __getitem__(self, agent: int | slice) -> Any:
         pair = self.train[agent], self.validation[agent]
-        return Paired(*pair) if isinstance(agent, slice) else pair
+        return RecordPairs(*pair) if isinstance(agent, slice) else pair
 
 
 def counts_of(records: Sequence[Any]) -> NDArray[np.int64]:

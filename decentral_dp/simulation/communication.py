@@ -187,7 +187,7 @@ def _links(job: GossipJob, most: int) -> Iterator[tuple[IntArray, IntArray]]:
             agents, server = np.arange(m), np.full(m, m)
             ends = np.concatenate([agents, server]), np.concatenate([server, agents])
         else:
-            weights = fixed if over_time is None else over_time.sent(t)
+            weights = fixed if over_time is None else over_time.sent_weights(t)
             ends = weights.indices.astype(np.int64), rows_of(weights)
         if senders is not None and getattr(job.algorithm, "passes_token", False):
             # A token goes to its next holder alone, and nowhere where it stays.

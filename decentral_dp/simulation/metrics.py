@@ -56,7 +56,7 @@ from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Measured, Placed, Predicting, Problem, Scored
-from decentral_dp.problems.records import Paired, concatenated, counts_of
+from decentral_dp.problems.records import RecordPairs, concatenated, counts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,7 +198,7 @@ class Evaluator:
     @cached_property
     def _pooled(self) -> tuple[Weighted, Weighted]:
         """Train and validation records of all agents."""
-        agents = Paired.of(self.agents)
+        agents = RecordPairs.of(self.agents)
         return _weighted(agents.train), _weighted(agents.validation)
 
     @cached_property
@@ -299,7 +299,7 @@ def evenly_spaced(n: int, most: int) -> IntArray:
 
 def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Join the (train, validation) records of all agents, one after the other."""
-    joined = Paired.of(agents)
+    joined = RecordPairs.of(agents)
     return concatenated(joined.train), concatenated(joined.validation)
 
 

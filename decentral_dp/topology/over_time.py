@@ -62,9 +62,9 @@ class OverTime:
         >>> from scipy.sparse import csr_array
         >>> ring = csr_array(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]) / 3.0)
         >>> pairs = matching(ring, seed=1)
-        >>> pairs.heard(0).toarray().sum(axis=1).tolist()
+        >>> pairs.heard_weights(0).toarray().sum(axis=1).tolist()
         [0.5, 0.0, 0.5]
-        >>> pairs.heard(5).toarray().tolist() == pairs.heard(5).toarray().tolist()
+        >>> pairs.heard_weights(5).toarray().tolist() == pairs.heard_weights(5).toarray().tolist()
         True
     """
 
@@ -90,26 +90,26 @@ class OverTime:
             return None
         return np.asarray(_coins(self.seed, "offline", t).random(self.n_agents) >= self.offline)
 
-    def sent(self, t: int) -> sp.csr_array:
+    def sent_weights(self, t: int) -> sp.csr_array:
         """Return the weights of the messages that are sent in round t, in row i those to agent i."""
-        return self._once("sent", t, self._sent)
+        return self._once("sent_weights", t, self._sent_weights)
 
-    def heard(self, t: int) -> sp.csr_array:
+    def heard_weights(self, t: int) -> sp.csr_array:
         """Return the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
-        return self._once("heard", t, self._heard)
+        return self._once("heard_weights", t, self._heard_weights)
 
-    def travels(self, t: int) -> sp.csr_array:
+    def transfer_weights(self, t: int) -> sp.csr_array:
         """Return the weights of the messages of round t that are handed over: those that arrive, or all that may."""
-        return self.sent(t) if self.delay else self.heard(t)
+        return self.sent_weights(t) if self.delay else self.heard_weights(t)
 
-    def kept(self, t: int) -> NDArray[np.float64]:
+    def kept_share(self, t: int) -> NDArray[np.float64]:
         """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
-        kept: NDArray[np.float64] = self._once("kept", t, self._kept)
+        kept: NDArray[np.float64] = self._once("kept_share", t, self._kept_share)
         return kept
 
-    def _kept(self, t: int) -> NDArray[np.float64]:
+    def _kept_share(self, t: int) -> NDArray[np.float64]:
         # Of what is sent now; its arrival is `heard` in another round, and would take the place of this one's.
-        heard = self._heard(t + self.delay) if self.delay else self.heard(t)
+        heard = self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)
         return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
 
     def _once(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
@@ -120,15 +120,15 @@ class OverTime:
             self._last[what] = t, made
         return made
 
-    def _sent(self, t: int) -> sp.csr_array:
+    def _sent_weights(self, t: int) -> sp.csr_array:
         weights, there = self.make(t), self.online(t)
-        return weights if there is None else _kept(weights, there[rows_of(weights)] & there[weights.indices])
+        return weights if there is None else _restrict(weights, there[rows_of(weights)] & there[weights.indices])
 
-    def _heard(self, t: int) -> sp.csr_array:
-        sent = self._sent(max(0, t - self.delay)) if self.delay else self.sent(t)
+    def _heard_weights(self, t: int) -> sp.csr_array:
+        sent = self._sent_weights(max(0, t - self.delay)) if self.delay else self.sent_weights(t)
         if self.delay and (there := self.online(t)) is not None:
-            sent = _kept(sent, there[rows_of(sent)])
-        return _kept(sent, _coins(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
+            sent = _restrict(sent, there[rows_of(sent)])
+        return _restrict(sent, _coins(self.seed, "drop", t).random(sent.nnz) >= self.drop) if self.drop else sent
 
     @cached_property
     def rate(self) -> float | None:
@@ -144,8 +144,8 @@ class OverTime:
         product, in_time = np.eye(m), replace(self, delay=0) if self.delay else self
         rounds = self.period * (-(-_ROUNDS // self.period) if self.drop or self.offline else 1)
         for t in range(rounds):
-            weights = in_time.heard(t)
-            own = in_time.kept(t) if self.directed else 1.0 - weights.sum(axis=1)
+            weights = in_time.heard_weights(t)
+            own = in_time.kept_share(t) if self.directed else 1.0 - weights.sum(axis=1)
             product = weights @ product + own[:, None] * product
         # In place of 11ᵀ/m what the rows tend to, for lost messages move the average itself.
         deviation = product - product.mean(axis=int(self.directed), keepdims=True)
@@ -161,7 +161,7 @@ def rows_of(weights: sp.csr_array) -> IntArray:
     return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
 
-def _kept(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
+def _restrict(weights: sp.csr_array, chosen: NDArray[np.bool_]) -> sp.csr_array:
     """The entries that are chosen, in their order."""
     import scipy.sparse as sp
 
@@ -175,7 +175,7 @@ def off_diagonal(mixing: sp.csr_array) -> sp.csr_array:
     Args:
         mixing: (m, m).
     """
-    return _kept(mixing, (mixing.indices != rows_of(mixing)) & (mixing.data != 0.0))
+    return _restrict(mixing, (mixing.indices != rows_of(mixing)) & (mixing.data != 0.0))
 
 
 @dataclass(frozen=True)

@@ -859,15 +859,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "messages that are seen on the graph of their own round",
         "adversaries/network/training.py",
-        "changes.sent(t + 1).toarray()",
-        "changes.sent(t).toarray()",
+        "changes.sent_weights(t + 1).toarray()",
+        "changes.sent_weights(t).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard",),
     ),
     Mutation(
         "lost messages that nobody overhears",
         "adversaries/network/training.py",
-        "changes.sent(t + 1).toarray()",
-        "changes.heard(t + 1).toarray()",
+        "changes.sent_weights(t + 1).toarray()",
+        "changes.heard_weights(t + 1).toarray()",
         (f"{_VIEW_OF_TRAINING}::test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard[lossy]",),
     ),
     Mutation(
@@ -1331,15 +1331,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a late share that is lost with whoever is away when it arrives",
         "topology/over_time.py",
-        "self._heard(t + self.delay) if self.delay else self.heard(t)",
-        "self._sent(t)",
+        "self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)",
+        "self._sent_weights(t)",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[late arcs to absent agents]",),
     ),
     Mutation(
         "messages that were never sent and arrive late",
         "topology/over_time.py",
-        "self._sent(max(0, t - self.delay)) if self.delay",
-        "self._sent(t) if self.delay",
+        "self._sent_weights(max(0, t - self.delay)) if self.delay",
+        "self._sent_weights(t) if self.delay",
         ("tests/simulation/test_changing_network.py::test_without_noise_it_is_a_loop_over_messages[away and late]",),
     ),
     Mutation(

@@ -9,7 +9,7 @@ import pytest
 
 from decentral_dp.participants.solve import join_alike
 from decentral_dp.problems.bilevel.means import MeanRecords
-from decentral_dp.problems.records import ByAgent, Paired, concatenated, counts_of, stacked_by_count
+from decentral_dp.problems.records import ByAgent, RecordPairs, concatenated, counts_of, stacked_by_count
 
 DRAW = np.random.default_rng(3)
 WHOLE = MeanRecords(DRAW.normal(size=(12, 2)), DRAW.normal(size=12), DRAW.normal(size=12))
@@ -43,7 +43,7 @@ def test_records_kept_as_one_are_those_of_each_agent(sizes: tuple[int, ...]) -> 
         np.testing.assert_array_equal(np.arange(len(sizes))[rows], np.arange(len(sizes))[members])
         same(stack, expected)
     pairs = list(zip(listed, listed[::-1], strict=True))
-    for one, other in zip(join_alike(Paired(kept, [*kept][::-1])), join_alike(pairs), strict=True):
+    for one, other in zip(join_alike(RecordPairs(kept, [*kept][::-1])), join_alike(pairs), strict=True):
         assert one.weight == other.weight
         same(one.train, other.train)
         same(one.validation, other.validation)

@@ -67,7 +67,7 @@ def test_without_noise_it_is_a_loop_over_messages(kind: str) -> None:
         last_sent = np.where(there[:, None], values, last_sent)
         mail.append((values, there))
         arriving, wrote = mail[max(0, t - over_time.delay)]
-        weights = over_time.heard(t).toarray()
+        weights = over_time.heard_weights(t).toarray()
         # What a link of the round in which it was sent carries from who was there then to who was, and is.
         links = over_time.make(max(0, t - over_time.delay)).toarray() * np.outer(wrote & there, wrote)
         np.testing.assert_array_equal(weights, links * (weights > 0.0) if over_time.drop else links)
@@ -187,7 +187,7 @@ def test_messages_are_counted_as_by_hand() -> None:
     plan = decentral_dp.build(scenario(KINDS["offline"]))
     over_time = plan.topology.over_time
     assert over_time is not None
-    sent = sum(over_time.sent(t).nnz for t in range(ROUNDS))
+    sent = sum(over_time.sent_weights(t).nnz for t in range(ROUNDS))
     assert plan.plan().communication.messages == sent < ring.messages
     peers = decentral_dp.plan(scenario(KINDS["one_peer"])).communication
     assert peers.messages == 6 * ROUNDS

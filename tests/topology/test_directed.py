@@ -102,7 +102,7 @@ def test_graphs_of_arcs_in_turn_mix_at_the_rate_of_their_product() -> None:
     product = product @ one
     assert made.rate == pytest.approx(np.linalg.norm(product - product.mean(axis=1, keepdims=True), 2) ** 0.5)
     for t in range(2):
-        shares = made.heard(t).toarray() + np.diag(made.kept(t))
+        shares = made.heard_weights(t).toarray() + np.diag(made.kept_share(t))
         np.testing.assert_allclose(shares.sum(axis=0), 1.0, rtol=1e-15)
 
 
@@ -145,7 +145,9 @@ def test_a_run_folder_draws_the_same_again(what: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(cut.released[channel], value)
     # Values of y and their weight, over every arc of a round.
     graph = first.simulation().topology
-    rounds = [graph.edges] * 6 if graph.over_time is None else [graph.over_time.sent(t).indices for t in range(6)]
+    rounds = (
+        [graph.edges] * 6 if graph.over_time is None else [graph.over_time.sent_weights(t).indices for t in range(6)]
+    )
     assert first.result.communication.messages == sum(len(arcs) for arcs in rounds)
     assert first.result.communication.numbers == first.result.communication.messages * 32
 

@@ -35,9 +35,9 @@ def test_a_matching_pairs_neighbours_and_nobody_free_is_left_beside_another(t: i
 
 def test_every_link_is_matched_at_last_and_rounds_differ() -> None:
     made = over_time("matching")
-    seen = sum((made.heard(t).toarray() > 0).astype(int) for t in range(200))
+    seen = sum((made.heard_weights(t).toarray() > 0).astype(int) for t in range(200))
     assert ((seen > 0) == (build("torus", 12).mixing.toarray() > 0)).all()
-    assert len({made.heard(t).toarray().tobytes() for t in range(20)}) > 10
+    assert len({made.heard_weights(t).toarray().tobytes() for t in range(20)}) > 10
 
 
 @pytest.mark.parametrize("agents", [2, 3, 8, 11])
@@ -45,7 +45,7 @@ def test_one_peer_averages_exactly_where_agents_are_a_power_of_two(agents: int) 
     made = over_time("one_peer_exponential", "complete", agents)
     product = np.eye(agents)
     for t in range(made.period):
-        weights = made.heard(t).toarray()
+        weights = made.heard_weights(t).toarray()
         product = (weights + np.diag(1.0 - weights.sum(axis=1))) @ product
         np.testing.assert_array_equal(weights.sum(axis=0), weights.sum(axis=1))
     assert made.period == int(np.ceil(np.log2(agents)))
@@ -59,18 +59,18 @@ def test_a_random_graph_is_drawn_anew_every_so_many_rounds() -> None:
 
     made = time_varying(draw(0), "resample", 5, every=3, draw=draw).over_time
     assert made is not None
-    at = [made.heard(t).toarray() for t in range(12)]
+    at = [made.heard_weights(t).toarray() for t in range(12)]
     assert all(np.array_equal(at[3 * k], at[3 * k + j]) for k in range(4) for j in (1, 2))
     assert not np.array_equal(at[0], at[3])
     # The same whatever was asked before.
-    np.testing.assert_array_equal(made.heard(1).toarray(), at[1])
+    np.testing.assert_array_equal(made.heard_weights(1).toarray(), at[1])
 
 
 def test_graphs_in_turn_connect_all_only_together() -> None:
     one, other = (nx.Graph(links) for links in ([(0, 1), (2, 3)], [(1, 2), (3, 0)]))
     both = [csr_array(0.5 * nx.to_numpy_array(graph, nodelist=range(4))) for graph in (one, other)]
     made = sequence(both, 0)
-    np.testing.assert_array_equal(made.heard(5).toarray(), both[1].toarray())
+    np.testing.assert_array_equal(made.heard_weights(5).toarray(), both[1].toarray())
     assert made.period == 2
     with pytest.raises(InputError, match="2 groups of agents that never hear"):
         sequence([both[0], both[0]], 0)
@@ -84,7 +84,7 @@ def test_lost_messages_and_absent_agents_are_as_frequent_as_declared() -> None:
     for t in range(300):
         online = made.online(t)
         assert online is not None
-        out, arrived = made.sent(t).toarray() > 0, made.heard(t).toarray() > 0
+        out, arrived = made.sent_weights(t).toarray() > 0, made.heard_weights(t).toarray() > 0
         assert not out[~online].any()
         assert not out[:, ~online].any()
         assert not (arrived & ~out).any()
@@ -107,7 +107,7 @@ def test_the_rate_is_what_rounds_leave_of_the_disagreement(kind: str, options: d
     rounds = 32
     for t in range(rounds):
         mixed = values.copy()
-        for i, j in zip(*np.nonzero(weights := in_time.heard(t).toarray()), strict=True):
+        for i, j in zip(*np.nonzero(weights := in_time.heard_weights(t).toarray()), strict=True):
             mixed[i] += weights[i, j] * (values[j] - values[i])
         values = mixed
     # What losses do to the mean itself is no disagreement.

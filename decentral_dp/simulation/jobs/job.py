@@ -45,7 +45,7 @@ from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import Paired, concatenated
+from decentral_dp.problems.records import RecordPairs, concatenated
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pool, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
@@ -332,7 +332,7 @@ class GossipJob(Job):
             return AgentEvaluator(self.problem, self.n_agents, self.shards.label_unit)
         return Evaluator(
             self.problem,
-            Paired(self.records["train"], self.records["validation"]),
+            RecordPairs(self.records["train"], self.records["validation"]),
             self.test,
             self.tunes_x and not self.unmeasured,
             label_unit=self.shards.label_unit,
@@ -409,7 +409,7 @@ class _Coordinated(Job, Protocol):
         return recorded.costs_within(self.ledger.until(recorded.rounds))
 
     def _pooled(self) -> tuple[Any, Any]:
-        return pool(Paired(self.records["train"], self.records["validation"]))
+        return pool(RecordPairs(self.records["train"], self.records["validation"]))
 
 
 @final
