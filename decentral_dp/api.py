@@ -436,7 +436,7 @@ def check(what: Any, **options: Any) -> CheckResult:
         >>> import decentral_dp
         >>> checked = decentral_dp.check("ldp_dsbo", pairs=4, rounds=2)
         >>> checked.passed, [row.name for row in checked.rows][:4]
-        (True, ['conformance', 'row locality', 'two worlds', 'search'])
+        (True, ['conformance', 'row locality', 'neighbours', 'search'])
     """
     from decentral_dp.adversaries.check.check import check as tried
 

@@ -215,7 +215,7 @@ def print_plan(plan: AuditPlan) -> None:
         console().print(Text(text))
         return
     text = (
-        f"{plan.runs} runs of each of two worlds, seen from {plan.vantage!r}. Counting can show at most "
+        f"{plan.runs} runs of each of two data sets, seen from {plan.vantage!r}. Counting can show at most "
         f"ε = {epsilon_text(plan.most_shown)} with confidence {100.0 * plan.confidence:g} %; likelihood ratios have "
         "no limit."
     )

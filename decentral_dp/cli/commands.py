@@ -351,7 +351,7 @@ def audit(
         ),
     ] = None,
     runs: Annotated[
-        Number, Option(help="Runs of each of the two worlds, at least 20; by default 200, and of network 50000.")
+        Number, Option(help="Runs of each of the two data sets, at least 20; by default 200, and of network 50000.")
     ] = None,
     vantage: Annotated[str, Option(metavar="WHO", help="everybody, published, or agent:K.")] = "everybody",
     confidence: Annotated[float, Option(help="Of what is shown.")] = 0.95,
@@ -372,8 +372,8 @@ def audit(
 ) -> None:
     """Show a lower bound on what a scenario tells of one record.
 
-    Beside it stand the ε that is certified, and the claimed one. Two worlds that differ in one record are run with
-    the scenario's own noise, and an attack tells them apart. The same is tried on two equal worlds, where it must
+    Beside it stand the ε that is certified, and the claimed one. Two data sets that differ in one record are run with
+    the scenario's own noise, and an attack tells them apart. The same is tried on two equal data sets, where it must
     fail. Interrupted with --out, "decentral-dp resume FILE" goes on. Exit code 1 where more is shown than is
     certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
     states of training, in a few seconds; --out is a folder then.

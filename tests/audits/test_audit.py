@@ -1,7 +1,7 @@
 """Auditing whole transcripts: what an optimal distinguisher can show, against what is certified.
 
-Many repetitions of one agent's transcript are drawn with the real mechanism, in two worlds that differ in one record.
-Given a transcript, what was rounded and noised is a known number in either world, so the likelihood ratio is exact. Its
+Many repetitions of one agent's transcript are drawn with the real mechanism, in two neighbouring data sets. Given a
+transcript, what was rounded and noised is a known number in either data set, so the likelihood ratio is exact. Its
 power gives a lower bound on ε by Clopper and Pearson, which must stay below the certificate, and does not when
 something is wrong.
 """
@@ -40,26 +40,26 @@ READ_ALL = Stream("all")
 # The statistics -----------------------------------------------------------------------------------------------------
 
 
-# Two worlds ---------------------------------------------------------------------------------------------------------
+# Two data sets ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One agent: its algorithm, problem, noise, records in both worlds (the last is replaced), and what is planted."""
+    """One agent: its algorithm, problem, noise, both data sets (the last record is replaced), what is planted."""
 
     algorithm: LdpDsbo
     problem: LogisticHyperparameter
     kind: str
     noise: dict[str, NoiseSchedule]
-    worlds: tuple[np.ndarray, np.ndarray]
+    neighbours: tuple[np.ndarray, np.ndarray]
     clip: Clip
     rounds: int
     stream: Stream = READ_ALL
     # What the sampler really does with the scale that it states.
     actual: float = 1.0
 
-    def dataset(self, world: int, copies: int) -> LocalDataset:
-        features = self.worlds[world]
+    def dataset(self, side: int, copies: int) -> LocalDataset:
+        features = self.neighbours[side]
         records = self.problem.prepare(features, np.ones(len(features)), self.clip.norm)
         validation = self.problem.prepare(np.ones((2, features.shape[1])), np.ones(2), self.clip.norm)
         agents = np.arange(copies)
@@ -70,12 +70,12 @@ class Setting:
             np.full(copies, 0.6),
             self.stream,
             self.clip,
-            Streams(seeded_root(world, b"audit"), "batch", agents),
+            Streams(seeded_root(side, b"audit"), "batch", agents),
         )
 
-    def host(self, world: int, copies: int, releaser: Callable[[], Any]) -> Host:
+    def host(self, side: int, copies: int, releaser: Callable[[], Any]) -> Host:
         weights = sp.csr_array(np.full((copies, 1), 0.6))
-        node = AgentNode(np.arange(copies), self.algorithm, self.dataset(world, copies), releaser, (0,), weights)
+        node = AgentNode(np.arange(copies), self.algorithm, self.dataset(side, copies), releaser, (0,), weights)
         return Host(node, self.rounds)
 
     def drive(self, host: Host) -> list[dict[str, np.ndarray]]:
@@ -85,7 +85,7 @@ class Setting:
         said += [host.advance(0.01 * rng.normal(size=(1, 3 * d))) for _ in range(self.rounds)]
         return [{c: m[:, k * d : (k + 1) * d] for k, c in enumerate("xyz")} for m in said]
 
-    def transcripts(self, world: int, copies: int, seed: int) -> tuple[list[dict[str, np.ndarray]], Ledger]:
+    def transcripts(self, side: int, copies: int, seed: int) -> tuple[list[dict[str, np.ndarray]], Ledger]:
         root = seeded_root(seed, b"audit")
         agents = np.arange(copies)
 
@@ -95,23 +95,23 @@ class Setting:
                 mechanism = Quieter(self.kind, self.noise, Streams(root, "noise", agents), self.actual)
             return mechanism
 
-        host = self.host(world, copies, releaser)
+        host = self.host(side, copies, releaser)
         said = self.drive(host)
         return said, assemble([(agents, host.recorder())], copies).only(np.array([0]))
 
     def scores(self, said: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
-        """Exact log-likelihood ratio of the first world against the second, per copy."""
+        """Exact log-likelihood ratio of the first data set against the second, per copy."""
         copies, total = len(said[0]["y"]), 0.0
         wanted = []
-        for world in (0, 1):
+        for side in (0, 1):
             script = Script(said)
-            self.drive(self.host(world, copies, lambda script=script: script))
+            self.drive(self.host(side, copies, lambda script=script: script))
             wanted.append(script.wanted)
         for index in range(1, self.rounds + 1):
             for channel, released in said[index].items():
                 pair = [w[index][channel] for w in wanted]
                 if not isinstance(pair[0], Bounded):
-                    # Sent in the clear: a difference between the worlds decides.
+                    # Sent in the clear: a difference between the data sets decides.
                     apart = [np.abs(released - np.asarray(v)).max(axis=1) > 1e-12 for v in pair]
                     total = total + np.where(apart[1], 50.0, 0.0) - np.where(apart[0], 50.0, 0.0)
                     continue
@@ -122,9 +122,9 @@ class Setting:
                     total = total + sign * log_law(integers, value.private, scale, self.kind).sum(axis=1)
         return np.asarray(total)
 
-    def audit(self, copies: int, delta: float = 0.0, worlds: tuple[int, int] = (0, 1)) -> tuple[float, float]:
+    def audit(self, copies: int, delta: float = 0.0, neighbours: tuple[int, int] = (0, 1)) -> tuple[float, float]:
         """(lower bound on ε, certified ε) at δ."""
-        found, ledgers = zip(*(self.transcripts(w, copies, seed=11 + k) for k, w in enumerate(worlds)), strict=True)
+        found, ledgers = zip(*(self.transcripts(w, copies, seed=11 + k) for k, w in enumerate(neighbours)), strict=True)
         shown = lower_bound(*(self.scores(said) for said in found), delta)
         return shown, float(price(ledgers[0], delta).epsilon[0])
 
@@ -176,21 +176,21 @@ def test_one_laplace_release_spends_what_is_certified() -> None:
     copies = 200_000
     made = setting(dimension=1, rounds=1, size=1.0)
     wanted = []
-    for world in (0, 1):
+    for side in (0, 1):
         script = Script([{c: np.zeros((1, 1)) for c in "xyz"}] * 2)
         one = sized(made, 1)
-        one.drive(one.host(world, 1, lambda script=script: script))
+        one.drive(one.host(side, 1, lambda script=script: script))
         wanted.append(script.wanted[1]["y"])
     many = sized(made, copies)
     scale = many.noise["y"].at(1, "laplace")[:1, None]
     g, scores, epsilon = grid(scale, "laplace", 1), [], 0.0
-    for world, value in enumerate(wanted):
+    for side, value in enumerate(wanted):
         assert isinstance(value, Bounded)
         ones = np.ones(copies)
         spread = {k: s._replace(sensitivity=s.sensitivity * ones, rate=ones) for k, s in value.sensitivities.items()}
         query = [np.repeat(part, copies, axis=0) for part in (value.public, value.private)]
         tiled = Bounded(query[0], query[1], spread, value.norm)
-        streams = Streams(seeded_root(world, b"one"), "noise", np.arange(copies))
+        streams = Streams(seeded_root(side, b"one"), "noise", np.arange(copies))
         mechanism = ScheduledReleaser("laplace", many.noise, streams)
         released = mechanism.release(1, {"y": tiled})["y"]
         integers = np.rint((released - value.public) / g)
@@ -230,8 +230,8 @@ def test_fresh_batches_are_worth_their_amplification() -> None:
     copies = 25_000
     made = setting(dimension=1, rounds=1, size=1.5, stream=Stream("minibatch", batch=1))
     draws = []
-    for world in (0, 1):
-        said, ledger = sized(made, copies).transcripts(world, copies, seed=world)
+    for side in (0, 1):
+        said, ledger = sized(made, copies).transcripts(side, copies, seed=side)
         draws.append(said[1]["y"][:, 0])
     certified = float(price(ledger, 0.0).epsilon[0])
     channels = [replace(c, rate={k: np.ones_like(r) for k, r in c.rate.items()}) for c in ledger.channels]
@@ -245,7 +245,7 @@ def test_fresh_batches_are_worth_their_amplification() -> None:
 def test_equal_worlds_show_nothing() -> None:
     copies = 3000
     made = sized(setting(dimension=1, rounds=2), copies)
-    shown, certified = made.audit(copies, worlds=(0, 0))
+    shown, certified = made.audit(copies, neighbours=(0, 0))
     assert shown == 0.0
     assert certified > 1.0
 

@@ -1,7 +1,7 @@
 """Auditing the algorithms that take several exchanges a round, and the single-level ones, by exact likelihood ratios.
 
-As in test_audit: many copies of one agent draw their transcripts with the real mechanism in two worlds that differ in
-one record. All copies hear the same neighbour. What was rounded and noised is a known number in either world, so no
+As in test_audit: many copies of one agent draw their transcripts with the real mechanism in two neighbouring data
+sets. All copies hear the same neighbour. What was rounded and noised is a known number in either data set, so no
 distinguisher does better.
 """
 

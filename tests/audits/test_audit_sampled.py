@@ -2,7 +2,7 @@
 
 As in test_audit_family, but of the two records of the kind that is replaced every mean reads one, drawn in secret.
 Given the transcript so far a release is then a mixture over the draw, and the mixtures of different exchanges are
-independent. The records are worst: both say the opposite in one world, and one of them in the other.
+independent. The records are worst: both say the opposite in one data set, and one of them in the other.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from tests.support.transcripts import log_law
 class Sampled(Setting):
     """One of two records a mean, of the kind that is replaced; the other kind has a single one."""
 
-    def drive(self, world: int, releaser: Callable[[], Any], only: int | None = None) -> Host:
+    def drive(self, side: int, releaser: Callable[[], Any], only: int | None = None) -> Host:
         """only: which of the two records every mean reads; None to draw."""
         records: dict[Any, Any] = {}
         for split in ("train", "validation"):
-            labels = np.array([-1.0 if world else 1.0, -1.0]) if split == self.kind else np.ones(1)
+            labels = np.array([-1.0 if side else 1.0, -1.0]) if split == self.kind else np.ones(1)
             if only is not None and split == self.kind:
                 labels = labels[[only]]
             rows = np.tile([1e4, 0.0], (labels.size, 1))
             records[split] = [self.problem.prepare(rows, labels, "l1")] * self.copies
         agents, weights = np.arange(self.copies), np.full(self.copies, WEIGHT)
         stream = Stream("minibatch", batch=1) if only is None else Stream("all")
-        batches = Streams(seeded_root(world, b"sampled"), "batch", agents)
+        batches = Streams(seeded_root(side, b"sampled"), "batch", agents)
         clip = Clip("l1", x=CLIP, y=CLIP, z=CLIP)
         dataset = LocalDataset(agents, self.problem, records, weights, stream, clip, batches)
         host = Host(AgentNode(agents, self.program, dataset, releaser, (0,), sp.csr_array(weights[:, None])), ROUNDS)
@@ -58,7 +58,7 @@ class Sampled(Setting):
 
     def scores(self, said: list[Bundle]) -> np.ndarray:
         wanted = {}
-        for pair in [(world, only) for world in (0, 1) for only in (0, 1)]:
+        for pair in [(side, only) for side in (0, 1) for only in (0, 1)]:
             script = Script(said)
             self.drive(pair[0], lambda script=script: script, pair[1])
             wanted[pair] = script.wanted

@@ -979,7 +979,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/adversaries/audit/test_transcripts.py::test_the_mixture_is_what_bayes_says",),
     ),
     Mutation(
-        "an audit that counts what both worlds' records have in common",
+        "an audit that counts what both data sets' records have in common",
         "adversaries/audit/loss_laws.py",
         "np.linalg.norm(one - other * (float(one @ other) / squared))",
         "np.linalg.norm(one)",

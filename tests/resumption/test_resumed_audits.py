@@ -46,7 +46,7 @@ def interrupted_at(calls: int) -> Callable[[Progress], None]:
 
 
 def cut_off(out: Path, scenario: Any = "bsa", after: int = 12, **options: Any) -> None:
-    with pytest.raises(Stopped, match=f'{after} runs of each world are kept .* "decentral-dp resume {out}" goes on'):
+    with pytest.raises(Stopped, match=f'{after} runs of each data set are kept .* "decentral-dp resume {out}" goes on'):
         decentral_dp.audit(scenario, runs=RUNS, set=FEW_ROUNDS, out=out, progress=interrupted_at(after), **options)
 
 
@@ -105,7 +105,7 @@ def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path:
 
     with pytest.MonkeyPatch.context() as here:
         here.setattr(audit_runs, "Run", made)
-        with pytest.raises(Stopped, match="7 runs of each world"):
+        with pytest.raises(Stopped, match="7 runs of each data set"):
             decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=out)
     kept = json.loads(out.read_text())["outcomes"]
     assert {task: len(runs) for task, runs in kept.items()} == {str(k): 3 for k in range(7)}
@@ -115,7 +115,7 @@ def test_an_interrupt_between_two_worlds_of_one_run_counts_it_for_none(tmp_path:
 def test_an_audit_that_is_interrupted_twice_and_more_of_it(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "audit.json"
     cut_off(out, file, 3)
-    with pytest.raises(Stopped, match="8 runs of each world"):
+    with pytest.raises(Stopped, match="8 runs of each data set"):
         decentral_dp.resume(out, progress=interrupted_at(6))
     assert decentral_dp.resume(out) == decentral_dp.audit(file, runs=RUNS, set=FEW_ROUNDS)
 
@@ -199,7 +199,7 @@ def test_an_audit_without_any_run_leaves_no_file(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(audits, "worst_worlds", interrupt)
+        here.setattr(audits, "worst_neighbours", interrupt)
         with pytest.raises(KeyboardInterrupt):
             decentral_dp.audit("bsa", runs=RUNS, set=FEW_ROUNDS, out=out)
     assert not out.exists()

@@ -13,7 +13,7 @@ from tests.support.coordinator_replay import Scripted, scripted
 
 
 def widest(job: Job, tries: int = 24, seed: int = 0) -> dict[str, float]:
-    """Channel → the largest ratio found. Both worlds get the same answers, so that they ask the same questions.
+    """Channel → the largest ratio found. Both data sets get the same answers, so that they ask the same questions.
 
     The job reads all records. Replacements are of either class, from small to huge, along the first record and at
     random; pairs are each against the record that was there, and against each other.
@@ -26,15 +26,15 @@ def widest(job: Job, tries: int = 24, seed: int = 0) -> dict[str, float]:
         if isinstance(value, Bounded)
     }
     rng = np.random.default_rng(seed)
-    worlds = [_releases(job, answers)]
+    neighbours = [_releases(job, answers)]
     for k in range(tries):
         direction = rng.normal(size=job.shards.features.shape[1])
         size = 10.0 ** rng.uniform(-1.0, 3.0)
         inputs = size * direction / np.linalg.norm(direction) * (-1.0 if k % 2 else 1.0)
-        worlds.append(_releases(_replaced(job, inputs, float(k // 2 % 2)), answers))
+        neighbours.append(_releases(_replaced(job, inputs, float(k // 2 % 2)), answers))
     out: dict[str, float] = {}
-    for i, one in enumerate(worlds):
-        for other in worlds[i + 1 :]:
+    for i, one in enumerate(neighbours):
+        for other in neighbours[i + 1 :]:
             for (index, channel), value in one.items():
                 allowed = float(value.sensitivities["train"].sensitivity[0])
                 sensitivity = float(np.linalg.norm(value.value - other[index, channel].value))

@@ -13,7 +13,7 @@ CONFIDENCE = 0.99
 def lower_bound(first: np.ndarray, second: np.ndarray, delta: float) -> float:
     """ε that holds at least, with confidence 0.99: the test is chosen on one half of the scores, counted on the other.
 
-    first, second: scores in the two worlds, larger where the first is likelier.
+    first, second: scores in the two data sets, larger where the first is likelier.
     """
     halves = [(s[: s.size // 2], s[s.size // 2 :]) for s in (first, second)]
     best: tuple[float, int, float] = (-np.inf, 1, 0.0)

@@ -1,8 +1,8 @@
 """Auditing a guarantee: a lower bound on ε by playing the distinguishing game, beside the certified and the claimed ε.
 
-`neighbouring_worlds` finds two worlds that differ in one record, `transcripts` what is seen of a run in either,
+`neighbours` finds two data sets that differ in one record, `transcripts` what is seen of a run in either,
 `likelihoods` and `distinguishing_bounds` what that shows. Every audit plays against itself as well: between two equal
-worlds nothing must be shown.
+data sets nothing must be shown.
 
 What an audit found, and sentences about it.
 """
@@ -21,8 +21,8 @@ import numpy as np
 
 from decentral_dp.adversaries.audit.bounds import counted, from_likelihoods, trade_off
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
-from decentral_dp.adversaries.audit.loss_laws import amplified, loss_law, not_as_stated, worst_worlds
-from decentral_dp.adversaries.audit.neighbours import Worlds
+from decentral_dp.adversaries.audit.loss_laws import amplified, loss_law, not_as_stated, worst_neighbours
+from decentral_dp.adversaries.audit.neighbours import Neighbours
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
 from decentral_dp.adversaries.audit.result import AuditResult, Method, Status
 from decentral_dp.adversaries.audit.runs import (
@@ -65,7 +65,7 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A lower bound, how it was found, and the same of two equal worlds."""
+    """A lower bound, how it was found, and the same of two equal data sets."""
 
     method: Method
     epsilon: float
@@ -78,13 +78,13 @@ class LowerBound:
 
 
 def sentences_of(
-    plan: AuditPlan, worlds: Worlds, bound: LowerBound, status: Status, certified: float, claimed: float | None
+    plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, status: Status, certified: float, claimed: float | None
 ) -> list[str]:
     """Say what the numbers of an audit mean.
 
     Args:
         plan: what was asked.
-        worlds: the two that were told apart.
+        neighbours: the two that were told apart.
         bound: what was found.
         status: of the audit.
         certified: ε of the agent whose record is replaced.
@@ -98,7 +98,7 @@ def sentences_of(
     out = []
     if status == "broken":
         out.append(
-            f"Broken: two equal worlds are told apart ({_shown_words(bound.null)}), so nothing else here can be "
+            f"Broken: two equal data sets are told apart ({_shown_words(bound.null)}), so nothing else here can be "
             "believed."
         )
     elif status == "refuted":
@@ -123,20 +123,20 @@ def sentences_of(
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
     if bound.one_run is not None:
         return [*out, *_of_canaries(plan, bound.one_run, percent), *_last(status)]
-    replaced = _replaced(plan.job.unit, worlds)
-    if worlds.copies:
+    replaced = _replaced(plan.job.unit, neighbours)
+    if neighbours.copies:
         replaced += ", and all its others are copies of one of the two"
     how = {
-        "exact": f"The two worlds are equally far apart on each of {COMPARED} transcripts of both, and if they are on "
-        "all, what is shown is exact for these two records.",
-        "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each world, with confidence {percent}.",
-        "counting": f"By counting {bound.runs} runs of each world, with confidence {percent}: so many can show at most "
-        f"{epsilon_text(plan.most_shown)}.",
-        "difference": "No noise hides the record: the same coins give other values in the other world."
+        "exact": f"The two data sets are equally far apart on each of {COMPARED} transcripts of both, and if they are "
+        "on all, what is shown is exact for these two records.",
+        "likelihood": f"From exact likelihood ratios of {bound.runs} runs of each data set, with confidence {percent}.",
+        "counting": f"By counting {bound.runs} runs of each data set, with confidence {percent}: so many can show at "
+        f"most {epsilon_text(plan.most_shown)}.",
+        "difference": "No noise hides the record: the same coins give other values in the other data set."
         if bound.epsilon
         else "No noise hides the record, but what is seen from here does not depend on it.",
     }[bound.method]
-    out.append(f"In two worlds {replaced}. {how}")
+    out.append(f"In two data sets {replaced}. {how}")
     if bound.method in ("exact", "likelihood") and amplified(plan.job):
         out.append("It is taken as known how all other records were drawn, as the certificate allows.")
     if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
@@ -148,9 +148,9 @@ def sentences_of(
     return [*out, *_last(status)]
 
 
-def _replaced(unit: Unit, worlds: Worlds) -> str:
-    """What the two worlds differ in, as a sentence ends."""
-    whose = f"{worlds.split} record{'s' * (unit.records != 1)} of agent {worlds.victim}"
+def _replaced(unit: Unit, neighbours: Neighbours) -> str:
+    """What the two data sets differ in, as a sentence ends."""
+    whose = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
     zeroed = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
     if unit.records is None:
         return f"all {whose} {zeroed}"
@@ -184,7 +184,7 @@ def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:
 
 
 def _last(status: str) -> list[str]:
-    same = ["The same game between two equal worlds shows nothing, as it must."] if status != "broken" else []
+    same = ["The same game between two equal data sets shows nothing, as it must."] if status != "broken" else []
     return [*same, "What is shown is a lower bound by one attack, and a small one certifies nothing."]
 
 
@@ -194,7 +194,7 @@ _COINS = 40
 _LAWS = 200
 # Movements that differ by less than this part of the largest are the same but for float64.
 _SAME = 1e-6
-# With which the game of two equal worlds must show nothing: an audit that is sound fails it once in a thousand times.
+# With which the game of two equal data sets must show nothing: a sound audit fails it once in a thousand times.
 _NULL_RISK = 1e-3
 
 
@@ -202,7 +202,7 @@ def play(
     plan: AuditPlan,
     out: Path | None = None,
     progress: ProgressCallback | None = None,
-    null: Callable[[Worlds], Job] = lambda worlds: worlds.first,
+    null: Callable[[Neighbours], Job] = lambda neighbours: neighbours.first,
     workers: Workers = HERE,
     ends: Ends = NO_ENDS,
 ) -> AuditResult:
@@ -212,7 +212,7 @@ def play(
         plan: as `planned` settles it.
         out: JSON file; one that holds this audit, interrupted, is continued.
         progress: called with a `Progress` of "runs".
-        null: the world that is passed off as the first one, in the game against itself; by default that one, and by
+        null: the data set that is passed off as the first one, in the game against itself; by default that one, and by
             other processes always.
         workers: who makes the runs; by default this process.
         ends: what the caller writes of the result besides, which is on record with what is played.
@@ -232,14 +232,14 @@ def play(
         None if out is None else request_of(plan, workers, ends),
         partial(fingerprint, [plan.job.scenario], settings),
         _OTHERS,
-        lambda runs: f"{runs} runs of each world are kept",
+        lambda runs: f"{runs} runs of each data set are kept",
         _INTERVAL,
     )
     with kept(out, asked, read_runs) as outcomes:
-        worlds = worst_worlds(plan.job, plan.root("search", 0))
-        same = worlds._replace(second=null(worlds))
-        bound = _shown(plan, worlds, same, outcomes, workers, Reporter(progress, "runs"))
-        return _result(plan, worlds, bound, out, _scores(plan, outcomes))
+        neighbours = worst_neighbours(plan.job, plan.root("search", 0))
+        same = neighbours._replace(second=null(neighbours))
+        bound = _shown(plan, neighbours, same, outcomes, workers, Reporter(progress, "runs"))
+        return _result(plan, neighbours, bound, out, _scores(plan, outcomes))
 
 
 def resume_audit(out: Path, request: Any, progress: ProgressCallback | None = None) -> AuditResult:
@@ -294,23 +294,23 @@ def write_ends(found: AuditResult, ends: Ends) -> Iterator[Path]:
 
 def _shown(
     plan: AuditPlan,
-    worlds: Worlds,
-    same: Worlds,
+    neighbours: Neighbours,
+    same: Neighbours,
     outcomes: Outcomes[list[Run]],
     workers: Workers,
     report: Reporter,
 ) -> LowerBound:
     """What the game shows by the best method that there is for it; `outcomes` grows by the runs that are missing."""
     if plan.job.mechanism.adds_noise is False or not _noised(plan.job):
-        return _differing(plan, worlds)
+        return _differing(plan, neighbours)
     contradicted, exact = "", None
     if plan.vantage == "everybody":
-        contradicted = not_as_stated(worlds, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
-        exact = None if contradicted else _exact(plan, worlds, same)
+        contradicted = not_as_stated(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
+        exact = None if contradicted else _exact(plan, neighbours, same)
         if exact is not None and not plan.curve:
             return exact
     lawful = not contradicted
-    game = game_of(plan, worlds, same.second, lawful)
+    game = game_of(plan, neighbours, same.second, lawful)
     missing = [k for k in range(plan.runs) if str(k) not in outcomes.done]
     total = plan.runs * len(GROUPS)
     if len(missing) < plan.runs:
@@ -331,16 +331,16 @@ def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult
     bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)
     # Any canary is the record that is replaced, so that the ε of all agents counts: the largest.
     victim = int(np.argmax(job.budget.epsilon))
-    return _result(plan, Worlds(job, job, victim, "train"), bound, out, {})
+    return _result(plan, Neighbours(job, job, victim, "train"), bound, out, {})
 
 
-def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
+def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     """Where nothing hides a record: whether what is seen differs between runs with the same coins."""
     differs = [False, False]
     # A record that is rarely drawn shows in few of them.
     for k in range(_COINS):
         root = plan.root("first", k)
-        seen = [worlds.observe(w, root) for w in (worlds.first, worlds.second, worlds.first)]
+        seen = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
         values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
         for which in (0, 1):
             pairs = zip(values[0], values[which + 1], strict=True)
@@ -350,14 +350,14 @@ def _differing(plan: AuditPlan, worlds: Worlds) -> LowerBound:
     return LowerBound("difference", math.inf if differs[0] else 0.0, math.inf if differs[1] else 0.0, 1.0, 1, None)
 
 
-def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:
-    """Where the queries of both worlds are equally far apart on every transcript that is tried; None elsewhere."""
+def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBound | None:
+    """Where the queries of both data sets are equally far apart on every transcript that is tried; None elsewhere."""
     delta, laws, sizes = plan.job.scenario.privacy.delta, [], list[Sizes]()
     nothing = 0.0
     for k in range(COMPARED):
-        world = worlds.second if k % 2 else worlds.first
-        transcript = worlds.observe(world, plan.root("compare", k))
-        law = loss_law(transcript, worlds)
+        side = neighbours.second if k % 2 else neighbours.first
+        transcript = neighbours.observe(side, plan.root("compare", k))
+        law = loss_law(transcript, neighbours)
         none = None if law is None else loss_law(transcript, same)
         laws.append(law)
         if law is None or none is None or laws[0] is None or not laws[0].near(law, _SAME):
@@ -367,7 +367,7 @@ def _exact(plan: AuditPlan, worlds: Worlds, same: Worlds) -> LowerBound | None:
     # Few numbers say little of the noise: a release more costs nothing, being of the same law.
     runs = max(COMPARED, min(plan.runs, 200))
     for k in range(COMPARED, runs):
-        sizes.append(noise_sizes(worlds.observe(worlds.first, plan.root("compare", k)).residuals))
+        sizes.append(noise_sizes(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
     noise = drawn_noise(summed(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
@@ -400,10 +400,10 @@ def _scores(plan: AuditPlan, outcomes: Outcomes[list[Run]]) -> dict[str, Array]:
 
 
 def _result(
-    plan: AuditPlan, worlds: Worlds, bound: LowerBound, out: Path | None, scores: Mapping[str, Array]
+    plan: AuditPlan, neighbours: Neighbours, bound: LowerBound, out: Path | None, scores: Mapping[str, Array]
 ) -> AuditResult:
     job, claim = plan.job, claim_of(plan.job)
-    certified = float(job.budget.epsilon[worlds.victim])
+    certified = float(job.budget.epsilon[neighbours.victim])
     status: Status = "broken" if bound.null > 0.0 else "refuted" if bound.epsilon > certified else "ok"
     claimed = None if claim is None else claim.epsilon_max
     curve = (
@@ -423,7 +423,7 @@ def _result(
         bound.runs,
         bound.null,
         status,
-        tuple(sentences_of(plan, worlds, bound, status, certified, claimed)),
+        tuple(sentences_of(plan, neighbours, bound, status, certified, claimed)),
         tuple(curve),
     )
     if out is not None:

@@ -1,10 +1,10 @@
-"""Lower bounds on ε from scores of runs in two worlds.
+"""Lower bounds on ε from scores of runs in two data sets.
 
 counting      ε ≥ log((TPR − δ)/FPR) for every threshold, with both rates at the ends of their Clopper-Pearson
               intervals. The threshold and the direction are chosen on the first halves of the scores, the rates are
               counted on the second. Nothing is assumed of the score.
 likelihood    where the score is the log-likelihood ratio L: P₁(L ≥ t) ≤ e^{−t} P₀(L ≥ t), so that the rate of the
-              other world need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥ t)). t is the k-th largest of the
+              other data set need not be counted, and ε ≥ t + log(1 − δ/P₀(L ≥ t)). t is the k-th largest of the
               scores, k fixed beforehand: the share of the law above it is at least the low end of the interval of
               Clopper and Pearson for k of n.
 """
@@ -22,8 +22,8 @@ def counted(first: Array, second: Array, delta: float, risk: float, thresholds: 
     """Compute a lower bound on ε at δ from counts, which holds but for probability `risk`.
 
     Args:
-        first: (n,) scores in the first world, larger where the first is likelier.
-        second: scores in the second world.
+        first: (n,) scores in the first data set, larger where the first is likelier.
+        second: scores in the second data set.
         delta: δ.
         risk: probability that the bound may fail.
         thresholds: shares of the second's scores that may lie above a threshold, for where all scores are too many to
@@ -48,19 +48,19 @@ def counted(first: Array, second: Array, delta: float, risk: float, thresholds: 
 
 
 def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> list[tuple[float, float]]:
-    """Find points that the trade-off curve of the two worlds is at or below, all but for probability `risk`.
+    """Find points that the trade-off curve of the two data sets is at or below, all but for probability `risk`.
 
     Thresholds are quantiles of the first halves of the scores, the rates are counted on the second.
 
     Args:
-        first: (n,) scores in the first world, larger where the first is likelier.
-        second: scores in the second world.
+        first: (n,) scores in the first data set, larger where the first is likelier.
+        second: scores in the second data set.
         risk: probability that some point may be wrong.
         points: how many thresholds are tried; default 15.
 
     Returns:
-        (α, β), ascending: some test takes the second world for the first with probability α at most, and the first for
-        the second with probability β at most. Points that guessing reaches are left out.
+        (α, β), ascending: some test takes the second data set for the first with probability α at most, and the first
+        for the second with probability β at most. Points that guessing reaches are left out.
 
     References:
         Dong, Roth & Su 2022.
@@ -79,7 +79,7 @@ def trade_off(first: Array, second: Array, risk: float, points: int = 15) -> lis
 
 
 def most_counted(runs: int, delta: float, risk: float) -> float:
-    """The most that counting can show with so many runs of each world: every run told apart."""
+    """The most that counting can show with so many runs of each data set: every run told apart."""
     n = np.array([runs - runs // 2])
     return max(0.0, float(_bounds(n, 0 * n, int(n[0]), int(n[0]), delta, risk)[0]))
 
@@ -88,7 +88,7 @@ def from_likelihoods(first: Array, second: Array, delta: float, risk: float) -> 
     """Compute a lower bound on ε at δ from log-likelihood ratios, which holds but for probability `risk`.
 
     Args:
-        first: (n,) log-likelihood ratios of the first world over the second, of runs of the first.
+        first: (n,) log-likelihood ratios of the first data set over the second, of runs of the first.
         second: the same ratios, of runs of the second.
         delta: δ.
         risk: probability that the bound may fail.

@@ -56,7 +56,7 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
     """Compute ε(δ) of releases on samples, from below.
 
     Release i is moved up by u_i deviations (scales, of Laplace noise) if the record is in the sample, with probability
-    q_i. In the other world it is moved down by v_i. With noise of law N,
+    q_i. In the other data set it is moved down by v_i. With noise of law N,
 
         P = (1 − q)N(0) + qN(u),    Q = (1 − q)N(0) + qN(−v),
 

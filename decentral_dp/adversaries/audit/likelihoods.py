@@ -1,7 +1,7 @@
-"""Likelihood ratios of transcripts in two worlds, and the ε that follows from their law.
+"""Likelihood ratios of transcripts in two data sets, and the ε that follows from their law.
 
-Given a transcript, what was rounded and noised is a known number in either world, so that the log-likelihood ratio of
-the whole transcript is the sum of those of its releases. Where the two worlds' queries differ by the same vectors
+Given a transcript, what was rounded and noised is a known number in either data set, so the log-likelihood ratio of the
+whole transcript is the sum of those of its releases. Where the two data sets' queries differ by the same vectors
 whatever the transcript is, the law of the ratio is known, and with it ε(δ).
 """
 
@@ -28,8 +28,8 @@ NOISE_RISK = 1e-3
 def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[Key, Made]) -> float:
     """log of how much likelier the transcript is where the first queries are noised than where the second are.
 
-    ±inf where one of the worlds could not have said it. Of a mechanism that is neither Gaussian nor Laplace the ratio
-    is that of normal noise: a score like any other, but no likelihood.
+    ±inf where one of the data sets could not have said it. Of a mechanism that is neither Gaussian nor Laplace it is
+    that of normal noise: a score like any other, but no likelihood.
     """
     total = 0.0
     for key in transcript.said:
@@ -40,7 +40,7 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
             return np.inf if np.isneginf(logs[1]) else -np.inf
         if not np.isneginf(logs[0]):
             total += logs[0] - logs[1]
-    # Of a run that overflows nothing is known: it speaks for neither world.
+    # Of a run that overflows nothing is known: it speaks for neither data set.
     return total if not np.isnan(total) else 0.0
 
 
@@ -95,9 +95,9 @@ def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
 
 
 class Movement(NamedTuple):
-    """How far two worlds' queries are apart, in units of the noise's scale: (Σ d,) of each mechanism.
+    """How far two data sets' queries are apart, in units of the noise's scale: (Σ d,) of each mechanism.
 
-    certain: whether the worlds differ in something that nothing hides. chosen: (Σ points,) log-ratios of the laws of
+    certain: whether the data sets differ in something that nothing hides. chosen: (Σ points,) log-ratios of the laws of
     random choices.
     """
 
@@ -107,7 +107,7 @@ class Movement(NamedTuple):
     chosen: Array = _NOTHING
 
     def size(self, delta: float) -> float:
-        """What the movement costs, roughly: to compare pairs of worlds by."""
+        """What the movement costs, roughly: to compare pairs of data sets by."""
         if self.certain:
             return float("inf")
         laplace, squares = float(np.abs(self.laplace).sum()), float((self.laplace**2).sum())
@@ -121,7 +121,7 @@ class Movement(NamedTuple):
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
     def minus(self, other: Movement) -> Movement:
-        """How far the worlds of both are apart, where both are from one world."""
+        """How far the data sets of both are apart, where both are from one data set."""
         certain = self.certain != other.certain
         chosen = self.chosen - other.chosen
         return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)

@@ -22,7 +22,7 @@ from scipy.stats import kstest, norm
 
 from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, mixture_epsilon
 from decentral_dp.adversaries.audit.likelihoods import Movement, close, log_likelihood, movement
-from decentral_dp.adversaries.audit.neighbours import Worlds, among_copies, farthest
+from decentral_dp.adversaries.audit.neighbours import Neighbours, among_copies, farthest
 from decentral_dp.adversaries.audit.transcripts import Key, Made, Membership, Query, Transcript, replay
 from decentral_dp.bounded import Array, Split
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE
@@ -35,7 +35,7 @@ Replay = Mapping[Key, Made]
 
 
 class Replays(NamedTuple):
-    """What one world makes of a transcript: with its record in every sample, and in none."""
+    """What one data set makes of a transcript: with its record in every sample, and in none."""
 
     included: Replay
     left_out: Replay
@@ -67,53 +67,55 @@ def sampling_rates(job: Job, victim: int, split: Split) -> Mapping[int, float] |
     return rates
 
 
-def replays(worlds: Worlds, transcript: Transcript) -> tuple[Replays, Replays]:
-    """Find what both worlds make of a transcript, the victim's record in every sample and in none.
+def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Replays]:
+    """Find what both data sets make of a transcript, the victim's record in every sample and in none.
 
     Args:
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
         transcript: of a run, whose samples all other records have.
 
     Returns:
-        Of the first world and of the second.
+        Of the first data set and of the second.
     """
     found = [
-        Replays(*(replay(w, worlds.victim, transcript, m) for m in _both(worlds)))
-        for w in (worlds.first, worlds.second)
+        Replays(*(replay(w, neighbours.victim, transcript, m) for m in _both(neighbours)))
+        for w in (neighbours.first, neighbours.second)
     ]
     return found[0], found[1]
 
 
-def separate(worlds: Worlds, transcript: Transcript) -> bool:
+def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
     """Say whether each sample bears on its own releases alone.
 
     Args:
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
 
     Returns:
         Whether every index's queries are those with the record or those without it, whatever the coins of others.
     """
-    for world, (included, left_out) in zip((worlds.first, worlds.second), replays(worlds, transcript), strict=True):
-        by_coin = replay(world, worlds.victim, transcript, Membership(worlds.split, "by coin"))
+    for side, (included, left_out) in zip(
+        (neighbours.first, neighbours.second), replays(neighbours, transcript), strict=True
+    ):
+        by_coin = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
         for keys in _by_index(transcript).values():
             if not any(all(_same(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)):
                 return False
     return True
 
 
-def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
+def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, bool]:
     """Find in which samples the victim's record was.
 
     Args:
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
         transcript: of a run of the first.
 
     Returns:
         Index → whether the record was in its sample, of indices that it moves. A record that moves an index whatever
         its coin was in it.
     """
-    (included, left_out), (other, _) = replays(worlds, transcript)
+    (included, left_out), (other, _) = replays(neighbours, transcript)
     found = {}
     for index, keys in _by_index(transcript).items():
         known = all(key in transcript.queries for key in keys)
@@ -124,21 +126,21 @@ def membership_of(worlds: Worlds, transcript: Transcript) -> dict[int, bool]:
 
 
 @np.errstate(all="ignore")
-def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> float:
-    """Compute the log-likelihood ratio of two worlds, over the coins of the victim's record.
+def mixture_log_ratio(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> float:
+    """Compute the log-likelihood ratio of two data sets, over the coins of the victim's record.
 
     Args:
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
         rates: index → q, 1 where there is none.
 
     Returns:
-        log of how much likelier the transcript is in the first world; ±inf where it is impossible in one.
+        log of how much likelier the transcript is in the first data set; ±inf where it is impossible in one.
     """
-    first, second = replays(worlds, transcript)
+    first, second = replays(neighbours, transcript)
     total = 0.0
     for index, keys in _by_index(transcript).items():
-        logs = [_log_mixture(transcript, keys, world, rates.get(index, 1.0)) for world in (first, second)]
+        logs = [_log_mixture(transcript, keys, side, rates.get(index, 1.0)) for side in (first, second)]
         if np.isneginf(logs[0]) != np.isneginf(logs[1]):
             return np.inf if np.isneginf(logs[1]) else -np.inf
         total += 0.0 if np.isneginf(logs[0]) else logs[0] - logs[1]
@@ -148,8 +150,8 @@ def mixture_log_ratio(worlds: Worlds, transcript: Transcript, rates: Mapping[int
 class Moves(NamedTuple):
     """How far a record moves releases on samples, seen along one line each.
 
-    moves: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first world, and down with that of
-    the second. rates: (n,) q. laplace: (n,) whether that is the noise.
+    moves: (n, 2) in deviations (scales, of Laplace noise), up with the record of the first data set, and down with
+    that of the second. rates: (n,) q. laplace: (n,) whether that is the noise.
     """
 
     moves: Array
@@ -181,23 +183,24 @@ class Moves(NamedTuple):
         return max(both)
 
 
-def opposite_moves(worlds: Worlds, transcript: Transcript, rates: Mapping[int, float]) -> Moves | None:
+def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mapping[int, float]) -> Moves | None:
     """Find how far a record moves releases on samples, in opposite directions along one line.
 
-    With the record of the first world the releases of an index are moved by u, with that of the second by v, both from
-    those without it. What is seen along one line is post-processing. Of Gaussian noise it is the line along u − v, or
-    across v, or across u, which makes a record that moves nothing visible. Of Laplace noise it is one coordinate.
+    With the record of the first data set the releases of an index are moved by u, with that of the second by v, both
+    from those without it. What is seen along one line is post-processing. Of Gaussian noise it is the line along
+    u − v, or across v, or across u, which makes a record that moves nothing visible. Of Laplace noise it is one
+    coordinate.
 
     Args:
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
         transcript: of a run of one of them.
         rates: index → q, 1 where there is none.
 
     Returns:
-        The moves of indices that read the record; None where the law of the noise, or the two worlds without the
+        The moves of indices that read the record; None where the law of the noise, or the two data sets without the
         record, leave it open.
     """
-    first, second = replays(worlds, transcript)
+    first, second = replays(neighbours, transcript)
     moves, drawn, laplace = [], [], []
     for index, all_keys in _by_index(transcript).items():
         # What the record moves neither here nor there is public.
@@ -255,12 +258,12 @@ def _coordinate(u: Array, v: Array) -> tuple[float, float]:
     return float(up[best]), float(down[best])
 
 
-def _both(worlds: Worlds) -> tuple[Membership, Membership]:
-    return Membership(worlds.split, "in"), Membership(worlds.split, "out")
+def _both(neighbours: Neighbours) -> tuple[Membership, Membership]:
+    return Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
 
 
-def _log_mixture(transcript: Transcript, keys: list[Key], world: Replays, rate: float) -> float:
-    with_it, without = (sum(log_likelihood(transcript, k, made[k]) for k in keys) for made in world)
+def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: float) -> float:
+    with_it, without = (sum(log_likelihood(transcript, k, made[k]) for k in keys) for made in side)
     if rate >= 1.0:
         return with_it
     return float(np.logaddexp(np.log(rate) + with_it, np.log1p(-rate) + without))
@@ -298,7 +301,7 @@ _SAMPLED_RUNS = 30
 
 
 class Chosen(NamedTuple):
-    """Of one random choice: (n,) log-probabilities in either world."""
+    """Of one random choice: (n,) log-probabilities in either data set."""
 
     first: Array
     second: Array
@@ -315,26 +318,26 @@ LossLaw: TypeAlias = Movement | Moves | Chosen
 """The law of the privacy loss between two data sets: `near` another, and the ε(δ) that it shows."""
 
 
-def worst_worlds(job: Job, root: bytes) -> Worlds:
-    """Find two worlds that are far apart, among the agent's own records, or among copies of one where that shows more.
+def worst_neighbours(job: Job, root: bytes) -> Neighbours:
+    """Find neighbours that are far apart, among the agent's own records, or among copies of one where that shows more.
 
     Args:
         job: to be audited.
         root: of the coins of the runs on which it is decided, and of no others.
 
     Returns:
-        The worlds.
+        The data sets.
     """
     found = farthest(job, root)
     if not _fixed_batches(job):
         return found
     delta = job.scenario.privacy.delta
-    return max((found, among_copies(found)), key=lambda worlds: _shown_once(worlds, root, delta))
+    return max((found, among_copies(found)), key=lambda neighbours: _shown_once(neighbours, root, delta))
 
 
-def _shown_once(worlds: Worlds, root: bytes, delta: float) -> float:
+def _shown_once(neighbours: Neighbours, root: bytes, delta: float) -> float:
     """What the law of one transcript shows; below 0 where none is known."""
-    law = loss_law(worlds.observe(worlds.first, root), worlds)
+    law = loss_law(neighbours.observe(neighbours.first, root), neighbours)
     return -1.0 if law is None else law.epsilon(delta, 1.0)
 
 
@@ -343,21 +346,21 @@ def _fixed_batches(job: Job) -> bool:
     return any((rate < 1.0).any() and c.sampling == "fixed" for c in job.ledger.channels for rate in c.rate.values())
 
 
-def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
-    """Find the law of the privacy loss between two worlds.
+def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
+    """Find the law of the privacy loss between two data sets.
 
     Args:
         transcript: of a run.
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
 
     Returns:
-        The law, if the worlds are as far apart on every transcript as on this one; None where none is known.
+        The law, if the data sets are as far apart on every transcript as on this one; None where none is known.
     """
     if not transcript.known:
         return None
-    if amplified(worlds.first):
-        return _of_samples(transcript, worlds)
-    first, second = (replay(w, worlds.victim, transcript) for w in (worlds.first, worlds.second))
+    if amplified(neighbours.first):
+        return _of_samples(transcript, neighbours)
+    first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
     moved = movement(transcript, first, second)
     if not transcript.choices:
         return moved
@@ -369,38 +372,38 @@ def loss_law(transcript: Transcript, worlds: Worlds) -> LossLaw | None:
     return None
 
 
-def _of_samples(transcript: Transcript, worlds: Worlds) -> Moves | None:
-    rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
-    if rates is None or transcript.choices or not worlds.first.scenario.privacy.delta > 0.0:
+def _of_samples(transcript: Transcript, neighbours: Neighbours) -> Moves | None:
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+    if rates is None or transcript.choices or not neighbours.first.scenario.privacy.delta > 0.0:
         return None
-    if not separate(worlds, transcript):
+    if not separate(neighbours, transcript):
         return None
-    return opposite_moves(worlds, transcript, rates)
+    return opposite_moves(neighbours, transcript, rates)
 
 
-def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
-    """Test whether random choices and samples of the first world have their stated laws.
+def not_as_stated(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
+    """Test whether random choices and samples of the first data set have their stated laws.
 
     A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
     victim's record is in as many samples as its rates say.
 
     Args:
-        worlds: two jobs that differ in one record.
+        neighbours: two jobs that differ in one record.
         roots: of the runs that are tried, one each.
 
     Returns:
         A sentence about what is contradicted; "" for nothing.
     """
-    if amplified(worlds.first):
-        return _frequency(worlds, roots[:_SAMPLED_RUNS])
+    if amplified(neighbours.first):
+        return _frequency(neighbours, roots[:_SAMPLED_RUNS])
     places, made = [], None
     for k, root in enumerate(roots):
-        transcript = worlds.observe(worlds.first, root)
+        transcript = neighbours.observe(neighbours.first, root)
         if not transcript.choices:
             return ""
         # What is released first has the same law in every run.
         if made is None or len(transcript.said) > 1:
-            made = replay(worlds.first, worlds.victim, transcript)
+            made = replay(neighbours.first, neighbours.victim, transcript)
         toss = np.random.default_rng(k)
         for key in transcript.choices:
             law = made.get(key)
@@ -412,14 +415,14 @@ def not_as_stated(worlds: Worlds, roots: Sequence[bytes]) -> str:
     return "What was chosen at random does not have the law that is stated, so that likelihoods are not used."
 
 
-def _frequency(worlds: Worlds, roots: Sequence[bytes]) -> str:
+def _frequency(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     """Two-sided, by the normal law of a sum of independent coins."""
-    rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     if rates is None:
         return ""
     drawn, expected, variance = 0, 0.0, 0.0
     for root in roots:
-        there = membership_of(worlds, worlds.observe(worlds.first, root))
+        there = membership_of(neighbours, neighbours.observe(neighbours.first, root))
         for index, included in there.items():
             rate = rates.get(index, 1.0)
             drawn, expected, variance = drawn + included, expected + rate, variance + rate * (1.0 - rate)

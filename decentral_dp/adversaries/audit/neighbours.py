@@ -1,7 +1,7 @@
-"""Two worlds that differ in one record, as far apart as a search over a few records finds them.
+"""Two data sets that differ in one record, as far apart as a search over a few records finds them.
 
 Where a scenario protects another unit, they differ in that: the first k records of the agent, or all, are copies of one
-candidate in either world, or contribute nothing in one of the worlds.
+candidate in either data set, or contribute nothing in one of the data sets.
 
 The agent with the largest budget holds the record, the first one of its kind. Candidates are records of the data, the
 same turned around, and records along single axes and along the difference of the data's means, in opposite directions
@@ -9,7 +9,7 @@ and of several sizes; where a certificate rests on clips alone, larger than any 
 at the clip. All candidates are replayed on one transcript; the pair whose queries are farthest apart is chosen.
 
 In a batch of fixed size somebody else has the place of a record that is not drawn. The bound for such batches is
-reached where that one is like the replaced record of one world: `among_copies` makes all others copies of it. A
+reached where that one is like the replaced record of one data set: `among_copies` makes all others copies of it. A
 guarantee is for all data sets, so that an audit may choose the other records, too.
 
 `extreme_pairs` searches for something else: floats of every size that break a component's own bound, on made-up data
@@ -39,10 +39,10 @@ _MOST = 26
 _STRUCTURED = ("Trajectories", "MetaRecords", "QuadraticRecords", "Real")
 
 
-class Worlds(NamedTuple):
+class Neighbours(NamedTuple):
     """first, second: jobs that differ in one record, of this kind and agent.
 
-    copies: whether the agent's other records of this kind are copies of the second world's.
+    copies: whether the agent's other records of this kind are copies of the second data set's.
     """
 
     first: Job
@@ -56,18 +56,22 @@ class Worlds(NamedTuple):
         return observe(job.keyed(root), self.victim)
 
 
-def among_copies(worlds: Worlds) -> Worlds:
+def among_copies(neighbours: Neighbours) -> Neighbours:
     """The same pair of records, among copies of the second one."""
-    place = worlds.split, worlds.victim
-    one, other = (take(w.records[worlds.split][worlds.victim], slice(0, 1)) for w in (worlds.first, worlds.second))
-    mine = worlds.second.records[worlds.split][worlds.victim]
+    place = neighbours.split, neighbours.victim
+    one, other = (
+        take(w.records[neighbours.split][neighbours.victim], slice(0, 1)) for w in (neighbours.first, neighbours.second)
+    )
+    mine = neighbours.second.records[neighbours.split][neighbours.victim]
     many = type(mine)(*(np.repeat(field, len(mine[0]), axis=0) for field in other))
-    changed = tuple(many if k == worlds.victim else r for k, r in enumerate(worlds.second.records[worlds.split]))
-    crowd = replace(worlds.second, records={**worlds.second.records, worlds.split: changed})
-    return worlds._replace(first=crowd.with_record(*place, one), second=crowd, copies=True)
+    changed = tuple(
+        many if k == neighbours.victim else r for k, r in enumerate(neighbours.second.records[neighbours.split])
+    )
+    crowd = replace(neighbours.second, records={**neighbours.second.records, neighbours.split: changed})
+    return neighbours._replace(first=crowd.with_record(*place, one), second=crowd, copies=True)
 
 
-def farthest(job: Job, seed_root: bytes) -> Worlds:
+def farthest(job: Job, seed_root: bytes) -> Neighbours:
     """Find the pair of data sets whose queries are farthest apart on a transcript of the job.
 
     Args:
@@ -77,33 +81,33 @@ def farthest(job: Job, seed_root: bytes) -> Worlds:
     victim = int(np.argmax(job.budget.epsilon))
     keyed = job.keyed(seed_root)
     transcript = observe(keyed, victim)
-    best: tuple[float, Worlds] = (-1.0, Worlds(keyed, keyed, victim, "train"))
+    best: tuple[float, Neighbours] = (-1.0, Neighbours(keyed, keyed, victim, "train"))
     for split in SPLITS:
         if split in job.records and len(job.records[split]) > victim and len(job.records[split][victim][0]):
             best = max(best, _farthest_of(keyed, victim, split, transcript), key=lambda found: found[0])
     return best[1]
 
 
-def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Worlds]:
+def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Neighbours]:
     numbers = sum(v.size for v in transcript.said.values())
     most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
     unit, n = job.unit, len(job.records[split][victim][0])
     times = n if unit.records is None else min(unit.records, n)
     records = list(_records(job, victim, split, most))
-    worlds = [job, *(job.with_record(split, victim, record, times) for record in records)]
+    candidates = [job, *(job.with_record(split, victim, record, times) for record in records)]
     if unit.zeroed:
         # All pairs have it on one side.
-        worlds[0] = job.with_record(split, victim, job.problem.null_record(job.records[split][victim]), times)
+        candidates[0] = job.with_record(split, victim, job.problem.null_record(job.records[split][victim]), times)
     # In every sample: else a record that is rarely drawn would move nothing here.
     there = Membership(split, "in")
-    base = replay(worlds[0], victim, transcript, there)
-    # From the world as it is, so that a pair's movement is a difference of two.
-    moved = [movement(transcript, replay(world, victim, transcript, there), base) for world in worlds]
-    pairs = [pair for pair in combinations(range(len(worlds)), 2) if not unit.zeroed or pair[0] == 0]
+    base = replay(candidates[0], victim, transcript, there)
+    # From the data set as it is, so that a pair's movement is a difference of two.
+    moved = [movement(transcript, replay(side, victim, transcript, there), base) for side in candidates]
+    pairs = [pair for pair in combinations(range(len(candidates)), 2) if not unit.zeroed or pair[0] == 0]
     sizes = [moved[i].minus(moved[k]).size(job.scenario.privacy.delta) for i, k in pairs]
     best = int(np.argmax(sizes))
     i, k = pairs[best]
-    return float(sizes[best]), Worlds(worlds[i], worlds[k], victim, split)
+    return float(sizes[best]), Neighbours(candidates[i], candidates[k], victim, split)
 
 
 def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:

@@ -17,8 +17,8 @@ Under (ε, δ) (Steinke, Nasr & Jagielski, NeurIPS 2023, Theorem 5.2):
     P(V ≥ v) ≤ β + 2mδ·α,     β = P(B ≥ v),     α = max_{1 ≤ i ≤ v} P(v − i ≤ B < v)/i,     B ~ Bin(r, e^ε/(1 + e^ε)).
 
 Under a trade-off curve f (Mahloujifar, Melis & Chaudhuri, ICML 2025, arXiv 2410.22235, the recursion of their audit;
-the proof here is our own). f(α) is the least type II error of any test between two worlds that differ in one record, in
-either direction, at type I error α. The largest power at that error is F = 1 − f, concave and increasing. Let
+the proof here is our own). f(α) is the least type II error of any test between two neighbouring data sets, in either
+direction, at type I error α. The largest power at that error is F = 1 − f, concave and increasing. Let
 p_j = P(V = j), and
 
     h_c = Σ_{j ≥ c} j·p_j/m,     w_c = Σ_{j ≥ c} (r − j)·p_j/m.
@@ -27,8 +27,8 @@ Claim: h_c ≤ F(w_{c−1}) for c = 1, …, r.
 
 Proof. Fix a coin i and all the others. Let V_i be the number of right guesses but for that of coin i. It depends on the
 output and on the other coins alone. The event S_b, that coin i is guessed as b and V_i ≥ c − 1, is therefore a test
-between the two worlds of coin i: P_1(S_1) ≤ F(P_0(S_1)) and P_0(S_0) ≤ F(P_1(S_0)). The mean of both sides over coin i,
-over the other coins and over i = 1, …, m is, F being concave,
+between the two data sets of coin i: P_1(S_1) ≤ F(P_0(S_1)) and P_0(S_0) ≤ F(P_1(S_0)). The mean of both sides over coin
+i, over the other coins and over i = 1, …, m is, F being concave,
 
     mean P(i is guessed right, V_i ≥ c − 1) ≤ F(mean P(i is guessed wrong, V_i ≥ c − 1)).
 

@@ -27,7 +27,7 @@ _TITLES = {"none": "Without noise", "as_printed": "As printed", "certified": "Ce
 
 
 def write_curve(found: AuditResult, path: Path) -> Path:
-    """Draw what is shown of the trade-off curve of two worlds, beside what the certified (ε, δ) allows."""
+    """Draw what is shown of the trade-off curve of two data sets, beside what the certified (ε, δ) allows."""
     alpha = np.linspace(0.0, 1.0, 401)
     with package_style():
         figure = new_figure(4.6, 4.4)
@@ -40,8 +40,8 @@ def write_curve(found: AuditResult, path: Path) -> Path:
         if found.curve:
             false, missed = np.array(found.curve).T
             axes.plot(false, missed, "o-", color=BLUE, label="shown: at or below")
-        axes.set_xlabel("second world taken for the first, α")
-        axes.set_ylabel("first world taken for the second, β")
+        axes.set_xlabel("second data set taken for the first, α")
+        axes.set_ylabel("first data set taken for the second, β")
         axes.set_xlim(-0.01, 1.01)
         axes.set_ylim(-0.01, 1.01)
         axes.legend(loc="upper right")

@@ -29,11 +29,11 @@ class AuditResult:
         method: "exact" (the law of the likelihood ratio is known), "likelihood" or "counting" (from runs),
             "difference" (nothing hides the record), or "one run" (canaries in a single one).
         vantage: "everybody", "published" or "agent:K".
-        runs: of each world.
-        null_shown: the same of two equal worlds; above 0 the audit is broken.
+        runs: of each data set.
+        null_shown: the same of two equal data sets; above 0 the audit is broken.
         status: "ok", "refuted" (more is shown than is certified), "broken" or "interrupted".
         sentences: what the numbers say, and do not.
-        curve: (α, β) that the trade-off curve of the two worlds is at or below; empty where it was not asked for.
+        curve: (α, β) that the trade-off curve of the two data sets is at or below; empty where it was not asked for.
 
     Example:
         >>> import decentral_dp

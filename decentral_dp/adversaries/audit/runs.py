@@ -4,9 +4,9 @@ The runs of an audit's game: here, in processes of this machine, or as Ray tasks
 
 Every run has coins of its own, which follow from the audit's seed and the number of the run, so that it does not matter
 where a run is made, nor in which order. Another process is told the scenario and the settings. It builds the job,
-searches the two worlds and learns the score by itself, from the same seed.
+searches the two data sets and learns the score by itself, from the same seed.
 
-How a run is scored: larger where the first of two worlds is likelier.
+How a run is scored: larger where the first of two data sets is likelier.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from decentral_dp.adversaries.audit.loss_laws import (
     mixture_log_ratio,
     sampling_rates,
     separate,
-    worst_worlds,
+    worst_neighbours,
 )
-from decentral_dp.adversaries.audit.neighbours import Worlds
+from decentral_dp.adversaries.audit.neighbours import Neighbours
 from decentral_dp.adversaries.audit.one_run import plant
 from decentral_dp.adversaries.audit.transcripts import Transcript, replay
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
@@ -149,7 +149,7 @@ def planned(
         InputError: too few runs, a confidence, a vantage point or canaries that do not fit, or a job that is too large.
     """
     if runs < FEWEST_RUNS:
-        raise InputError(f"audit: {runs} runs of each world show nothing; take at least {FEWEST_RUNS} (--runs).")
+        raise InputError(f"audit: {runs} runs of each data set show nothing; take at least {FEWEST_RUNS} (--runs).")
     if not 0.5 <= confidence < 1.0:
         raise InputError(f"audit: the confidence is {confidence}, wanted a number from 0.5 up to, but below, 1.")
     reading: AbstractContextManager[None] = nullcontext()
@@ -188,7 +188,7 @@ def planned(
 
 
 def _check_unit(job: Job, canaries: int | None) -> None:
-    """Refuse units whose worlds cannot be made. Raises InputError."""
+    """Refuse units whose data sets cannot be made. Raises InputError."""
     unit = job.unit
     # Samples of a trusted coordinator are its algorithm's, and its stream reads all records.
     if job.stream.kind == "poisson":
@@ -297,45 +297,45 @@ class Score:
     is_likelihood: bool
 
 
-def score_of(vantage: str, worlds: Worlds, roots: Callable[[int], bytes], lawful: bool) -> Score:
+def score_of(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes], lawful: bool) -> Score:
     """Choose the score for a vantage point.
 
     Args:
         vantage: "everybody", "published" or "agent:K", as of `planned`.
-        worlds: the two neighbouring worlds.
+        neighbours: the two neighbouring data sets.
         roots: number of a run → root of its coins, of the runs that the score may learn from.
         lawful: whether random choices have the law that they state.
 
     Returns:
         The log-likelihood ratio where it is known, else a projection learnt from these runs.
     """
-    probes = [worlds.observe(worlds.second if k % 2 else worlds.first, roots(k)) for k in range(_PROBES)]
-    if vantage == "everybody" and lawful and all(_replayed(worlds, probe) for probe in probes):
-        if not amplified(worlds.first):
-            return Score(partial(_ratio, worlds), True)
-        rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
-        if rates is not None and all(separate(worlds, probe) for probe in probes):
-            return Score(partial(mixture_log_ratio, worlds, rates=rates), True)
-    return _projection(vantage, worlds, roots)
+    probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
+    if vantage == "everybody" and lawful and all(_replayed(neighbours, probe) for probe in probes):
+        if not amplified(neighbours.first):
+            return Score(partial(_ratio, neighbours), True)
+        rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
+        if rates is not None and all(separate(neighbours, probe) for probe in probes):
+            return Score(partial(mixture_log_ratio, neighbours, rates=rates), True)
+    return _projection(vantage, neighbours, roots)
 
 
-def _replayed(worlds: Worlds, probe: Transcript) -> bool:
+def _replayed(neighbours: Neighbours, probe: Transcript) -> bool:
     """Whether a replay gives the law of everything that is said."""
-    return probe.known and probe.said.keys() == replay(worlds.first, worlds.victim, probe).keys()
+    return probe.known and probe.said.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
 
 
-def _ratio(worlds: Worlds, transcript: Transcript) -> float:
-    pair = [replay(world, worlds.victim, transcript) for world in (worlds.first, worlds.second)]
+def _ratio(neighbours: Neighbours, transcript: Transcript) -> float:
+    pair = [replay(side, neighbours.victim, transcript) for side in (neighbours.first, neighbours.second)]
     return log_ratio(transcript, *pair)
 
 
-def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> Score:
-    """The inner product with the mean difference, learnt from runs of both worlds with common noise, over variances."""
+def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]) -> Score:
+    """The inner product with the mean difference over variances, learnt from runs of both with common noise."""
     ours: list[Array] = []
     theirs: list[Array] = []
     for k in range(_LEARNT):
-        for world, kept in ((worlds.first, ours), (worlds.second, theirs)):
-            kept.append(seen(vantage, worlds.observe(world, roots(k)), worlds))
+        for side, kept in ((neighbours.first, ours), (neighbours.second, theirs)):
+            kept.append(seen(vantage, neighbours.observe(side, roots(k)), neighbours))
     difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
     variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
     # Of what never varies, any difference decides; of few runs a variance may be small by chance.
@@ -344,19 +344,19 @@ def _projection(vantage: str, worlds: Worlds, roots: Callable[[int], bytes]) -> 
     centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
 
     def projected(transcript: Transcript) -> float:
-        value = float(np.nansum(direction * (seen(vantage, transcript, worlds) - centre)))
+        value = float(np.nansum(direction * (seen(vantage, transcript, neighbours) - centre)))
         return value if np.isfinite(value) else 0.0
 
     return Score(projected, False)
 
 
-def seen(vantage: str, transcript: Transcript, worlds: Worlds) -> Array:
+def seen(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:
     """List all numbers that are seen from a vantage point.
 
     Args:
         vantage: "everybody", "published" or "agent:K".
         transcript: of a run.
-        worlds: whose graph says whom an agent hears.
+        neighbours: whose graph says whom an agent hears.
 
     Returns:
         (k,), in the order in which they were said.
@@ -365,16 +365,16 @@ def seen(vantage: str, transcript: Transcript, worlds: Worlds) -> Array:
         return transcript.published
     if vantage == "everybody":
         return _in_order(transcript.said)
-    return _received(transcript, worlds, int(vantage.partition(":")[2]))
+    return _received(transcript, neighbours, int(vantage.partition(":")[2]))
 
 
 def _in_order(said: Mapping[Any, Array]) -> Array:
     return np.concatenate([v.ravel() for v in said.values()])
 
 
-def _received(transcript: Transcript, worlds: Worlds, agent: int) -> Array:
+def _received(transcript: Transcript, neighbours: Neighbours, agent: int) -> Array:
     """The messages of the agent's neighbours; of an algorithm that asks a server, of everybody."""
-    job: Any = worlds.first
+    job: Any = neighbours.first
     near: Sequence[int] = range(job.n_agents)
     if not job.central:
         row = job.public_network.mixing.toarray()[agent] != 0.0
@@ -383,7 +383,7 @@ def _received(transcript: Transcript, worlds: Worlds, agent: int) -> Array:
     return np.concatenate([np.concatenate(blocks)[list(near)].ravel() for blocks in transcript.messages])
 
 
-# Runs of each world that a worker makes before it reports.
+# Runs of each data set that a worker makes before it reports.
 _BLOCK = 8
 GROUPS = ("first", "second", "null")
 Sizes = Mapping[str, tuple[int, float]]
@@ -405,7 +405,7 @@ def read_runs(stored: Any) -> list[Run]:
         for group, score, sizes in stored
     ]
     if tuple(run.group for run in runs) != GROUPS:
-        raise ValueError("a run of some world is missing")
+        raise ValueError("a run of some data set is missing")
     return runs
 
 
@@ -437,10 +437,10 @@ def summed(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
 
 
 class Game(NamedTuple):
-    """worlds: what is told apart. null: a world that is equal to the first. score: of a run."""
+    """neighbours: what is told apart. null: a data set that is equal to the first. score: of a run."""
 
     plan: AuditPlan
-    worlds: Worlds
+    neighbours: Neighbours
     null: Job
     score: Score
 
@@ -463,19 +463,19 @@ def check_workers(plan: AuditPlan, workers: Workers) -> None:
         )
 
 
-def game_of(plan: AuditPlan, worlds: Worlds, null: Job, lawful: bool) -> Game:
-    """Choose the score of a game between two worlds.
+def game_of(plan: AuditPlan, neighbours: Neighbours, null: Job, lawful: bool) -> Game:
+    """Choose the score of a game between two data sets.
 
     Args:
         plan: what is asked.
-        worlds: the two.
-        null: the world that is passed off as the first one.
+        neighbours: the two.
+        null: the data set that is passed off as the first one.
         lawful: whether random choices have the law that they state.
 
     Returns:
         The game.
     """
-    return Game(plan, worlds, null, score_of(plan.vantage, worlds, lambda k: plan.root("learn", k), lawful))
+    return Game(plan, neighbours, null, score_of(plan.vantage, neighbours, lambda k: plan.root("learn", k), lawful))
 
 
 def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
@@ -490,8 +490,8 @@ def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
     """
     runs = []
     for k in numbers:
-        for group, world in zip(GROUPS, (game.worlds.first, game.worlds.second, game.null), strict=True):
-            transcript = game.worlds.observe(world, game.plan.root(group, k))
+        for group, side in zip(GROUPS, (game.neighbours.first, game.neighbours.second, game.null), strict=True):
+            transcript = game.neighbours.observe(side, game.plan.root(group, k))
             sizes = noise_sizes(transcript.residuals) if game.score.is_likelihood else {}
             runs.append(Run(group, game.score.of(transcript), sizes))
     return runs
@@ -541,5 +541,5 @@ def _game_there(described: str) -> Game:
     """The same game, found again from the same seed."""
     request, lawful = json.loads(described)
     plan = planned(load(request["scenario"], folder=Path(request["folder"])), **_settings_in(request))
-    worlds = worst_worlds(plan.job, plan.root("search", 0))
-    return game_of(plan, worlds, worlds.first, lawful)
+    neighbours = worst_neighbours(plan.job, plan.root("search", 0))
+    return game_of(plan, neighbours, neighbours.first, lawful)

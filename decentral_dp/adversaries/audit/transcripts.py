@@ -1,7 +1,7 @@
-"""Transcripts: what a run lets out, what was released before noise, and what another world would have released.
+"""Transcripts: what a run lets out, what was released before noise, and what another data set would have released.
 
 `observe` runs a job and keeps every message. `replay` runs the releasing participant once more, on other records, and
-prescribes what it says: its queries are what it would have released in that world, had the public seen the same. In
+prescribes what it says: its queries are what it would have released in that data set, had the public seen the same. In
 gossip that participant is one agent, the victim, since all others only react to what it says; else the coordinator.
 Of a random choice, what is replayed is the law that it is drawn from. Where samples are drawn, a replay may prescribe
 whether the victim's record is in them (`memberships`).
@@ -302,7 +302,7 @@ def replay(job: Any, victim: int, transcript: Transcript, membership: Membership
     """Compute what the releasing participant of this job would have released, had all said what the transcript says.
 
     Args:
-        job: the world to replay in; all records but the victim's are drawn as they were there.
+        job: the data set to replay in; all records but the victim's are drawn as they were there.
         victim: number of the agent whose releases are replayed in gossip.
         transcript: what was said.
         membership: whether the victim's record is in the samples; by default as its coins fell.

@@ -80,7 +80,7 @@ def check(
         >>> import decentral_dp
         >>> found = decentral_dp.check("ldp_dsbo", pairs=4, rounds=2)
         >>> found.passed, [row.name for row in found.rows][:4]
-        (True, ['conformance', 'row locality', 'two worlds', 'search'])
+        (True, ['conformance', 'row locality', 'neighbours', 'search'])
     """
     if not isinstance(pairs, int) or pairs < 1:
         raise InputError(f"pairs: got {pairs!r}, wanted a whole number of at least 1; give for example {PAIRS}.")
@@ -91,28 +91,28 @@ def check(
     case = None
     if transcript is None:
         ran = 0
-        names = ("row locality", "two worlds", "search", "noise off", "one agent", "complete graph")
+        names = ("row locality", "neighbours", "search", "noise off", "one agent", "complete graph")
         rest = [CheckRow(name, "", 0, "not tried", why=_NOT_RUNNING) for name in names]
     else:
         ran = transcript.job.rounds
         if repeats:
-            two_worlds, search, case = _neighbours(transcript, pairs, seed, progress)
+            neighbours, search, case = _neighbours(transcript, pairs, seed, progress)
         else:
-            two_worlds, search = (CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in ("two worlds", "search"))
-        rest = [_row_locality(transcript.job), two_worlds, search]
+            neighbours, search = (CheckRow(name, "", 0, "not tried", why=_RANDOM) for name in ("neighbours", "search"))
+        rest = [_row_locality(transcript.job), neighbours, search]
         rest += [*_limits(target, c), *_mechanism(c), *_partition(transcript.job, c)]
     failed = {row.name: row.why for row in rest if row.verdict == "failed"}
     return CheckResult(
         subject=target.name,
         rows=(conformance, *rest),
-        pairs=next(row.pairs for row in rest if row.name == "two worlds"),
+        pairs=next(row.pairs for row in rest if row.name == "neighbours"),
         seed=seed,
         version=importlib.metadata.version("decentral_dp"),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         rounds=ran,
         of_rounds=max(ran, target.rounds),
         case=case,
-        how=None if case is None else _how(case, failed.get("search") or failed["two worlds"]),
+        how=None if case is None else _how(case, failed.get("search") or failed["neighbours"]),
         outside=_outside(target, c),
         files=code_files(c.files),
     )
@@ -223,7 +223,7 @@ def _row_locality(job: Job) -> CheckRow:
 def _neighbours(
     transcript: Transcript, pairs: int, seed: int, progress: ProgressCallback | None
 ) -> tuple[CheckRow, CheckRow, Comparison | None]:
-    """Two worlds and the search share their pairs; with the first that shows a failure, a changed value first."""
+    """The rows "neighbours" and "search", and a pair that fails: one that moves too far before one without noise."""
     free, far = None, None
     tried, searched, worst, bounded = 0, 0, 0.0, False
     report = Reporter(progress, "pairs")
@@ -241,19 +241,19 @@ def _neighbours(
                 far = shown, change
     what = "the same releases; what leaves without noise is the same to the bit"
     why = "" if free is None else free.refused
-    two_worlds = CheckRow("two worlds", what, tried, _verdict(why), why=why)
+    neighbours = CheckRow("neighbours", what, tried, _verdict(why), why=why)
     guarantee = transcript.job.scenario.privacy.guarantee
     search = CheckRow("search", "pairs that drive moved / sensitivity up; at most 1 + 1e-9", searched, "checked", worst)
     if guarantee != "certified":
         why = f"The guarantee is {guarantee!r}, which bounds nothing that one record moves."
-        return two_worlds, replace(search, verdict="not tried", ratio=None, why=why), free
+        return neighbours, replace(search, verdict="not tried", ratio=None, why=why), free
     if far is not None:
         search = replace(search, verdict="failed", ratio=max(worst, far[1].ratio), why=far[0].excess(far[1]))
-        return two_worlds, search, far[0]
+        return neighbours, search, far[0]
     if not bounded:
         why = "Nothing that is noised and reads records states how far one record moves it."
-        return two_worlds, replace(search, verdict="not tried", ratio=None, why=why), free
-    return two_worlds, search, free
+        return neighbours, replace(search, verdict="not tried", ratio=None, why=why), free
+    return neighbours, search, free
 
 
 def _how(case: Comparison, why: str) -> str:
@@ -329,7 +329,7 @@ Verdict = Literal["checked", "failed", "not tried"]
 # Components that run in rounds, and those that have a row of their own; of all others nothing is tried.
 _IN_ROUNDS, _BY_ROW = ("algorithm", "problem"), ("mechanism", "partition")
 # Rows that a label names where they were not tried.
-_NAMED_ROWS = ("two worlds", "search")
+_NAMED_ROWS = ("neighbours", "search")
 # Fields of a result that are written as they are.
 _FACTS = ("subject", "pairs", "rounds", "of_rounds", "seed", "version", "date", "how")
 
@@ -462,8 +462,8 @@ def save_case(result: CheckResult, path: Path) -> None:
         "version": result.version,
     }
     arrays: dict[str, Any] = {key: np.asarray(value) for key, value in facts.items()}
-    for world, shards in (("here", pair.here), ("there", pair.there)):
-        arrays[f"features_{world}"], arrays[f"labels_{world}"] = shards.features, shards.labels
+    for side, shards in (("here", pair.here), ("there", pair.there)):
+        arrays[f"features_{side}"], arrays[f"labels_{side}"] = shards.features, shards.labels
     for k in range(pair.here.n_agents):
         arrays[f"train/{k}"], arrays[f"validation/{k}"] = pair.here.train[k], pair.here.validation[k]
     arrays |= {f"release/{key}": value for key, value in case.releases.items()}

@@ -92,7 +92,7 @@ class Attack(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkAudit:
-    """What all attacks show. runs: of each of two worlds. confidence: of every single bound from runs.
+    """What all attacks show. runs: of each of two data sets. confidence: of every single bound from runs.
 
     Example:
         >>> import decentral_dp
@@ -123,7 +123,7 @@ class NetworkAudit:
             "Claimed: the price of linear gossip, which published calculators state of training; of picking whom to "
             "hear the certified one of those who were heard.",
             "Shared noise is told by who sees every message, and all that a colluder knows where there is one.",
-            f"≥: by {self.runs} runs of each world, each bound with confidence {100.0 * self.confidence:g} %. Of "
+            f"≥: by {self.runs} runs of each data set, each bound with confidence {100.0 * self.confidence:g} %. Of "
             "feedback of signs and of picking: by an integral, the total variation of the two views.",
             f"ε: of what is certified, at δ = {DELTA:g}.",
         )
@@ -144,7 +144,7 @@ def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> 
     """Attack what is claimed, and what is certified, of curious neighbours in training.
 
     Args:
-        runs: of each of two worlds, for the attacks that no quadrature reaches; at least 1000.
+        runs: of each of two data sets, for the attacks that no quadrature reaches; at least 1000.
         confidence: of every single bound from runs.
         seed: of their noise.
 
@@ -280,7 +280,7 @@ class SharedNoise(NamedTuple):
         return 2.0 * float(np.sqrt(sum(self.noise.gain(t)[self.victim] ** -2.0 for t in range(self.rounds))))
 
     def scores(self, runs: int, seed: int) -> tuple[Array, Array]:
-        """Log-likelihood ratios of so many runs in either world, each a coordinate of the package's own releases.
+        """Log-likelihood ratios of so many runs in either data set, each a coordinate of the package's own releases.
 
         The direction of a round turns that of the round before, or follows the sign of what the victim sent then.
         """
@@ -296,11 +296,11 @@ class SharedNoise(NamedTuple):
         disclosed = PairDraws(self.noise, root, everybody, np.array(self.colluders, dtype=np.int64))
         grid = GAUSSIAN.grid(np.ones(1), 2 * runs)[:, None]
         information = np.linalg.inv(self.noise.covariance(0, honest))[list(honest).index(self.victim)]
-        world = np.repeat([1.0, -1.0], runs)
+        side = np.repeat([1.0, -1.0], runs)
         way, score = np.ones(2 * runs), np.zeros(2 * runs)
         for t in range(self.rounds):
             sent = releaser.release(t + 1, {"y": value})["y"].copy()
-            sent[self.victim] += way * world
+            sent[self.victim] += way * side
             unknown = sent - grid * disclosed.sums(t + 1, t + 1, tag("y"), np.broadcast_to(1.0 / grid, (1, 2 * runs)))
             score += 2.0 * way * (information @ unknown[honest])
             way = -way if t % 2 == 0 else np.sign(sent[self.victim])
@@ -336,8 +336,8 @@ def counted_mu(first: Array, second: Array, risk: float) -> float:
     The threshold is chosen on every second score, and the rates are counted on the others.
 
     Args:
-        first: (n,) scores in the first world, larger where it is likelier.
-        second: (n,) scores in the second world.
+        first: (n,) scores in the first data set, larger where it is likelier.
+        second: (n,) scores in the second data set.
         risk: probability that the bound may fail.
     """
     cuts = np.quantile(np.concatenate([first[::2], second[::2]]), np.linspace(0.05, 0.95, 91))
@@ -367,12 +367,12 @@ def sign_feedback(variance: float, epsilon: float) -> float:
     k, weight = np.sqrt(variance) * x[:, None], _density(x) * (x[1] - x[0])
     y = np.linspace(-_TAIL - 2.0, _TAIL + 2.0, 4001)
 
-    def law(world: float) -> Array:
+    def law(side: float) -> Array:
         out = np.zeros((x.size, y.size))
         for turn in (-1.0, 1.0):
-            away = y - turn - w * world
+            away = y - turn - w * side
             # Given y − turn, u is normal with variance 1/(1 + w²).
-            mean = world + w / spread**2 * away
+            mean = side + w / spread**2 * away
             out += _density(away / spread) / spread * ndtr(turn * spread * (mean + k / w))
         return out
 
@@ -393,8 +393,8 @@ def picked_child(bend: float) -> float:
     pull = bend * np.abs(m)
     points = _density(y[:, None, None] - pull[:, None] + pull)
 
-    def law(world: float) -> Array:
-        return np.asarray(points @ (weight_m * _density(m - world)) * _density(m - world))
+    def law(side: float) -> Array:
+        return np.asarray(points @ (weight_m * _density(m - side)) * _density(m - side))
 
     # Either child alike, by symmetry, and the larger of p − q and 0 as often as that of q − p.
     return float(weight_y @ np.abs(law(0.5) - law(-0.5)) @ weight_m)
@@ -422,15 +422,15 @@ def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:
     m_v = c + r and c known, r_0 = ±1 + N(0, 1) and r_{t+1} = ⅔ r_t + N(0, 1), on a grid.
 
     Returns:
-        (runs,) scores in either world.
+        (runs,) scores in either data set.
     """
     r = np.linspace(-6.0, 6.0, 61)
     step = _density(r - 2.0 / 3.0 * r[:, None])
     step /= step.sum(axis=1, keepdims=True)
     scores = []
-    for world in (1.0, -1.0):
-        draw = public_generator(seed, "feedback", int(world > 0.0)).standard_normal
-        v, h, o = world + draw(runs), draw(runs), draw(runs)
+    for side in (1.0, -1.0):
+        draw = public_generator(seed, "feedback", int(side > 0.0)).standard_normal
+        v, h, o = side + draw(runs), draw(runs), draw(runs)
         known, score = np.zeros(runs), np.zeros(runs)
         beliefs = {sign: np.broadcast_to(_density(r - sign), (runs, r.size)) for sign in (1.0, -1.0)}
         for _ in range(5):
@@ -453,10 +453,10 @@ def relay(runs: int, seed: int) -> tuple[Array, Array]:
     """Play a path of 8 whose agent k steps along 4 sign(its state), in round k alone; the score is a message of 6."""
     mixed = _mixed("path", 8)
     scores = []
-    for world in (1.0, -1.0):
-        draw = public_generator(seed, "relay", int(world > 0.0)).standard_normal
+    for side in (1.0, -1.0):
+        draw = public_generator(seed, "relay", int(side > 0.0)).standard_normal
         m = draw((runs, 8))
-        m[:, 0] += 4.0 * world
+        m[:, 0] += 4.0 * side
         for k in range(1, 7):
             m = m @ mixed.T
             m[:, k] += 4.0 * np.sign(m[:, k])

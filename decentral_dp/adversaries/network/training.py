@@ -128,7 +128,7 @@ def _rounding(
     mixed: tuple[Array, ...], factors: tuple[Array, ...], step: Array, noise: Array, averaged: Array, problem: Training,
     length: float, clip: float, start: float,
 ) -> Array:  # fmt: skip
-    """(T, m): two worlds' noiseless messages, twice what each strays from real arithmetic, and the grid of what came.
+    """(T, m): noiseless messages of neighbours, twice what each strays from real arithmetic, and the grid of what came.
 
     Messages are multiples of a grid g and come out of noise on it: two that were d apart before it are d + √q g apart.
     """

@@ -295,7 +295,7 @@ def _who(view: str) -> str:
 
 
 def _how(method: str, runs: object) -> str:
-    return "canaries in one run" if method == "one run" else f"{method}, {runs} runs of each of two worlds"
+    return "canaries in one run" if method == "one run" else f"{method}, {runs} runs of each of two data sets"
 
 
 LISTED_AGENTS = 30

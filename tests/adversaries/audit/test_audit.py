@@ -46,11 +46,13 @@ LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "priv
 )
 def test_what_is_refuted_is_told_in_rounded_down_numbers(shown: float, words: str) -> None:
     plan = planned(load("network_view", ONE), runs=20, vantage="everybody")
-    worlds = SimpleNamespace(split="train", victim=0, copies=False)
-    refuted = sentences_of(plan, worlds, LowerBound("difference", shown, 0.0, 0.95, 20, None), "refuted", 2.001, None)
+    neighbours = SimpleNamespace(split="train", victim=0, copies=False)
+    refuted = sentences_of(
+        plan, neighbours, LowerBound("difference", shown, 0.0, 0.95, 20, None), "refuted", 2.001, None
+    )
     assert refuted[0].startswith(f"Refuted: {words}")
     assert ", and 2.01 is certified." in refuted[0]
-    broken = sentences_of(plan, worlds, LowerBound("difference", 0.0, shown, 0.95, 20, None), "broken", 2.0, None)
+    broken = sentences_of(plan, neighbours, LowerBound("difference", 0.0, shown, 0.95, 20, None), "broken", 2.0, None)
     assert f"({words.removesuffix(' at δ = ')})" in broken[0]
 
 
@@ -154,7 +156,7 @@ def test_an_uncharged_channel_shows() -> None:
 @pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
 def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
     plan = planned("network_view", 60, vantage, overrides=overrides)
-    found = play(plan, null=lambda worlds: worlds.second)
+    found = play(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0
     assert found.status == "broken"
     assert found.sentences[0].startswith("Broken")
@@ -174,11 +176,11 @@ def test_the_plan_says_the_most_that_can_be_shown() -> None:
 def test_an_audit_that_can_show_no_more_says_so() -> None:
     """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
     plan = planned("network_view", 200, "published", overrides=ONE)
-    worlds = SimpleNamespace(split="train", victim=0, copies=False)
+    neighbours = SimpleNamespace(split="train", victim=0, copies=False)
 
     def first(shown: float, certified: float) -> str:
         bound = LowerBound("counting", shown, 0.0, 0.95, 200, None)
-        return sentences_of(plan, worlds, bound, "ok", certified, None)[0]
+        return sentences_of(plan, neighbours, bound, "ok", certified, None)[0]
 
     said = first(3.28, 4.0)
     assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
@@ -216,7 +218,7 @@ def stop_after(batches: int) -> Callable[[Progress], None]:
 def test_an_interrupted_audit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, overrides = tmp_path / "kept.json", ["algorithm.rounds=2"]
     whole = audit("bsa", overrides=overrides, runs=24)
-    with pytest.raises(Stopped, match="15 runs of each world are kept"):
+    with pytest.raises(Stopped, match="15 runs of each data set are kept"):
         audit("bsa", overrides=overrides, runs=24, out=out, progress=stop_after(15))
     kept = json.loads(out.read_text())
     assert kept["status"] == "interrupted"

@@ -9,7 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.adversaries.audit.likelihoods import log_ratio, movement
-from decentral_dp.adversaries.audit.loss_laws import worst_worlds
+from decentral_dp.adversaries.audit.loss_laws import worst_neighbours
 from decentral_dp.adversaries.audit.transcripts import observe, replay, worst_colluders
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
@@ -48,11 +48,11 @@ CASES: dict[str, dict[str, Any]] = {
 def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
     """Log-likelihood ratios of N(±μ²/2, μ²), μ of the movement at the scale of the ledger, whoever draws the noise."""
     job = decentral_dp.build(CASES[case]).simulation()
-    worlds = worst_worlds(job, b"search")
+    neighbours = worst_neighbours(job, b"search")
     apart = []
     for k in range(50):
-        seen = observe(worlds.first.keyed(bytes([k]) * 32), worlds.victim)
-        first, second = (replay(world, worlds.victim, seen) for world in (worlds.first, worlds.second))
+        seen = observe(neighbours.first.keyed(bytes([k]) * 32), neighbours.victim)
+        first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
         mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
         apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)
         residuals = seen.residuals["gaussian"]
@@ -64,7 +64,7 @@ def test_scores_have_the_law_of_what_is_priced(case: str) -> None:
     for (index, _), noise in seen.noise.items():
         if index > 0 and noise is not None:
             at = int(np.searchsorted(charged.rounds, index))
-            scale = charged.scale[at, charged.group[worlds.victim]]
+            scale = charged.scale[at, charged.group[neighbours.victim]]
             assert scale * (1.0 - 1e-9) <= noise.scale <= scale * (1.0 + 2e-3)
 
 

@@ -91,7 +91,7 @@ def test_records_that_move_one_way_show_no_more_than_there_is(
 
 
 def test_of_two_directions_the_dearer_is_shown() -> None:
-    """A move by the first world's record alone and one by the second's alone are mirror images."""
+    """A move by the first data set's record alone and one by the second's alone are mirror images."""
     one_way = Moves(np.array([[2.0, 0.0]]), np.array([0.05]), np.array([False]))
     other_way = one_way._replace(moves=np.array([[0.0, 2.0]]))
     assert one_way.epsilon(1e-5) == other_way.epsilon(1e-5) == pytest.approx(5.517, abs=5e-3)
@@ -129,10 +129,10 @@ def test_one_release_on_a_sample_shows_what_is_certified(name: str, overrides: l
 
 def test_worlds_among_copies_differ_in_one_record() -> None:
     job = build(load("ldp_single_level", FEW_OF_MANY))
-    worlds = farthest(job, seeded_root(0, b"worlds"))
-    crowd = among_copies(worlds)
+    neighbours = farthest(job, seeded_root(0, b"worlds"))
+    crowd = among_copies(neighbours)
     assert crowd.copies
-    assert not worlds.copies
+    assert not neighbours.copies
     pairs = zip(crowd.first.records["train"][crowd.victim], crowd.second.records["train"][crowd.victim], strict=True)
     different = np.zeros(len(crowd.first.records["train"][crowd.victim][0]), dtype=bool)
     for one, other in pairs:

@@ -55,7 +55,7 @@ def test_an_interrupt_keeps_what_other_processes_made(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     # Of the block that is done first.
-    with pytest.raises(Stopped, match=r"(4|8) runs of each world are kept") as stopped:
+    with pytest.raises(Stopped, match=r"(4|8) runs of each data set are kept") as stopped:
         audit("bsa", runs=20, overrides=FEW, out=out, jobs=2, progress=interrupt)
     assert f"; {len(json.loads(out.read_text())['outcomes'])} runs" in str(stopped.value)
     # Who makes the rest does not matter.

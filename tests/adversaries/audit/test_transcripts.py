@@ -19,7 +19,7 @@ from decentral_dp.adversaries.audit.loss_laws import (
     sampling_rates,
     separate,
 )
-from decentral_dp.adversaries.audit.neighbours import Worlds, farthest
+from decentral_dp.adversaries.audit.neighbours import Neighbours, farthest
 from decentral_dp.adversaries.audit.runs import score_of
 from decentral_dp.adversaries.audit.transcripts import Membership, observe, prescribed_agent, replay
 from decentral_dp.config.loading import load
@@ -35,7 +35,7 @@ SAMPLED = ["algorithm.rounds=2", "algorithm.rate=0.3"]
 MINIBATCH = ["algorithm.rounds=2", "topology.rows=3", "topology.columns=3"]
 
 
-def worlds_of(name: str, overrides: list[str]) -> Worlds:
+def neighbours_of(name: str, overrides: list[str]) -> Neighbours:
     job = build(load(name, overrides))
     return farthest(job, seeded_root(0, b"worlds"))
 
@@ -88,15 +88,15 @@ def test_a_minibatch_that_holds_a_record_or_its_substitute_is_drawn_as_ever() ->
 
 @pytest.mark.parametrize(("name", "overrides"), [("dp_sgda", SAMPLED), ("minibatch_torus", MINIBATCH)])
 def test_a_record_is_in_as_many_samples_as_its_rate_says(name: str, overrides: list[str]) -> None:
-    worlds = worlds_of(name, overrides)
-    rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
+    neighbours = neighbours_of(name, overrides)
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None
     drawn, expected = 0, 0.0
     for k in range(30):
-        job: Any = worlds.first
-        transcript = observe(job.keyed(seeded_root(k, b"count")), worlds.victim)
-        assert k > 2 or separate(worlds, transcript)
-        for index, there in membership_of(worlds, transcript).items():
+        job: Any = neighbours.first
+        transcript = observe(job.keyed(seeded_root(k, b"count")), neighbours.victim)
+        assert k > 2 or separate(neighbours, transcript)
+        for index, there in membership_of(neighbours, transcript).items():
             drawn, expected = drawn + there, expected + rates[index]
     assert expected > 0.0
     assert abs(drawn - expected) < 4.9 * np.sqrt(expected)
@@ -104,16 +104,16 @@ def test_a_record_is_in_as_many_samples_as_its_rate_says(name: str, overrides: l
 
 def test_the_mixture_is_what_bayes_says() -> None:
     """Of one release, by the densities of both coins from replays of jobs that really drew so."""
-    worlds = worlds_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
-    rates = sampling_rates(worlds.first, worlds.victim, worlds.split)
+    neighbours = neighbours_of("dp_sgda", ["algorithm.rounds=1", "algorithm.rate=0.3"])
+    rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
     assert rates is not None
-    job: Any = worlds.first
-    transcript = observe(job.keyed(seeded_root(5, b"one")), worlds.victim)
+    job: Any = neighbours.first
+    transcript = observe(job.keyed(seeded_root(5, b"one")), neighbours.victim)
     densities = []
-    for world in (worlds.first, worlds.second):
+    for side in (neighbours.first, neighbours.second):
         parts = []
         for drawn, weight in (("in", 0.3), ("out", 0.7)):
-            made = replay(world, worlds.victim, transcript, Membership(worlds.split, drawn))  # type: ignore[arg-type]
+            made = replay(side, neighbours.victim, transcript, Membership(neighbours.split, drawn))  # type: ignore[arg-type]
             exponent = 0.0
             for key, query in made.items():
                 noise = transcript.noise[key]
@@ -122,7 +122,7 @@ def test_the_mixture_is_what_bayes_says() -> None:
                 exponent -= 0.5 * float((apart**2).sum())
             parts.append(np.log(weight) + exponent)
         densities.append(np.logaddexp(*parts))
-    assert mixture_log_ratio(worlds, transcript, rates) == pytest.approx(densities[0] - densities[1], rel=1e-4)
+    assert mixture_log_ratio(neighbours, transcript, rates) == pytest.approx(densities[0] - densities[1], rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_samples_and_choices_show_something_and_no_more_than_certified(
 
 
 def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
-    worlds = worlds_of("minibatch_torus", MINIBATCH)
-    score = score_of("everybody", worlds, lambda k: seeded_root(k, b"learn"), lawful=True)
+    neighbours = neighbours_of("minibatch_torus", MINIBATCH)
+    score = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
     assert score.is_likelihood
-    job: Any = worlds.first
-    found = [score.of(observe(job.keyed(seeded_root(k, b"runs")), worlds.victim)) for k in range(6)]
+    job: Any = neighbours.first
+    found = [score.of(observe(job.keyed(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
     assert np.isfinite(found).all()
     assert np.any(np.array(found) != 0.0)
 
@@ -169,12 +169,12 @@ def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_choice_at_half_the_scale_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds = worlds_of("exponential_mechanism", ["algorithm.candidates=17"])
+    neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=17"])
     roots = [seeded_root(k, b"laws") for k in range(200)]
-    assert not_as_stated(worlds, roots) == ""
+    assert not_as_stated(neighbours, roots) == ""
     whole = FiniteExponential.draw
     monkeypatch.setattr(FiniteExponential, "draw", lambda self, g, scale: whole(self, g, scale / 8))
-    assert "does not have the law" in not_as_stated(worlds, roots)
+    assert "does not have the law" in not_as_stated(neighbours, roots)
 
 
 def test_choices_by_brute_force() -> None:
@@ -190,15 +190,15 @@ def test_choices_by_brute_force() -> None:
 
 
 def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
-    worlds = worlds_of("exponential_mechanism", ["algorithm.candidates=9"])
-    transcript = observe(worlds.first, worlds.victim)
+    neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=9"])
+    transcript = observe(neighbours.first, neighbours.victim)
     ((key, scale),) = transcript.choices.items()
-    law = replay(worlds.first, worlds.victim, transcript)[key]
+    law = replay(neighbours.first, neighbours.victim, transcript)[key]
     assert isinstance(law, Law)
     assert np.exp(law.logs).sum() == pytest.approx(1.0)
     seen = []
     whole = exponential_samplers.law_at
-    job: Any = worlds.first
+    job: Any = neighbours.first
 
     def kept(scores: Any, unit: float, rate: Any) -> Any:
         seen.append((np.asarray(scores), float(rate)))
@@ -206,7 +206,7 @@ def test_the_law_of_a_choice_is_that_of_the_sampler() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("decentral_dp.participants.selection.law_at", kept)
-        observe(job, worlds.victim)
+        observe(job, neighbours.victim)
     scores, rate = seen[0]
     weights = np.exp(-rate * (scores - scores.min()))
     assert np.exp(law.logs) == pytest.approx(weights / weights.sum(), rel=1e-4)

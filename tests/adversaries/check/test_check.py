@@ -1,4 +1,4 @@
-"""A component is checked on neighbouring made-up worlds: honest ones pass, and each kind of cheat is caught."""
+"""A component is checked on neighbouring made-up data: honest ones pass, and each kind of cheat is caught."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCKS = dict(
 STATED, FREE = '{"y": {"lower_grad_y": "y"}}', '{"y": {"lower_grad_y": "y"}, "u": {}}'
 SENT = "yield Gossip(y=s.y)"
 LIMITS = ["noise off", "one agent", "complete graph"]
-NAMES = ["conformance", "row locality", "two worlds", "search", *LIMITS]
+NAMES = ["conformance", "row locality", "neighbours", "search", *LIMITS]
 
 
 @pytest.fixture
@@ -102,15 +102,15 @@ def test_an_opened_value_that_is_sent_plain_is_caught(folder: Path) -> None:
     opened = "yield Gossip(y=s.y, u=s.y.value if t else 0.0 * s.last)"
     found = check(changed(folder, "opened.py", (STATED, FREE), (SENT, opened)), pairs=4)
     assert not found.passed
-    assert verdicts(found)["two worlds"] == "failed"
-    assert "sends u in round 1 without noise" in why(found, "two worlds")
+    assert verdicts(found)["neighbours"] == "failed"
+    assert "sends u in round 1 without noise" in why(found, "neighbours")
     assert verdicts(found)["search"] == "checked"
 
 
 def test_a_start_from_records_is_caught(folder: Path) -> None:
     start = "State(x, y + dataset._records['train'][0][0].mean(), y)"
     found = check(changed(folder, "start.py", ("State(x, y, y)", start)), pairs=4)
-    assert verdicts(found)["two worlds"] == "failed"
+    assert verdicts(found)["neighbours"] == "failed"
 
 
 def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_only_extreme_records_show_is_caught(folder: Path) -> None:
     toml = BLOCKS["heavy_ball.toml"].replace('normalise = "l2"\n', "").replace('scale = "public_ranges"\n', "")
     (folder / "flag.toml").write_text(toml.replace("heavy_ball.py:HeavyBall", name), encoding="utf-8")
     build("flag.toml")
-    assert verdicts(check("flag.toml", pairs=32))["two worlds"] == "failed"
+    assert verdicts(check("flag.toml", pairs=32))["neighbours"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_happens_next_does_not_depend_on_records(folder: Path, ends: str) -
     build("ends.toml")
     found = check("ends.toml", pairs=32)
     assert not found.passed
-    assert verdicts(found)["two worlds"] == "failed"
+    assert verdicts(found)["neighbours"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,14 @@ def test_other_releases_than_planned_are_caught(folder: Path, old: str, new: str
 LATE = {
     # An un-noised mean on a free channel; the same inside a message; a release that moves farther than is stated.
     "free channel": (
-        "two worlds",
+        "neighbours",
         [
             (STATED, FREE),
             (SENT, "yield Gossip(y=s.y, u=s.y.value if t >= 5 else 0.0 * s.last)"),
         ],
     ),
     "private part": (
-        "two worlds",
+        "neighbours",
         [
             (
                 "moved - self.y(t) * gradient,",
@@ -223,7 +223,7 @@ def test_chance_is_not_taken_for_records(folder: Path) -> None:
     found = check(changed(folder, "chance.py", *chance), pairs=4, rounds=2)
     assert verdicts(found)["conformance"] == "failed"
     assert "y in round 1 differs between two runs on the same records" in why(found, "conformance")
-    assert verdicts(found)["two worlds"] == verdicts(found)["search"] == "not tried"
+    assert verdicts(found)["neighbours"] == verdicts(found)["search"] == "not tried"
     toml = BLOCKS["heavy_ball.toml"].replace("heavy_ball.py", "chance.py")
     (folder / "chance.toml").write_text(toml, encoding="utf-8")
     with pytest.raises(InputError, match=r"differs between two runs on the same records, in line .*default_rng"):

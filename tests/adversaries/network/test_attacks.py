@@ -59,7 +59,7 @@ def test_every_attack_shows_more_than_is_claimed_and_none_more_than_is_certified
     assert found.status == "ok"
 
 
-# [Σ⁻¹]_vv of two other readers, of a closed form with 6 honest agents, and by hand; two worlds are 2 apart in each of 4
+# [Σ⁻¹]_vv of two other readers, of a closed form with 6 honest agents, and by hand; data sets are 2 apart in each of 4
 # rounds.
 GAMES = {
     "ring": (SharedNoise.on_a_ring(16, 0), 0.128712),
@@ -117,7 +117,7 @@ def test_integrals_agree_with_runs() -> None:
     u = 1.0 + rng.standard_normal(n)
     k = rng.standard_normal(n) / 3.0
     y = u / 3.0 + np.sign(k + u / 3.0) + rng.standard_normal(n)
-    # For the other world everything turns around.
+    # For the other data set everything turns around.
     guessed = (y > 0.0).mean() - (y < 0.0).mean()
     assert 0.3 < guessed <= sign_feedback(1.0 / 9.0, 0.0) + 4.0 / math.sqrt(n)
     m = 0.5 + rng.standard_normal((n, 2))

@@ -116,8 +116,8 @@ def test_a_record_moves_a_message_by_what_is_priced() -> None:
     features[0], label[0] = -features[0], 1.0 - label[0]
     other = records._replace(features=features, label=label)
     train = tuple(other if i == 2 else r for i, r in enumerate(job.records["train"]))
-    worlds = [message_of(one, 0, here) for one in (job, replace(job, records={**job.records, "train": train}))]
-    moved = np.linalg.norm(worlds[1] - worlds[0], axis=1)
+    neighbours = [message_of(one, 0, here) for one in (job, replace(job, records={**job.records, "train": train}))]
+    moved = np.linalg.norm(neighbours[1] - neighbours[0], axis=1)
     assert moved[[0, 1, 3, 4, 5]].max() == 0.0
     assert 0.2 * steps.moved[0, 2] < moved[2] <= steps.moved[0, 2]
 

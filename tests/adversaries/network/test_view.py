@@ -108,10 +108,10 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
 @pytest.mark.parametrize("stream", ["all", "{ batch = 2, warm_start = 1 }"])
 def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> None:
-    """The same noise in two worlds that differ in one record: every release moves as A_t, the clip and N_t say."""
+    """The same noise in two data sets that differ in one record: every release moves as A_t, the clip and N_t say."""
     one = job_of(f"algorithm.kind={kind}", f"problem.stream={stream}", "privacy.y.scale=1e-6")
     victim, record = 3, 4
-    worlds = []
+    neighbours = []
     for sign in (1.0, -1.0):
         records = one.records["train"][victim]
         features = records.features.copy()
@@ -130,12 +130,12 @@ def test_the_linear_system_is_what_the_engine_runs(kind: str, stream: str) -> No
             return False
 
         # The same root in both: the noise must cancel.
-        world = replace(one, records={**one.records, "train": train})
-        LocalEngine().run(world.nodes(), world.rounds, RunControl(range(1, world.rounds + 1), keep))
-        worlds.append(snaps)
+        side = replace(one, records={**one.records, "train": train})
+        LocalEngine().run(side.nodes(), side.rounds, RunControl(range(1, side.rounds + 1), keep))
+        neighbours.append(snaps)
     mixed = np.eye(one.n_agents) + one.topology.mixing.toarray()
     expected = np.zeros(one.n_agents)
-    for t, (a, b) in enumerate(zip(*worlds, strict=True)):
+    for t, (a, b) in enumerate(zip(*neighbours, strict=True)):
         step = LAMBDA * (t + 1.0) ** -0.2
         n = one.counts["train"][victim] if stream == "all" else min(one.counts["train"][victim], 1 + 2 * (t + 1))
         combined = mixed @ expected
