@@ -408,7 +408,7 @@ class Senders:
             self._rounds, self._next = self._stated(), 0
         while self._next <= t:
             try:
-                self._last = self._mask(next(self._rounds)) & self._there(self._next)
+                self._last = self._mask(next(self._rounds)) & self._online_mask(self._next)
             except StopIteration:
                 raise InputError(
                     f"algorithm.kind: senders yields {self._next} rounds, and who sends in the next is asked. Let it "
@@ -422,7 +422,7 @@ class Senders:
         rounds = None if stated is None else stated(self._network)
         return repeat(np.ones(self._network.n_agents, dtype=bool)) if rounds is None else iter(rounds)
 
-    def _there(self, t: int) -> Any:
+    def _online_mask(self, t: int) -> Any:
         away = getattr(self._network, "online", None)
         mask = None if away is None else away(t)
         return True if mask is None else mask

@@ -22,8 +22,8 @@ import pandas as pd
 
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     FAILURE,
-    Known,
     Miss,
+    PublicFacts,
     next_radius,
     objective,
     stages_of,
@@ -107,7 +107,7 @@ def descent(rng: np.random.Generator, instance: Instance, x: Array, n: int, coun
         (count, q) solutions.
     """
     c, centre = instance.constants(x), instance.family.centre(instance.lift @ x)
-    steps = steps_of_descent(Known(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
+    steps = steps_of_descent(PublicFacts(c, math.inf, 0.5 * c.d_gy, n, mu_of(), centre.size))
     scale = c.d_gy * math.sqrt(steps) / (n * mu_of())
     y = np.tile(centre, (count, 1))
     for _ in range(steps):

@@ -33,7 +33,7 @@ import scipy.optimize
 
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon, largest_mu
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, after, carried, no_past, time_factor
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried, next_past, no_past, time_factor
 from decentral_dp.statistics import exactly
 from decentral_dp.topology import build, from_file
 from papers.findings import Check, Row, values
@@ -133,7 +133,7 @@ def first_column(factor: TimeFactor, rounds: int) -> Array:
     for t in range(rounds):
         draw = np.array(float(t == 0))
         out[t] = carried(factor, past) + draw
-        past = after(factor, past, draw)
+        past = next_past(factor, past, draw)
     return out
 
 

@@ -59,8 +59,8 @@ def find(name_or_file: str, what: str = "scenario") -> Path:
         return path
     if name_or_file in shipped:
         return shipped_folder(what) / f"{name_or_file}.toml"
-    if name_or_file in shipped_names(_other(what)):
-        raise InputError(_mistaken(name_or_file, what, _other(what)))
+    if name_or_file in shipped_names(_other_kind(what)):
+        raise InputError(_mistaken(name_or_file, what, _other_kind(what)))
     known = {**stems_beside(path, ".toml"), **{name: name for name in shipped}}
     near = [known[stem] for stem in difflib.get_close_matches(path.stem, known, n=3, cutoff=0.5)]
     meant = f"; did you mean {' or '.join(map(quoted_path, near))}?" if near else "."
@@ -104,12 +104,12 @@ def load(
         raise InputError(_all_missing(error, content) or explain(error)) from None
     loaded._folder = folder
     loaded._replaced = (scenario._replaced if isinstance(scenario, Scenario) else frozenset()) | {
-        table for table in ("topology", "algorithm") if _what(content, table) != _what(before, table)
+        table for table in ("topology", "algorithm") if _titled_value(content, table) != _titled_value(before, table)
     }
     return loaded
 
 
-def _what(content: Mapping[str, Any], table: str) -> Any:
+def _titled_value(content: Mapping[str, Any], table: str) -> Any:
     """The graph, or the kind of algorithm, that a title may speak of."""
     found = content.get(table)
     return found.get("kind") if table == "algorithm" and isinstance(found, Mapping) else found
@@ -142,11 +142,11 @@ def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
     study = "scenario" in content
     scenario = not study and not {"problem", "topology", "algorithm"}.isdisjoint(content)
     if study if what == "scenario" else scenario:
-        raise InputError(_mistaken(str(path), what, _other(what)))
+        raise InputError(_mistaken(str(path), what, _other_kind(what)))
     return content
 
 
-def _other(what: str) -> str:
+def _other_kind(what: str) -> str:
     return "study" if what == "scenario" else "scenario"
 
 

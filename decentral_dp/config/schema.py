@@ -237,7 +237,7 @@ class TopologyTable(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> TopologyTable:
+    def _check_kind_or_file(self) -> TopologyTable:
         if (self.kind is None) == (self.file is None):
             raise ValueError(
                 "give either kind (a generator) or file (a graph file or a named network); "
@@ -561,7 +561,7 @@ class Scenario(Table):
         return {place: path for place, path in found.items() if os.path.exists(path) and not path.is_dir()}
 
 
-def put(content: dict[str, Any], place: Sequence[str], value: str) -> None:
+def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
     """Set the file that is named at (table, …, key), or at a number of a list; of "file.py:Name" the file alone."""
     *tables, last = place
     inner: Any = content

@@ -385,7 +385,7 @@ class Host:
         if self._states is None:
             return
         if t:
-            self._restore(self._states.after(t))
+            self._restore(self._states.state_after(t))
         self._states.forget(later_than=t)
 
     def forget(self) -> None:

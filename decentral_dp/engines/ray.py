@@ -154,7 +154,7 @@ class RayEngine:
                     with _actors(Actor, arguments, places, self.gpus) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
                 except _LOST as error:
-                    kept.lost(error, _whose(error, actors, nodes))
+                    kept.lost(error, _lost_agents(error, actors, nodes))
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
 
@@ -177,7 +177,7 @@ class RayEngine:
                     try:
                         return _everywhere(actors, method, *given)
                     except _LOST as error:
-                        whose = _whose(error, actors, coordinator_node.client_blocks)
+                        whose = _lost_agents(error, actors, coordinator_node.client_blocks)
                         kept.lost(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
                             ray.kill(actor)
@@ -203,7 +203,7 @@ def _cause(error: ray.exceptions.RayTaskError) -> BaseException:
     return error
 
 
-def _whose(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
+def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: Sequence[Any]) -> str:
     """What was lost, in words. blocks: of agents, in the order of their actors."""
     lost = getattr(error, "actor_id", None)
     for actor, block in zip(actors, blocks, strict=False):

@@ -130,10 +130,12 @@ class Mlp:
             return to_numpy(a), Tape(weights, seen) if keep else None
 
     def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
-        rows, factors = self.kept(at, extra, bound, since)
-        return self.joined([rows]), factors
+        rows, factors = self.clipped_parts(at, extra, bound, since)
+        return self.sum_parts([rows]), factors
 
-    def kept(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Gradients, Array]:
+    def clipped_parts(
+        self, at: Slope, extra: Array, bound: float, since: Slope | None = None
+    ) -> tuple[Gradients, Array]:
         with one_thread():
             deltas, seen = self._deltas(at), at.tape.seen
             if since is None:
@@ -146,7 +148,7 @@ class Mlp:
                 changes.append((slope, Outer(then, seen[k] - since.tape.seen[k], False)) if k else (slope,))
             return self._scaled(changes, extra, bound)
 
-    def joined(self, parts: Sequence[Gradients]) -> Array:
+    def sum_parts(self, parts: Sequence[Gradients]) -> Array:
         with one_thread():
             total = shared(np.zeros(self.p), self.device)
             for (by_rows, bias), *layer in zip(self._parts(total), *parts, strict=True):

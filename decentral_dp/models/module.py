@@ -88,7 +88,7 @@ class TorchModel:
                 return {"out": vmap(lambda record: alone(self.module, parameters, record))(records)}
 
             parts = [
-                _told(rows, records, records, {"out": (self.outputs,)})["out"]
+                _rows_of(rows, records, records, {"out": (self.outputs,)})["out"]
                 for records in torch.split(tape.inputs, self.group)
                 if len(records)
             ]
@@ -137,7 +137,7 @@ class TorchModel:
             return dict(vmap(grad(weighed), in_dims=(None, 0, 0))(parameters, records, cotangents))
 
         shapes = {name: tuple(value.shape) for name, value in parameters.items()}
-        return _told(rows, tape.inputs[part], self._tensor(at.cotangents[part]), shapes)
+        return _rows_of(rows, tape.inputs[part], self._tensor(at.cotangents[part]), shapes)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:
         """Try that outputs and gradients are of their own record alone, for batches of so many; ours are known to be.
@@ -270,7 +270,7 @@ def alone(module: nn.Module, parameters: Rows, record: Tensor) -> Tensor:
     return out
 
 
-def _told(
+def _rows_of(
     oracle: Callable[[Tensor, Tensor], Rows], records: Tensor, extra: Tensor, shapes: dict[str, tuple[int, ...]]
 ) -> Rows:
     """The rows of all records, NaN where a record's evaluation raises."""

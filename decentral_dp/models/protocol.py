@@ -79,11 +79,11 @@ class Named(Protocol):
 class Gathering(Protocol):
     """A model that adds up the records of many evaluations at once: `clipped` is `joined` of one `kept`."""
 
-    def kept(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
+    def clipped_parts(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
         """What the records that count contribute, in whatever form, and s (n,), both as of `clipped`."""
         ...
 
-    def joined(self, parts: Sequence[Any]) -> Array:
+    def sum_parts(self, parts: Sequence[Any]) -> Array:
         """The sum of all that was kept, (p,), in any order of summation."""
         ...
 

@@ -221,7 +221,7 @@ class MinimaxClientBlock(AnsweringBlock[ClippedQuery]):
         given = next(iter(query.values())).given
         if given is None or not isinstance(self.problem, Parametrised):
             return self.problem
-        return self.problem.given(given)
+        return self.problem.with_parameters(given)
 
     def _summed(self, row: int, number: int, rate: float, query: Mapping[str, ClippedQuery]) -> list[Array]:
         """Of one agent, over all its records or over a sample of them."""

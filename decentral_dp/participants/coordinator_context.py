@@ -21,7 +21,7 @@ from decentral_dp.participants.certified_solver import implicit_mean
 from decentral_dp.participants.pooled import Pooled
 from decentral_dp.privacy.clipping import Clip, clip_factors
 from decentral_dp.problems.domain import Domain
-from decentral_dp.problems.minimax.protocol import Known, Minimax
+from decentral_dp.problems.minimax.protocol import Minimax, PublicBall
 from decentral_dp.problems.protocol import CHANGE, CLIP_OF_TERM, DIRECTED, MATRICES, Problem, Started, split_read
 
 # Gauss–Legendre on [−1, 1].
@@ -345,16 +345,16 @@ class MinimaxContext:
         """
         return self.problem.public(term, x, y, t)
 
-    def ball(self, term: str, x: Array, y: Array) -> Known:
+    def ball(self, term: str, x: Array, y: Array) -> PublicBall:
         """Where contributions are clipped to: the ball that is known, or the clip around 0, whichever is smaller.
 
         Without noise there is no ball, and with neither a clip nor a known ball its radius is inf.
         """
         if not self.noisy:
-            return Known(None, math.inf)
+            return PublicBall(None, math.inf)
         given = self.clip.bound(_CHANNELS[term]) if term in _CHANNELS else math.inf
-        known = self.problem.known(term, x, y)
-        return known if known is not None and known.radius <= given else Known(None, given)
+        known = self.problem.public_ball(term, x, y)
+        return known if known is not None and known.radius <= given else PublicBall(None, given)
 
     def query(
         self,

@@ -77,21 +77,21 @@ class _Files:
         """A digest of a Python file and of all that it imports, but for Python's own and installed modules."""
         path = path.resolve()
         if path not in self._whole:
-            parts = [self._one(p)[0] for p in sorted(self.imported(path), key=str)]
-            self._whole[path] = blake2b(self._one(path)[0] + b"".join(parts)).digest()
+            parts = [self._digest_and_imports(p)[0] for p in sorted(self.imported(path), key=str)]
+            self._whole[path] = blake2b(self._digest_and_imports(path)[0] + b"".join(parts)).digest()
         return self._whole[path]
 
     def imported(self, path: Path) -> set[Path]:
         """The files of the user's own that a file imports, or that those import; not the file itself."""
         reached, ahead = {path}, [path]
         while ahead:
-            for other in self._one(ahead.pop())[1]:
+            for other in self._digest_and_imports(ahead.pop())[1]:
                 if other not in reached:
                     reached.add(other)
                     ahead.append(other)
         return reached - {path}
 
-    def _one(self, path: Path) -> tuple[bytes, list[Path]]:
+    def _digest_and_imports(self, path: Path) -> tuple[bytes, list[Path]]:
         """A digest of a file's bytes alone, and the files of the user's own that it names in imports."""
         if path not in self._read:
             text = regular(path, "scenario").read_bytes()

@@ -400,7 +400,7 @@ def split_read(term: str, reads_records: Mapping[str, Split]) -> Split:
     return reads_records["lower_jvp" if term == CHANGE else MATRICES.get(term, term)]
 
 
-def asked(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
+def matrices_read(wanted: Collection[str], reads_records: Mapping[str, Split]) -> list[str]:
     """Those of the wanted matrices that read records. Raises ValueError on a name that is no matrix."""
     if not set(wanted) <= set(MATRICES):
         raise ValueError(f"wanted matrices {sorted(wanted)}; there are {', '.join(MATRICES)}")

@@ -236,7 +236,7 @@ class MinimaxEvaluator:
     def _rows_of(self, index: int, values: Mapping[str, Array], suffix: str) -> list[Row]:
         problem, x, y = self.problem, values["x"], values["y"]
         if "share" in values and isinstance(problem, Parametrised):
-            problem = problem.given(values["share"][0])
+            problem = problem.with_parameters(values["share"][0])
         each = [problem.scores(x[k], y[k], self.train, self.test) for k in scored_agents(len(x))]
         if len(x) == 1:
             return [(index, "mean", name + suffix, float(value)) for name, value in each[0].items()]

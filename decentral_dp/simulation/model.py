@@ -200,7 +200,7 @@ class Model:
         import pandas as pd
 
         for features in self._of_file(path, chunk):
-            scores = self._said(features)
+            scores = self._predictions(features)
             shares = {f"probability_{c}": scores[:, k] for k, c in enumerate(self.classes)}
             yield pd.DataFrame({"prediction": self._labels(scores), **shares})
 
@@ -225,9 +225,9 @@ class Model:
         return np.asarray(self.published.mean(axis=0, keepdims=True))
 
     def _scores(self, table: Any) -> Array:
-        return np.concatenate([self._said(features) for features in self._prepared(table)])
+        return np.concatenate([self._predictions(features) for features in self._prepared(table)])
 
-    def _said(self, features: Array) -> Array:
+    def _predictions(self, features: Array) -> Array:
         """(n, c) probabilities, or (n,) numbers in the label's own unit."""
         said: Array = self.problem.predict(self._y, features)[0]
         if self.label_range is None:

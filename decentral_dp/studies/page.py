@@ -403,7 +403,7 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
         "type": "scatter",
         "name": f"{name}: every cell failed",
         "mode": "markers",
-        "x": [_own(v) for v in lost[plot.x]],
+        "x": [_plain_value(v) for v in lost[plot.x]],
         "y": [bottom] * len(lost),
         "marker": {"color": colour, "symbol": "x", "size": 10},
     }
@@ -412,11 +412,11 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
 
 def _across(part: PlotData, good: pd.DataFrame) -> list[Any]:
     if part.over_rounds or part.plot.x in part.axes:
-        return [_own(v) for v in good[part.plot.x]]
+        return [_plain_value(v) for v in good[part.plot.x]]
     return _plain(pd.Series(positions(part._replace(means=part.means[part.means["n"] > 0]), good, None)))
 
 
-def _own(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """A number of Python's own, or text."""
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

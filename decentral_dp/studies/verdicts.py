@@ -254,7 +254,7 @@ def verdict(
         if not (math.isnan(pair[0].mean) or math.isnan(pair[1].mean))
     ]
     count = {outcome: sum(one.decision.outcome == outcome for one in known) for outcome in _RANKS}
-    numbers = _nothing(claim, left)
+    numbers = _missing_words(claim, left)
     if known:
         least = min(known, key=lambda one: (_RANKS[one.decision.outcome], _margin(claim, one.left, one.right)))
         numbers = _numbers(claim, least, shared)
@@ -274,7 +274,7 @@ def _compared(claim: Claim, study: Study, pair: tuple[Point, Point], exact: bool
     return Comparison(left, right, decision, lacking)
 
 
-def _nothing(claim: Claim, left: Sequence[Point]) -> str:
+def _missing_words(claim: Claim, left: Sequence[Point]) -> str:
     """What there would have to be for a comparison."""
     sides = _sides(claim)
     side = sides[-1] if any(not math.isnan(point.mean) for point in left) else sides[0]

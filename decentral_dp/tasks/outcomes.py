@@ -133,7 +133,7 @@ class Outcomes(Generic[T]):
 
 
 @contextmanager
-def kept(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
+def keep_outcomes(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
     """Keep outcomes inside this in a file, from the beginning on; one that holds some of them is gone on with.
 
     Args:

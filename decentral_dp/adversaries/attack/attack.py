@@ -51,7 +51,7 @@ from decentral_dp.simulation.result import as_written, published_values, require
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
-from decentral_dp.tasks.outcomes import Asked, fingerprint, kept, number, write_json
+from decentral_dp.tasks.outcomes import Asked, fingerprint, keep_outcomes, number, write_json
 
 # Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
 _MOST_BILEVEL = 2000
@@ -385,7 +385,7 @@ def infer(
         "on other runs, on ones that have changed since",
         lambda found: f"what {found} of {total} runs show is",
     )
-    with kept(out, asked, _read_attacked) as outcomes:
+    with keep_outcomes(out, asked, _read_attacked) as outcomes:
         for k in range(total):
             if str(k) not in outcomes.done:
                 outcomes.add(str(k), _attack(given, k))

@@ -35,9 +35,9 @@ from decentral_dp.adversaries.audit.runs import (
     Sizes,
     check_workers,
     game_of,
-    made,
     noise_sizes,
     plan_again,
+    play_runs,
     read_runs,
     request_of,
     summed,
@@ -50,7 +50,7 @@ from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, read_result
 from decentral_dp.simulation.statements.of_job import claim_of
-from decentral_dp.tasks.outcomes import Asked, Outcomes, fingerprint, kept, outcomes_in, write_json
+from decentral_dp.tasks.outcomes import Asked, Outcomes, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
 
 # Seconds between two records of what was played.
@@ -235,7 +235,7 @@ def play(
         lambda runs: f"{runs} runs of each data set are kept",
         _INTERVAL,
     )
-    with kept(out, asked, read_runs) as outcomes:
+    with keep_outcomes(out, asked, read_runs) as outcomes:
         neighbours = worst_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
         bound = _shown(plan, neighbours, same, outcomes, workers, Reporter(progress, "runs"))
@@ -315,7 +315,7 @@ def _shown(
     total = plan.runs * len(GROUPS)
     if len(missing) < plan.runs:
         report(total - len(GROUPS) * len(missing), total)
-    with closing(made(game, missing, workers, lawful)) as blocks:
+    with closing(play_runs(game, missing, workers, lawful)) as blocks:
         for numbers, runs in blocks:
             for k, run in zip(numbers, runs, strict=True):
                 outcomes.add(str(k), run)

@@ -78,7 +78,7 @@ def replays(neighbours: Neighbours, transcript: Transcript) -> tuple[Replays, Re
         Of the first data set and of the second.
     """
     found = [
-        Replays(*(replay(w, neighbours.victim, transcript, m) for m in _both(neighbours)))
+        Replays(*(replay(w, neighbours.victim, transcript, m) for m in _memberships(neighbours)))
         for w in (neighbours.first, neighbours.second)
     ]
     return found[0], found[1]
@@ -99,7 +99,9 @@ def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
     ):
         by_coin = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
         for keys in _by_index(transcript).values():
-            if not any(all(_same(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)):
+            if not any(
+                all(_moves_nothing(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)
+            ):
                 return False
     return True
 
@@ -119,9 +121,9 @@ def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, b
     found = {}
     for index, keys in _by_index(transcript).items():
         known = all(key in transcript.queries for key in keys)
-        if known and not all(_same(transcript, k, included, other) for k in keys):
-            included_here = all(_same(transcript, k, transcript.queries, included) for k in keys)
-            found[index] = included_here or all(_same(transcript, k, included, left_out) for k in keys)
+        if known and not all(_moves_nothing(transcript, k, included, other) for k in keys):
+            included_here = all(_moves_nothing(transcript, k, transcript.queries, included) for k in keys)
+            found[index] = included_here or all(_moves_nothing(transcript, k, included, left_out) for k in keys)
     return found
 
 
@@ -228,7 +230,7 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
 
 def _never_moved(transcript: Transcript, key: Key, first: Replays, second: Replays) -> bool:
     others = (first.left_out, second.included, second.left_out)
-    return all(_same(transcript, key, first.included, other) for other in others)
+    return all(_moves_nothing(transcript, key, first.included, other) for other in others)
 
 
 def _line(u: Array, v: Array) -> tuple[float, float]:
@@ -258,7 +260,7 @@ def _coordinate(u: Array, v: Array) -> tuple[float, float]:
     return float(up[best]), float(down[best])
 
 
-def _both(neighbours: Neighbours) -> tuple[Membership, Membership]:
+def _memberships(neighbours: Neighbours) -> tuple[Membership, Membership]:
     return Membership(neighbours.split, "in"), Membership(neighbours.split, "out")
 
 
@@ -277,7 +279,7 @@ def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
 
 
 @np.errstate(all="ignore")
-def _same(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
+def _moves_nothing(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
     if key not in one or key not in other:
         return key not in one and key not in other
     return bool(np.abs(_moved(transcript, key, one, other)).max(initial=0.0) <= _SAME)

@@ -335,7 +335,7 @@ def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], byt
     theirs: list[Array] = []
     for k in range(_LEARNT):
         for side, kept in ((neighbours.first, ours), (neighbours.second, theirs)):
-            kept.append(seen(vantage, neighbours.observe(side, roots(k)), neighbours))
+            kept.append(visible_numbers(vantage, neighbours.observe(side, roots(k)), neighbours))
     difference = np.mean(ours, axis=0) - np.mean(theirs, axis=0)
     variance = 0.5 * (np.var(ours, axis=0) + np.var(theirs, axis=0))
     # Of what never varies, any difference decides; of few runs a variance may be small by chance.
@@ -344,13 +344,13 @@ def _projection(vantage: str, neighbours: Neighbours, roots: Callable[[int], byt
     centre = 0.5 * (np.mean(ours, axis=0) + np.mean(theirs, axis=0))
 
     def projected(transcript: Transcript) -> float:
-        value = float(np.nansum(direction * (seen(vantage, transcript, neighbours) - centre)))
+        value = float(np.nansum(direction * (visible_numbers(vantage, transcript, neighbours) - centre)))
         return value if np.isfinite(value) else 0.0
 
     return Score(projected, False)
 
 
-def seen(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:
+def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours) -> Array:
     """List all numbers that are seen from a vantage point.
 
     Args:
@@ -497,7 +497,7 @@ def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
     return runs
 
 
-def made(
+def play_runs(
     game: Game, numbers: Sequence[int], workers: Workers, lawful: bool
 ) -> Generator[tuple[Sequence[int], list[list[Run]]], None, None]:
     """Make the runs with these numbers.

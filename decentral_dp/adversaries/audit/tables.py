@@ -22,7 +22,7 @@ from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import ProgressCallback, Reporter
-from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Asked, fingerprint, kept, read_json
+from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Asked, fingerprint, keep_outcomes, read_json
 from decentral_dp.tasks.parallel import HERE, Workers, in_parallel
 
 # Rounds of each, where an algorithm takes fewer than its scenario has.
@@ -55,12 +55,15 @@ def _exists(system: System) -> bool:
     if system.guarantee == "as_printed":
         return entry.printed is not None
     # What adds no noise has nothing to certify.
-    return system.guarantee == "none" or _own(system.scenario)["privacy"].get("guarantee", "certified") == "certified"
+    return (
+        system.guarantee == "none"
+        or _scenario_table(system.scenario)["privacy"].get("guarantee", "certified") == "certified"
+    )
 
 
 def scenario_of(system: System) -> Scenario:
     """The scenario of a system, of a few rounds where it has more and allows it."""
-    table = _own(system.scenario)
+    table = _scenario_table(system.scenario)
     guarantee = system.guarantee
     if guarantee == "as_printed" and not ALGORITHMS[system.scenario].rules.own_mechanism:
         table["privacy"] = _PRINTED_GOSSIP
@@ -79,7 +82,7 @@ def scenario_of(system: System) -> Scenario:
         return s
 
 
-def _own(name: str) -> dict[str, Any]:
+def _scenario_table(name: str) -> dict[str, Any]:
     with find(name).open("rb") as file:
         return tomllib.load(file)
 
@@ -139,7 +142,7 @@ def audit_table(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     report = Reporter(progress, "audits")
-    with kept(None if out is None else out / TABLE, asked, dict[str, Any]) as outcomes:
+    with keep_outcomes(None if out is None else out / TABLE, asked, dict[str, Any]) as outcomes:
         missing = [s for s in dict.fromkeys(listed) if _key(s) not in outcomes.done]
         work, before = partial(_row, **settings), len(listed) - len(missing)
         try:

@@ -357,7 +357,7 @@ def _explained(
                 _, added[agents], sent = block.added[index]
                 sends[agents] = True if sent is None else sent
         honest = np.setdiff1d(np.flatnonzero(sends), colluders)
-        told = whole.told(index, widths, disclosed)
+        told = whole.pair_noise_sum(index, widths, disclosed)
         left, covariance = (added - told)[honest], pairs.covariance(index // per_round, honest)
         scales = np.repeat([_scale(whole, index, c) for c in widths], list(widths.values()))
         residuals.append((np.linalg.solve(np.linalg.cholesky(covariance), left) / scales).ravel())

@@ -153,7 +153,7 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
         # Apart enough to show how many there are; a fixed pattern, so that the same numbers give the same figure.
         aside = 0.24 * ((np.arange(known.sum()) * 0.618) % 1.0 - 0.5)
         ax.scatter(distance[known] + aside, certified[known], s=9, color=colour, alpha=0.35, linewidths=0)
-        name = _who(view) if together else _observer(view, row.start, " ")
+        name = _observer_words(view) if together else _observer(view, row.start, " ")
         ax.plot(*_largest(certified, distance), color=colour, marker=marker, label=f"{name}: largest certified")
         ax.plot(*_largest(view.reference[row], distance), **THIN, color=colour)
     _finish(
@@ -169,7 +169,7 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     ax, all_alone = figure.subplots(), all(view.alone for view in views.values())
     for k, (name, view) in enumerate(views.items()):
         dash, colour = "-" if k < len(COLOURS) else "-.", COLOURS[k % 5]
-        seen = name if all_alone else f"{name}, {_who(view)}"
+        seen = name if all_alone else f"{name}, {_observer_words(view)}"
         ax.plot(*_largest(view.certified, view.distance), dash, color=colour, marker=MARKERS[k % 5], label=seen)
         ax.plot(*_largest(view.reference, view.distance), **THIN, color=colour)
     _finish(
@@ -223,7 +223,7 @@ def _graph(view: NetworkView) -> str:
     return topology_name({"kind": view.name, "agents": len(view.labels)})
 
 
-def _who(view: NetworkView) -> str:
+def _observer_words(view: NetworkView) -> str:
     """Whose view it is: that of an agent like any other, of the only observer, or of the best of several."""
     if view.alone:
         return "one agent"
@@ -242,7 +242,7 @@ def _short(name: str, most: int = LONGEST_NAME) -> str:
 
 def _story(view: NetworkView) -> str:
     """Whose view, and the largest certified ε next door and far away."""
-    who = capitalised(_who(view))
+    who = capitalised(_observer_words(view))
     links, largest = _largest(view.certified, view.distance)
     if links.size == 0:
         return f"{who}: nothing"

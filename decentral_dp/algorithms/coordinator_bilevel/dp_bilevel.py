@@ -128,7 +128,7 @@ class Defaults:
         if solver == "dp_gd":
             middle = 0.5 * (self.low + self.high)
             return lower_solvers.best_steps(
-                self._known(self.family.constants(middle, middle, 1.0 + 1.0 / self.penalty_weight))
+                self._public_facts(self.family.constants(middle, middle, 1.0 + 1.0 / self.penalty_weight))
             )
         return lower_solvers.steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
 
@@ -161,7 +161,7 @@ class Defaults:
 
         def carried(c: ProblemConstants) -> float:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
-            return reach * lower_solvers.noise_gain(solver, self._known(c), steps, stages) * c.d_gy / n
+            return reach * lower_solvers.noise_gain(solver, self._public_facts(c), steps, stages) * c.d_gy / n
 
         solved = self._worst(carried, 1.0 + 1.0 / self.penalty_weight)
         direct = math.sqrt(p) * sensitivity_x
@@ -177,9 +177,9 @@ class Defaults:
     def _stages(self, c: ProblemConstants) -> float:
         return lower_solvers.stages_of(c.mu, max(c.l_gy, 1e-300), self.context.counts["train"])
 
-    def _known(self, c: ProblemConstants) -> lower_solvers.Known:
+    def _public_facts(self, c: ProblemConstants) -> lower_solvers.PublicFacts:
         lipschitz = max(0.5 * c.d_gy, 1e-300)
-        return lower_solvers.Known(
+        return lower_solvers.PublicFacts(
             c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
         )
 

@@ -238,7 +238,7 @@ __all__ = ["SOLVERS", "DpGd", "DpLocGd", "LowerObjective", "OutputPerturbation",
 MOST_STEPS = 200
 
 
-class Known(NamedTuple):
+class PublicFacts(NamedTuple):
     """What a solver's defaults follow from, all public.
 
     constants: on the ball of the minimisers of g + f/λ. lipschitz: bound on a record's ∇_y. records: how many are
@@ -383,13 +383,13 @@ def check_perturbed(context: dp.CoordinatorContext, solver: str) -> None:
 # Defaults and noise ------------------------------------------------------------------------------------------------
 
 
-def steps_of_descent(k: Known) -> int:
+def steps_of_descent(k: PublicFacts) -> int:
     """K = ⌈κ log(μ R₀ n m/C)⌉: from R₀ away, twice the radius, to where noise takes over."""
     far = k.modulus * 2.0 * k.constants.radius * k.records * k.price / k.lipschitz
     return max(1, math.ceil(k.smoothness / k.modulus * math.log(max(far, math.e))))
 
 
-def best_steps(k: Known) -> int:
+def best_steps(k: PublicFacts) -> int:
     """The K, of at most κ log(…) and `MOST_STEPS` of them, whose bias and noise together are smallest.
 
     (2R)²(1 − 1/κ)^{2K} + q s_K², s_K the deviation that K steps of a fixed budget leave in a coordinate: with little
@@ -407,7 +407,7 @@ def best_steps(k: Known) -> int:
     return int(min(tried, key=lambda steps: error(int(steps))))
 
 
-def noise_gain(name: str, k: Known, steps: int, stages: int) -> float:
+def noise_gain(name: str, k: PublicFacts, steps: int, stages: int) -> float:
     """Compute how strongly a solve passes its noise on.
 
     Args:

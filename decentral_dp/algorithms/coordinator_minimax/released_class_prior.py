@@ -76,7 +76,7 @@ class ClassShare(dp.Coordinated):
         else:
             yield dp.Release()
         # A problem with the term "positive" has this parameter.
-        problem = cast(Parametrised, context.problem).given(share)
+        problem = cast(Parametrised, context.problem).with_parameters(share)
         known = replace(context, problem=problem, given=share)
         return State((yield from self.program.step(t, known, s.inner)), share)
 

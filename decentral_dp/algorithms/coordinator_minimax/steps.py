@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.declared import MINIMAX_CHANNELS
-from decentral_dp.problems.minimax.protocol import Compositional, Dual, Known
+from decentral_dp.problems.minimax.protocol import Compositional, Dual, PublicBall
 
 
 class Iterate(NamedTuple):
@@ -290,7 +290,7 @@ def check_smoothness(smoothness: float | None, period: int, noisy: bool) -> None
         )
 
 
-def reach(ball: Known) -> float:
+def reach(ball: PublicBall) -> float:
     """How long a vector in a ball can be."""
     return ball.radius + (0.0 if ball.centre is None else float(np.linalg.norm(ball.centre)))
 

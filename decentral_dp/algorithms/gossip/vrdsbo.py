@@ -90,7 +90,7 @@ class Vrdsbo(dp.Algorithm):
     def releases_per_round(self) -> int:
         return 2 + 2 * self.inverse
 
-    def kept(self, t: int) -> float:
+    def kept_share(self, t: int) -> float:
         """κ_t."""
         return 0.0 if t == 0 else max(0.0, 1.0 - self.momentum * self.averaging(t) ** 2)
 
@@ -100,7 +100,7 @@ class Vrdsbo(dp.Algorithm):
         return State(x, y, x, y, over, under, over, under, over, under)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:
-        a, kept = 1.0 - dataset.neighbour_weight, self.kept(t)
+        a, kept = 1.0 - dataset.neighbour_weight, self.kept_share(t)
         _, neighbour_sum = yield dp.Gossip(x=s.x, y=s.y)
 
         at = dataset.batch(t, kept=True)
@@ -158,7 +158,7 @@ class Vrdsbo(dp.Algorithm):
         """Exchange 0 sends x and y, 1 … b the series at the new point, the next b that at the old one, the last Z."""
         rounds, e = public.rounds, self.releases_per_round
         ends = np.arange(1, rounds + 1) * e
-        kept = np.fromiter((self.kept(t) for t in range(rounds)), np.float64, rounds)
+        kept = np.fromiter((self.kept_share(t) for t in range(rounds)), np.float64, rounds)
         index, t = dp.grid(rounds, e, range(1, 1 + 2 * self.inverse))
         place = np.tile(np.arange(2 * self.inverse), rounds)
         sent = (place < self.inverse) | (kept[t] > 0.0)

@@ -365,7 +365,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
             yield dp.Release(**{c: in_units(answer[c], unit) for c, unit in zip(names, units, strict=True)})
         ).released
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
-        one = (yield dp.Ask(one=_one(context, *here))).one
+        one = (yield dp.Ask(one=_inner_query(context, *here))).one
         value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
         by_x, by_y = steps.composed(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
@@ -384,7 +384,10 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         worst = _worst(context)
         anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
         change = root / epsilon * max(1.0 / (self.rate * n), math.sqrt(rounds) / n)
-        weights, one = np.array([self.weight(t) for t in range(rounds)]), context.sensitivity_of(_one(context, *worst))
+        weights, one = (
+            np.array([self.weight(t) for t in range(rounds)]),
+            context.sensitivity_of(_inner_query(context, *worst)),
+        )
         out = {}
         for channel, charge in self.planned_releases(context, rounds).items():
             size = charge.indices.size
@@ -402,7 +405,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         return out
 
 
-def _one(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.ClippedQuery:
+def _inner_query(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.ClippedQuery:
     """h of one record, on average."""
     return context.query("inner", x, y, 1.0 / context.n)
 

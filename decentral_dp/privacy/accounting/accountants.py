@@ -195,9 +195,9 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
         parts = [composed.between(a, b) for a, b in zip([-1, *cuts[:-1]], cuts, strict=True)]
         for slack in sampling_slack(charged, split, None, delta):
             most = slack.largest()
-            spent = _along(parts, float(most.left(delta)[0]))
+            spent = _along(parts, float(most.remaining_delta(delta)[0]))
             least = np.minimum(least, np.where(spent > 0.0, most.total(spent), 0.0))
-            if settles(composed, most.added(least), least):
+            if settles(composed, most.added_epsilon(least), least):
                 break
         worst = np.maximum(worst, least)
     return worst
@@ -312,9 +312,9 @@ def _settled(charged: Charges, split: Split, channel: str | None, delta: float, 
     stated = np.zeros(size.shape, dtype=bool)
     bounds = sampling_slack(charged, split, channel, delta)
     first = next(bounds)
-    epsilon, added, lost = np.full(size.shape, np.inf), first.added(0.0), first.delta
+    epsilon, added, lost = np.full(size.shape, np.inf), first.added_epsilon(0.0), first.delta
     for slack in chain([first], bounds):
-        left = slack.left(delta)
+        left = slack.remaining_delta(delta)
         stated |= left > 0.0
         if delta == 0.0:
             ideal = pure
@@ -325,7 +325,7 @@ def _settled(charged: Charges, split: Split, channel: str | None, delta: float, 
         total = slack.total(ideal)
         better = total < epsilon
         epsilon = np.where(better, total, epsilon)
-        added, lost = np.where(better, slack.added(ideal), added), np.where(better, slack.delta, lost)
+        added, lost = np.where(better, slack.added_epsilon(ideal), added), np.where(better, slack.delta, lost)
         if settles(composed, added[hidden], epsilon[hidden]):
             break
     if (hidden & ~stated).any() and delta > 0.0:
@@ -460,7 +460,7 @@ def _check_reachable(ledger: Ledger, epsilon: float, delta: float) -> None:
             f"privacy.delta: got {delta:g}, but sampling these releases in float64 may add {lost:.2g} to it, whatever "
             f"the noise; take a larger delta{' or fewer rounds' if ledger.rounds > 1 else ''}."
         )
-    drawn = max(min(float(s.added(least).max()) for s in bounds) for bounds in slack)
+    drawn = max(min(float(s.added_epsilon(least).max()) for s in bounds) for bounds in slack)
     raise InputError(
         f"privacy.epsilon: got {epsilon:g}, but the smallest that any noise reaches here at delta = {delta:g} is about "
         f"{epsilon_text(least)}: rounding to the noise's grid and sampling in float64 ({drawn:.2g} of it) cost that "
@@ -567,7 +567,7 @@ def _common(charged: Charges, agents: int, epsilon: float, delta: float) -> Arra
         composed = accounts(charged, kind, None)
         # What is left for ideal samplers, by the bounds that leave anything.
         every = [
-            (float(slack.left(delta).min()), float(slack.added(epsilon).max()))
+            (float(slack.remaining_delta(delta).min()), float(slack.added_epsilon(epsilon).max()))
             for slack in sampling_slack(charged, kind, None, delta)
         ]
         least = np.full(composed.groups, np.inf)

@@ -86,19 +86,19 @@ class Slack(NamedTuple):
     exponent: Array
     order: Array
 
-    def left(self, delta: float) -> Array:
+    def remaining_delta(self, delta: float) -> Array:
         """The δ for which ideal samplers must be priced: δ̂ ≤ e^τ δ + what the samplers add; 0 where no row holds."""
         holds = np.isfinite(self.exponent).any(axis=0)
         return np.where(holds, np.maximum(0.0, delta - self.delta) * np.exp(-self.ratio), 0.0)
 
-    def added(self, ideal: Array | float) -> Array:
+    def added_epsilon(self, ideal: Array | float) -> Array:
         """What comes to an ideal ε, (G,); or with one group, to any number of them."""
         at = np.where(np.isfinite(ideal), ideal, 0.0)
         return np.asarray(self.epsilon + np.maximum(0.0, ((self.exponent + at) / self.order).min(axis=0)))
 
     def total(self, ideal: Array) -> Array:
-        """ε for what is drawn, of an ideal one at `left`; as for `added`."""
-        return np.where(np.isfinite(ideal), ideal + self.added(ideal), np.inf)
+        """ε for what is drawn, of an ideal one at `remaining_delta`; as for `added_epsilon`."""
+        return np.where(np.isfinite(ideal), ideal + self.added_epsilon(ideal), np.inf)
 
     def largest(self) -> Slack:
         """The elementwise largest of all groups, as one."""

@@ -127,7 +127,7 @@ class OutsideMechanism:
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)
         ends = list(accumulate(widths))
-        told = self._told
+        told = self._takes_context
         each = zip(out, query, grids, ratios, draws.generators(), strict=True)
         for number, (row, one, g, ratio, generator) in enumerate(each):
             for channel, (end, width) in enumerate(zip(ends, widths, strict=True)):
@@ -143,7 +143,7 @@ class OutsideMechanism:
         return out
 
     @cached_property
-    def _told(self) -> bool:
+    def _takes_context(self) -> bool:
         """Whether the author's sampler asks whose noise it draws."""
         return "context" in inspect.signature(self.definition.sample).parameters
 
@@ -312,7 +312,7 @@ def _check_sample(mechanism: OutsideMechanism) -> None:
         grid = float(mechanism.grid(np.ones(1), width)[0])
         # Made up: no key of a run, and no query of one.
         generator, query = np.random.Generator(np.random.Philox(key=width)), np.linspace(-0.3, 0.7, width)
-        mechanism._drawn(generator, query, grid, 1.0, Drawing() if mechanism._told else None)
+        mechanism._drawn(generator, query, grid, 1.0, Drawing() if mechanism._takes_context else None)
 
 
 def _numbers(given: Any, method: str, *args: Any) -> Array:

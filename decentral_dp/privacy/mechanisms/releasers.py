@@ -137,7 +137,7 @@ class ScheduledReleaser:
             return Bundle({c: np.where(sends[:, None], v, 0.0) for c, v in out.items()})
         return Bundle(out, whole)
 
-    def told(self, index: int, widths: Mapping[str, int], pairs: PairDraws) -> Array:
+    def pair_noise_sum(self, index: int, widths: Mapping[str, int], pairs: PairDraws) -> Array:
         """Compute what pairs add to what these channels release, as `release` would: (b, Σ widths).
 
         Args:
@@ -213,7 +213,7 @@ class ScheduledReleaser:
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, ratio))
             query = _concatenated([q[part] for q in queries])
             draws = Draws(self._streams, index, tagged, part)
-            whose = partial(self._whose, index, channels, first)
+            whose = partial(self._drawing_of, index, channels, first)
             integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace, whose))
             if shared is not None:
                 integers += shared[part]
@@ -223,7 +223,7 @@ class ScheduledReleaser:
         columns = {c: released[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
         return columns, released
 
-    def _whose(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
+    def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
         """Whose noise it is, of a row counted from the first one of a part."""
         agent = first + row if self._agents is None else int(self._agents[first + row])
         drawing = Drawing(agent, index, index // self.releases_per_round, channels[channel])
@@ -292,7 +292,7 @@ class PlannedReleaser:
         d = value.private.shape[1]
         g = mechanism.grid(scale, d).reshape(1, 1)
         draws, most = Draws(self._streams, index, tag(channel), slice(1)), _LARGEST_INTEGER * g
-        whose = partial(_whose, index, channel)
+        whose = partial(_drawing_of, index, channel)
         out, step = np.empty((1, d)), mechanism.columns_at_a_time or d
         # A part at a time, still in cache when it is used.
         for first in range(0, d, step):
@@ -355,7 +355,7 @@ class PlannedReleaser:
         return assemble([(np.zeros(1, dtype=np.int64), self.recorder)], 1, releases_per_round)
 
 
-def _whose(index: int, channel: str, row: int, number: int) -> Drawing:
+def _drawing_of(index: int, channel: str, row: int, number: int) -> Drawing:
     """A coordinator's noise. Its rounds are counted by its releases, from 1."""
     return Drawing(release=index, round=index, channel=channel)
 

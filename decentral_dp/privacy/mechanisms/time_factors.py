@@ -100,7 +100,7 @@ def carried(factor: TimeFactor, past: Past) -> Array:
     )
 
 
-def after(factor: TimeFactor, past: Past, draw: Array) -> Past:
+def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
     """Return the past of the next round.
 
     Args:

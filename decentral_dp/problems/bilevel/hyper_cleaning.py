@@ -23,7 +23,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel import softmax
 from decentral_dp.problems.bilevel.penalties import Intercept, Ridge, check_ridge, ridge_terms, ridge_value
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import StackedProblem, Terms, asked
+from decentral_dp.problems.protocol import StackedProblem, Terms, matrices_read
 
 READS_RECORDS: Mapping[str, Split] = MappingProxyType(
     {"lower_grad_y": "train", "lower_hvp": "train", "lower_jvp": "train", "upper_grad_y": "validation"}
@@ -198,7 +198,7 @@ class HyperCleaning(StackedProblem):
         self, x: Array, y: Array, matrix: Array | None, train: CleaningRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = σ(x_g)(diag(s) − ssᵀ) ⊗ aaᵀ; ∇²_xy l is σ'(x_g)(s − e_b) aᵀ in row g, and zero elsewhere."""
-        names, norms = asked(wanted, READS_RECORDS), softmax.norms_of(_plain(train), clip)
+        names, norms = matrices_read(wanted, READS_RECORDS), softmax.norms_of(_plain(train), clip)
         rows, (weight, slope) = y.reshape(len(self.model.classes), -1), weights_of(x)
 
         def curvature(part: slice) -> Array:

@@ -14,7 +14,7 @@ from decentral_dp.models import linear_terms as linear
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Strengths
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, asked
+from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, matrices_read
 
 
 class ScoreBounds(NamedTuple):
@@ -158,7 +158,12 @@ class LogisticHyperparameter(LinearClassifier):
         """∇²_yy l = σ(t)σ(−t) aaᵀ, whose norm is σ(t)σ(−t)·‖a‖²."""
         norms = train.l1 if clip.norm == "l1" else train.l2
         return linear.curved_sums(
-            train.signed, norms, lambda part: _curvature(train.signed[part] @ y), matrix, clip, asked(wanted, LOSS_OF_Y)
+            train.signed,
+            norms,
+            lambda part: _curvature(train.signed[part] @ y),
+            matrix,
+            clip,
+            matrices_read(wanted, LOSS_OF_Y),
         )
 
     def losses(self, x: Array, y: Array, records: LogisticRecords, weights: Array) -> tuple[Array, Array]:

@@ -53,7 +53,7 @@ from decentral_dp.models.linear_terms import checked_features, class_index
 from decentral_dp.models.row_locality import COUNTS, Oracle, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum, clipped_sums
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, asked, sizes
+from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, TERMS, Regulariser, Terms, matrices_read, sizes
 from decentral_dp.user_code import NEAR, USER_ERRORS, blamed, run_file
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class LossProblem:
                 out = rows_or_nan(self._rows_of(names, x, y, z), *chunk)
                 out |= rows_or_nan(lambda *r: {"the value": grid(*r)[0]}, *chunk)
                 if lower and len(labels) > 1 and len(labels) * self.q * self._width <= _TRIED_MATRICES:
-                    whole = asked(MATRICES, self.reads_records)
+                    whole = matrices_read(MATRICES, self.reads_records)
                     out |= rows_or_nan(self._matrices_of(whole, x, y, np.outer(z, x)), *chunk)
             return {name: to_numpy(part) for name, part in out.items()}
 
@@ -322,7 +322,7 @@ class LossProblem:
         self, x: Array, y: Array, matrix: Array | None, train: LossRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """Column by column from the directions. Here each record's matrix is formed: see `CELLS` for the memory."""
-        names = asked(wanted, self.reads_records)
+        names = matrices_read(wanted, self.reads_records)
         if "lower_hessian_product" in names and matrix is None:
             raise ValueError("lower_hessian_product needs the matrix that it is a product with")
         if not names:

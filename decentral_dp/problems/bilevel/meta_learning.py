@@ -31,7 +31,7 @@ from decentral_dp.problems.bilevel.losses import slices
 from decentral_dp.problems.bilevel.penalties import Ridge, ridge_terms, ridge_value
 from decentral_dp.problems.bilevel.softmax import class_curvature, class_shares
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, asked
+from decentral_dp.problems.protocol import CLIP_OF_TERM, TERMS, Terms, matrices_read
 from decentral_dp.problems.records import select_split, take
 
 USUAL_WAYS = 5
@@ -355,7 +355,7 @@ class MetaLearning:
         self, x: Array, y: Array, matrix: Array | None, train: MetaRecords, clip: Clip, wanted: Collection[str]
     ) -> dict[str, Array]:
         """∇²_yy l = (diag(p) − ppᵀ) ⊗ φ̃φ̃ᵀ, block by block; ∇²_xy l by one backward pass per column."""
-        names = asked(wanted, READS_RECORDS)
+        names = matrices_read(wanted, READS_RECORDS)
         sums: dict[str, Array] = {}
         phi, norms = _finite(self.embed(x, train).embedding, clip.norm)
         head = y.reshape(-1, phi.shape[1])

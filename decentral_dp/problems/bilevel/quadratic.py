@@ -25,7 +25,7 @@ from decentral_dp.models.linear_terms import (
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.penalties import Intercept, Penalised, Penalty, Pull, Ridge, check_ridge
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, asked
+from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, matrices_read
 from decentral_dp.problems.records import fit_scores
 
 
@@ -112,7 +112,7 @@ class Quadratic(Penalised, StackedProblem):
             lambda part: np.ones((1, 1, len(train.target[part]))),
             matrix,
             clip,
-            asked(wanted, LOSS_OF_Y),
+            matrices_read(wanted, LOSS_OF_Y),
         )
 
     def losses(self, x: Array, y: Array, records: QuadraticRecords, weights: Array) -> tuple[Array, Array]:

@@ -34,7 +34,16 @@ from decentral_dp.models.linear_terms import checked_features
 from decentral_dp.models.row_locality import COUNTS, Trial, row_dependence, trials
 from decentral_dp.privacy.clipping import Clip, clipped_sum
 from decentral_dp.problems.bilevel.losses import CELLS, LossRecords, slices
-from decentral_dp.problems.protocol import CLIP_OF_TERM, DIRECTED, MATRICES, TERMS, Regulariser, Terms, asked, sizes
+from decentral_dp.problems.protocol import (
+    CLIP_OF_TERM,
+    DIRECTED,
+    MATRICES,
+    TERMS,
+    Regulariser,
+    Terms,
+    matrices_read,
+    sizes,
+)
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, misspelt_method
 
 OPTIONAL = ("lower_hvp", "lower_jvp", "upper_grad_x", "regulariser", "regulariser_value", "predict")
@@ -89,7 +98,7 @@ class RecordwiseProblem:
     ) -> dict[str, Array]:
         """Column by column from the products; each record's matrix is formed, and clipped as a whole."""
         out = {}
-        for name in asked(wanted, self.reads_records):
+        for name in matrices_read(wanted, self.reads_records):
             along = matrix if name == "lower_hessian_product" else np.eye(self.q)
             if along is None:
                 raise ValueError("lower_hessian_product needs the matrix that it is a product with")

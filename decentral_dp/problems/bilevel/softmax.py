@@ -16,7 +16,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.bilevel.logistic import LinearClassifier, ScoreBounds
 from decentral_dp.problems.bilevel.penalties import Penalty, Strengths
 from decentral_dp.problems.entry import Entry
-from decentral_dp.problems.protocol import LOSS_OF_Y, Terms, asked
+from decentral_dp.problems.protocol import LOSS_OF_Y, Terms, matrices_read
 
 
 class SoftmaxRecords(NamedTuple):
@@ -117,7 +117,7 @@ class SoftmaxHyperparameter(LinearClassifier):
             lambda part: class_curvature(class_shares(weights @ train.features[part].T)),
             matrix,
             clip,
-            asked(wanted, LOSS_OF_Y),
+            matrices_read(wanted, LOSS_OF_Y),
         )
 
     def losses(self, x: Array, y: Array, records: SoftmaxRecords, weights: Array) -> tuple[Array, Array]:

@@ -30,7 +30,7 @@ from decentral_dp.files.tables import Key, Share
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Objective, Values
 from decentral_dp.problems.minimax.losses import classification, ranking
-from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.problems.minimax.protocol import PublicBall
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AucObjective(Objective):
     def statistics(self) -> Mapping[str, int]:
         return {"dual": 1, "positive": 1}
 
-    def given(self, parameters: Array) -> AucObjective:
+    def with_parameters(self, parameters: Array) -> AucObjective:
         return replace(self, share=float(parameters[0]))
 
     def project_extra(self, extra: Array) -> Array:
@@ -70,11 +70,11 @@ class AucObjective(Objective):
     def _t(self, h: Array, positive: Array) -> Array:
         return np.where(positive, (self.share - 1.0) * h, self.share * h)
 
-    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
         if term == "positive":
-            return Known(np.full(1, 0.5), 0.5)
+            return PublicBall(np.full(1, 0.5), 0.5)
         half = 1.0 if term == "grad_y" else 0.5
-        return Known(np.array([half * (2.0 * self.share - 1.0)]), half)
+        return PublicBall(np.array([half * (2.0 * self.share - 1.0)]), half)
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
         spread = 2.0 * self.share * (1.0 - self.share)
@@ -109,7 +109,7 @@ class AucObjective(Objective):
         h = expit(outputs[:, 0])
         return np.asarray(np.maximum(h, 1.0 - h))
 
-    def said(self, outputs: Array) -> Array:
+    def predictions(self, outputs: Array) -> Array:
         """1 − h and h, which rank records; how often a record of such an h is positive they do not say."""
         h = expit(outputs[:, :1])
         return np.concatenate([1.0 - h, h], axis=1)

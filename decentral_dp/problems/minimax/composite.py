@@ -18,7 +18,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.exchange import ClippedQuery
 from decentral_dp.models.protocol import Gathering, Model, Named, Slope
 from decentral_dp.privacy.clipping import clip_factors, row_norms
-from decentral_dp.problems.minimax.protocol import Dual, Known, Minimax, Scores
+from decentral_dp.problems.minimax.protocol import Dual, Minimax, PublicBall, Scores
 from decentral_dp.problems.records import take
 
 # Float64 numbers of one part of a sum, 128 MiB.
@@ -93,7 +93,7 @@ class Objective(Protocol):
         """
         raise ValueError(f"this objective has no term {term}")
 
-    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
         """Of grad_y and of further terms."""
         return None
 
@@ -123,7 +123,7 @@ class Objective(Protocol):
     def confidences(self, outputs: Array) -> Array | None:
         return None
 
-    def said(self, outputs: Array) -> Array:
+    def predictions(self, outputs: Array) -> Array:
         """Probabilities (n, c) of the classes, or numbers (n,). Raises InputError where it says neither."""
         raise InputError("predict: this objective does not say which label the outputs of its model mean.")
 
@@ -132,7 +132,7 @@ class Objective(Protocol):
 class Adjustable(Protocol):
     """An objective with public parameters."""
 
-    def given(self, parameters: Array) -> Objective: ...
+    def with_parameters(self, parameters: Array) -> Objective: ...
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class Composite(Minimax):
     def project_y(self, y: Array) -> Array:
         return self.objective.project_y(y)
 
-    def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return None if term in _BY_MODEL else self.objective.known(term, self._parts(x)[1], y)
+    def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
+        return None if term in _BY_MODEL else self.objective.public_ball(term, self._parts(x)[1], y)
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         own = self.objective.public(term, self._parts(x)[1], y)
@@ -185,11 +185,11 @@ class Composite(Minimax):
             raise ValueError("this objective has no maximiser in closed form")
         return self.objective.dual(statistic)
 
-    def given(self, parameters: Array) -> Composite:
+    def with_parameters(self, parameters: Array) -> Composite:
         """With public parameters. Raises ValueError where the objective has none."""
         if not isinstance(self.objective, Adjustable):
             raise ValueError("this objective has no public parameters to be given")
-        return replace(self, objective=self.objective.given(parameters))
+        return replace(self, objective=self.objective.with_parameters(parameters))
 
     def sums(
         self, records: Labelled, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
@@ -220,7 +220,7 @@ class Composite(Minimax):
         """Add what was kept for one product to the totals, and forget it."""
         for total, rows in zip(totals, kept, strict=True):
             if rows and isinstance(self.model, Gathering):
-                total[: self.model.p] += self.model.joined(rows)
+                total[: self.model.p] += self.model.sum_parts(rows)
                 rows.clear()
 
     def _add(self, total: Array, query: ClippedQuery, seen: _Seen, kept: list[Any]) -> None:
@@ -246,7 +246,7 @@ class Composite(Minimax):
     ) -> Array:
         """As `_add`, of the gradient by the model's weights; and the factors of the records."""
         if isinstance(self.model, Gathering):
-            rows, factors = self.model.kept(here, extra, bound, there)
+            rows, factors = self.model.clipped_parts(here, extra, bound, there)
             kept.append(rows)
         else:
             found, factors = self.model.clipped(here, extra, bound, there)
@@ -278,7 +278,7 @@ class Composite(Minimax):
     def predict(self, y: Array, features: Array) -> Array:
         """As of `problems.protocol.Predictor`, of x (b, p) in the place of y."""
         records = Labelled(features, np.zeros(len(features)))
-        return np.stack([self.objective.said(self._outputs(self._parts(x)[0], records)) for x in y])
+        return np.stack([self.objective.predictions(self._outputs(self._parts(x)[0], records)) for x in y])
 
     def named(self, y: Array) -> dict[str, Array]:
         weights = self._parts(y)[0]

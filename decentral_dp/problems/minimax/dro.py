@@ -37,7 +37,7 @@ from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.conjugates import DIVERGENCES, Divergence, divergence_of
 from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, capped_loss
-from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.problems.minimax.protocol import PublicBall
 
 # More weight than this, beside 1 on average, is no bound that noise could hide.
 LARGEST_WEIGHT = 1e6
@@ -58,9 +58,9 @@ class DroObjective(CappedObjective):
         weights = self._weights(losses, y[0])[:, None]
         return Values(weights * slopes, np.zeros((len(labels), 0)), weights - 1.0)
 
-    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
         ends = self._weights(np.array([0.0, self.loss.cap]), y[0]) - 1.0
-        return Known(np.array([ends.mean()]), float(0.5 * (ends[1] - ends[0])))
+        return PublicBall(np.array([ends.mean()]), float(0.5 * (ends[1] - ends[0])))
 
     def value(self, losses: Array, eta: float) -> float:
         """F at η, of these losses."""

@@ -38,7 +38,7 @@ from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Values
 from decentral_dp.problems.minimax.losses import Cap, CappedObjective, Loss, Strength, capped_loss
-from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.problems.minimax.protocol import PublicBall
 
 # Declared shares may be rounded, and need not add up to 1 exactly.
 _ROUNDED = 1e-3
@@ -81,7 +81,7 @@ class GroupDroObjective(CappedObjective):
         """e_g ℓ, (n, K)."""
         return np.where(labels[:, None] == np.arange(self.q), losses[:, None], 0.0)
 
-    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
         return around_segments(np.full(self.q, self.loss.cap) / (self.shares if term == "grad_y" else 1.0))
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
@@ -113,7 +113,7 @@ def _worst(losses: Array, labels: Array) -> float:
     return max(float(losses[labels == k].mean()) for k in np.unique(labels))
 
 
-def around_segments(ends: Array) -> Known:
+def around_segments(ends: Array) -> PublicBall:
     """The smallest ball around the segments from 0 to ends_k e_k; (K,), all positive.
 
     Its centre is Σ_k λ_k ends_k e_k for the λ that solves the dual, max Σ_k (λ_k − λ_k²) ends_k² over λ ≥ 0 with
@@ -129,7 +129,7 @@ def around_segments(ends: Array) -> Known:
     to_ends = centre @ centre - 2.0 * centre * ends + squares
     radius = float(np.sqrt(max(to_ends.max(), centre @ centre)))
     longest = np.sqrt(np.sort(squares)[-2:].sum())
-    return Known(centre, _UP * radius, _UP * float(longest))
+    return PublicBall(centre, _UP * radius, _UP * float(longest))
 
 
 # Room for the rounding of these few sums.

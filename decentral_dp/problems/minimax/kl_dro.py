@@ -49,7 +49,7 @@ from decentral_dp.models.protocol import Model
 from decentral_dp.problems.entry import Entry, Facts, ModelChoice
 from decentral_dp.problems.minimax.composite import Composite, Labelled, Values
 from decentral_dp.problems.minimax.losses import Cap, Capped, CappedObjective, Loss, Strength, capped_loss
-from decentral_dp.problems.minimax.protocol import Known, Scores
+from decentral_dp.problems.minimax.protocol import PublicBall, Scores
 
 # The least that h̄ may be promised to be.
 LEAST_MEAN = 1e-6
@@ -88,9 +88,9 @@ class Inner(CappedObjective):
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
         return np.asarray(np.exp((self.loss.values(outputs, labels)[:, None] - self.shift) / y[0]))
 
-    def known(self, term: str, extra: Array, y: Array) -> Known | None:
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
         low, high = self.ends(term, y)
-        return Known(np.array([0.5 * (low + high)]), 0.5 * (high - low))
+        return PublicBall(np.array([0.5 * (low + high)]), 0.5 * (high - low))
 
     def ends(self, term: str, y: Array) -> tuple[float, float]:
         """The interval that holds this term of every record."""
@@ -120,8 +120,8 @@ class KlDro(Composite):
     def width(self, term: str) -> int:
         return super().width(_TERMS.get(term, term))
 
-    def known(self, term: str, x: Array, y: Array) -> Known | None:
-        return super().known(_TERMS[term], x, y)
+    def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
+        return super().public_ball(_TERMS[term], x, y)
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
         return np.zeros(self.width(term))

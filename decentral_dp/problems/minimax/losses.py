@@ -54,7 +54,7 @@ from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
 from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
 from decentral_dp.problems.minimax.composite import Objective, Values
-from decentral_dp.problems.minimax.protocol import Known
+from decentral_dp.problems.minimax.protocol import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, reason, run_file
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class CappedObjective(Objective, Protocol):
     def confidences(self, outputs: Array) -> Array | None:
         return self.loss.confidences(outputs)
 
-    def said(self, outputs: Array) -> Array:
+    def predictions(self, outputs: Array) -> Array:
         of = self.loss.loss
         if of.probabilities is not None:
             return of.probabilities(outputs)
@@ -180,7 +180,7 @@ def capped_loss(loss: str | None, cap: float, classes: int, root: Path) -> Cappe
     """The loss that problem.loss names, cut at problem.cap; by default that of the labels. Raises InputError."""
     name = loss or ("cross_entropy" if classes else "squared")
     if name.endswith(".py"):
-        return Capped(_own(root / name, classes), cap)
+        return Capped(_loss_of_file(root / name, classes), cap)
     if name not in LOSSES:
         raise InputError(f"problem.loss: no loss {name!r}; {nearest(name, LOSSES)}, or name a Python file of your own.")
     takes_classes = name in ("cross_entropy", "logistic")
@@ -266,7 +266,7 @@ class OwnLoss:
             )
 
 
-def _own(path: Path, classes: int) -> RecordLoss:
+def _loss_of_file(path: Path, classes: int) -> RecordLoss:
     """The loss of a user's file."""
     module = run_file(path, "`loss` must name a Python file with a function loss(outputs, label)")
     loss, outputs = getattr(module, "loss", None), getattr(module, "outputs", max(1, classes))
@@ -365,8 +365,8 @@ class RecordwiseObjective(Objective):
         )
         return Values(both[:, : self.outputs], np.zeros((len(labels), 0)), both[:, self.outputs :])
 
-    def known(self, term: str, extra: Array, y: Array) -> Known | None:
-        return Known(None, float(self.author.radius_y())) if hasattr(self.author, "radius_y") else None
+    def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
+        return PublicBall(None, float(self.author.radius_y())) if hasattr(self.author, "radius_y") else None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
         if term == "grad_x" or not hasattr(self.author, "regulariser_grad"):

@@ -28,7 +28,7 @@ from decentral_dp.problems.protocol import TwoVariables
 Scores = Mapping[str, float]
 
 
-class Known(NamedTuple):
+class PublicBall(NamedTuple):
     """A ball that every possible record's vector lies in: public centre (width,), None for 0, and radius.
 
     diameter: the largest distance between two vectors where that is less than twice the radius, for means over all
@@ -70,7 +70,7 @@ class Minimax(TwoVariables, Protocol):
         """The nearest point of Y: any, unless a problem says so."""
         return y
 
-    def known(self, term: str, x: Array, y: Array) -> Known | None:
+    def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
         """Where this term of any record whatever lies at a public point; None where nothing bounds it."""
         return None
 
@@ -163,7 +163,7 @@ class Compositional(Protocol):
 class Parametrised(Protocol):
     """A problem with public parameters that a program may find out, at a price, before it uses them."""
 
-    def given(self, parameters: Array) -> Minimax:
+    def with_parameters(self, parameters: Array) -> Minimax:
         """The problem with these."""
         ...
 

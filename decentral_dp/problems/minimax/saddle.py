@@ -94,5 +94,5 @@ class Saddle(Problem):
         return rows + np.stack([np.zeros(rows.shape[1]) if c is None else c for c in centres])
 
     def _centre(self, term: str, x: Array, y: Array) -> Array | None:
-        known = self.minimax.known(term, x, y)
+        known = self.minimax.public_ball(term, x, y)
         return None if known is None else known.centre

@@ -183,8 +183,8 @@ class Wgan(Minimax):
     def scores(self, x: Array, y: Array, train: Real, test: Real | None) -> Scores:
         with np.errstate(all="ignore"):
             n = max(1, len(train.inputs))
-            real = sum(float(self._told(y, part).sum()) for part in self._parts(train)) / n
-            fake = float(self._told(y, Real(self.generate(x, self.latents("judged", n)))).mean())
+            real = sum(float(self._critic_values(y, part).sum()) for part in self._parts(train)) / n
+            fake = float(self._critic_values(y, Real(self.generate(x, self.latents("judged", n)))).mean())
             out = {"estimate": real - fake} if np.isfinite(real - fake) else {}
             if test is not None:
                 generated = self.generate(x, self.latents("held against", len(test.inputs)))
@@ -192,7 +192,7 @@ class Wgan(Minimax):
                     out |= {f"test_{name}": value for name, value in self._against(test.inputs, generated).items()}
         return out
 
-    def _told(self, y: Array, records: Real) -> Array:
+    def _critic_values(self, y: Array, records: Real) -> Array:
         return np.asarray(self.critic.forward(y, records.inputs, keep=False)[0][:, 0])
 
     def _against(self, real: Array, fake: Array) -> dict[str, float]:

@@ -275,12 +275,12 @@ def audit_section(result: RunResult) -> list[Html]:
     ]
     body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
     delta = delta_text(number(audit.get("delta")) or 0.0)
-    sentences = [str(s) for s in audit.get("sentences") or []]
+    sentences, visible = [str(s) for s in audit.get("sentences") or []], _view_words(str(audit.get("vantage")))
     return [
         tag("h2", "Audit"),
         tag(
             "p",
-            f"ε at δ = {delta} of one replaced record, for an observer who sees {_who(str(audit.get('vantage')))}. "
+            f"ε at δ = {delta} of one replaced record, for an observer who sees {visible}. "
             f"Method: {_how(str(audit.get('method')), audit.get('runs'))}.",
         ),
         boxed(body),
@@ -288,7 +288,7 @@ def audit_section(result: RunResult) -> list[Html]:
     ]
 
 
-def _who(view: str) -> str:
+def _view_words(view: str) -> str:
     kind, _, agent = view.partition(":")
     words = {"everybody": "everything that is sent", "published": "what is published at the end"}
     return words.get(view, f"what agent {agent} receives" if kind == "agent" else view)

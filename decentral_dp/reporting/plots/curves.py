@@ -209,7 +209,7 @@ def primal(figure: Figure, d: Drawing) -> bool:
     c = d.score("primal")
     if c is None or not np.isfinite(c.mean).any():
         return False
-    style.value_axis(_one(figure, c, "Φ", "Φ(x) on the train records", "Φ"), c.mean)
+    style.value_axis(_draw_curve(figure, c, "Φ", "Φ(x) on the train records", "Φ"), c.mean)
     return True
 
 
@@ -218,7 +218,7 @@ def gradient(figure: Figure, d: Drawing) -> bool:
     c = d.score("gradient_norm")
     if c is None or not np.any(c.mean > 0):
         return False
-    ax = _one(figure, c, "gradient", "‖∇Φ(x)‖₂ on the train records", "True gradient norm")
+    ax = _draw_curve(figure, c, "gradient", "‖∇Φ(x)‖₂ on the train records", "True gradient norm")
     style.log_axis(ax, "y", c.mean[np.isfinite(c.mean)])
     return True
 
@@ -238,7 +238,7 @@ def held_out(figure: Figure, d: Drawing) -> bool:
     if score is None or not np.isfinite(score[1].mean).any():
         return False
     label, c = score
-    style.value_axis(_one(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
+    style.value_axis(_draw_curve(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
     return True
 
 
@@ -257,7 +257,7 @@ def shares(figure: Figure, d: Drawing) -> bool:
     return True
 
 
-def _one(figure: Figure, c: Curve, label: str, axis: str, name: str) -> Axes:
+def _draw_curve(figure: Figure, c: Curve, label: str, axis: str, name: str) -> Axes:
     """One curve with its label; axis: what is measured; name: of the curve in the title."""
     return _draw_panel(figure, {label: (c, style.BLUE, "-")}, axis, style.change(name, c))
 

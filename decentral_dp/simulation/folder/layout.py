@@ -28,7 +28,7 @@ from scipy.sparse import triu
 
 from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import place_of_shards
-from decentral_dp.config.schema import put
+from decentral_dp.config.schema import set_file
 from decentral_dp.data.fetch import is_url
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import portable_path
@@ -132,7 +132,7 @@ def name_inputs(content: dict[str, Any], c: Components, folder: Path | None) -> 
         return str(path) if folder is None else portable_path(path, folder)
 
     for place, path in c.files.items():
-        put(content, place, copies.get(path) or name(path))
+        set_file(content, place, copies.get(path) or name(path))
     if scenario.problem.manifest is not None:
         content["problem"]["data"] = name(Path(place_of_shards(scenario)))
     if (files := scenario.image_files()) is not None:

@@ -85,7 +85,7 @@ def run_folder(url: str) -> Iterator[Path]:
     """
     folder, (system, far) = journal_folder(url), _opened(url)
     note = f"{far}/{_NOTE}"
-    with _told(url):
+    with _refusals_of_store(url):
         if system.exists(note):
             where = json.loads(system.cat_file(note)).get("journal")
             raise option_error(
@@ -156,7 +156,7 @@ def downloaded(place: str) -> Path:
     if folder.is_dir() or not is_remote(place):
         return folder
     system, far = _opened(place)
-    with _told(place):
+    with _refusals_of_store(place):
         names = [name.removeprefix(far).lstrip("/") for name in system.find(far)]
         if _LAST not in names or any(".." in Path(name).parts for name in names):
             raise InputError(f"{place}: no complete run is there. Give the URL that a run was written to.")
@@ -171,7 +171,7 @@ def downloaded(place: str) -> Path:
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
+def _refusals_of_store(url: str) -> Iterator[None]:
     """Turn the errors of a store into a sentence; every store has its own."""
     try:
         yield

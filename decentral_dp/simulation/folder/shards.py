@@ -14,7 +14,7 @@ import tomli_w
 
 from decentral_dp.config.components import Components, components_of
 from decentral_dp.config.scenario_components import NOT_BESIDE, deal, scale_of
-from decentral_dp.config.schema import Scenario, put
+from decentral_dp.config.schema import Scenario, set_file
 from decentral_dp.data import Dataset, Shards, declared_ranges
 from decentral_dp.data.agent_shards import AGENT, SECRET, Manifest, ShardEntry, digest_of_shard
 from decentral_dp.errors import InputError
@@ -117,7 +117,7 @@ def _scenario(c: Components, loaded: Dataset) -> str:
     content.pop("versions", None)
     for place, path in c.files.items():
         if place != ("problem", "data") and place != ("problem", "partition"):
-            put(content, place, str(path))
+            set_file(content, place, str(path))
     problem = {key: value for key, value in content["problem"].items() if key not in _WRITTEN}
     if c.scenario.problem.columns is not None and problem.get("scale", "none") != "none":
         # Of features that rules made, the ranges are not those of the columns.

@@ -236,7 +236,7 @@ class AgentStates:
         ...     states = AgentStates(Path(folder) / STATES, "run-0", Home("", {}))
         ...     kept = [states.keep(t, {"y": float(t)}) for t in (10, 20, 30)][-1]
         ...     later = AgentStates(Path(folder) / STATES, "run-0", Home("", {}), kept)
-        ...     later.saved_rounds(), later.after(30)
+        ...     later.saved_rounds(), later.state_after(30)
         ([20, 30], {'y': 30.0})
     """
 
@@ -269,7 +269,7 @@ class AgentStates:
         """Rounds whose states are here as they were written."""
         return [t for t, _ in self.receipts if self._read(t) is not None]
 
-    def after(self, t: int) -> Mapping[str, Any]:
+    def state_after(self, t: int) -> Mapping[str, Any]:
         """The state after a round, one of `saved_rounds`."""
         state: Mapping[str, Any] = self._read(t)["state"]
         return state

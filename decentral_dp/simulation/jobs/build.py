@@ -20,7 +20,7 @@ from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
 from decentral_dp.config.missing_keys import all_at_once
 from decentral_dp.config.scenario_components import check_device, check_sizes, minimax_of, problem_of
-from decentral_dp.config.schema import put
+from decentral_dp.config.schema import set_file
 from decentral_dp.data import COLLECTIONS, FILED, Shards
 from decentral_dp.engines import cores
 from decentral_dp.errors import InputError, needing, quoted
@@ -69,7 +69,7 @@ def noise_root(c: Components, shards: Shards, mechanism: Mechanism) -> Root:
         content["device"] = s.run.device
     # The same file is the same scenario, from wherever it is named.
     for place, path in c.files.items():
-        put(content, place, digest_of_file(path))
+        set_file(content, place, digest_of_file(path))
     if s.problem.manifest is not None:
         # All that it says is in the digest of the records, wherever it and the files of agents are.
         content["problem"].update(data="", manifest="")
@@ -98,7 +98,7 @@ def topology_table(c: Components) -> dict[str, Any]:
     content: dict[str, Any] = {"topology": table}
     for place, path in c.files.items():
         if place[0] == "topology":
-            put(content, place, digest_of_file(path))
+            set_file(content, place, digest_of_file(path))
     return table
 
 

@@ -11,10 +11,10 @@ import pytest
 import decentral_dp
 from decentral_dp.algorithms.coordinator_bilevel.lower_solvers import (
     DpLocGd,
-    Known,
     LowerObjective,
     Miss,
     Objective,
+    PublicFacts,
     _bernstein,
     next_radius,
     noise_gain,
@@ -149,9 +149,9 @@ def test_a_sample_misses_by_no_more_than_its_bound() -> None:
 # Noise and numbers of steps -----------------------------------------------------------------------------------------
 
 
-def known(**changes: float) -> Known:
+def known(**changes: float) -> PublicFacts:
     c = ProblemConstants(*([1.0] * 20))._replace(mu=0.1, b_gyy=0.6, b_fyy=0.4, radius=3.0)
-    return Known(c, 2.0, 1.5, 200, 0.3, 5)._replace(**changes)
+    return PublicFacts(c, 2.0, 1.5, 200, 0.3, 5)._replace(**changes)
 
 
 def test_noise_that_is_left_in_each_solver() -> None:

@@ -205,8 +205,8 @@ class TestVrdsbo(GossipConformance):
         more = {"averaging": {"scale": 1.2, "decay": 0.95}, "momentum": 3.0, "rounds": 4}
         job = self.agrees(self.job(algorithm=more), "crossed", loud, CLIPS)
         assert isinstance(job.algorithm, Vrdsbo | PrintedVrdsbo)
-        assert [job.algorithm.kept(t) for t in range(2)] == [0.0, 0.0]
-        assert job.algorithm.kept(2) == pytest.approx(1 - 3 * (1.2 / 3**0.95) ** 2)
+        assert [job.algorithm.kept_share(t) for t in range(2)] == [0.0, 0.0]
+        assert job.algorithm.kept_share(2) == pytest.approx(1 - 3 * (1.2 / 3**0.95) ** 2)
         outcome = finished(job)
         assert outcome.ledger.same_releases(job.ledger)
         v = next(c for c in job.ledger.channels if c.channel == "v")

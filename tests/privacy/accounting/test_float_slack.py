@@ -119,7 +119,7 @@ def test_laws_as_bad_as_is_assumed() -> None:
     found = bounds(variates(u, copies, [mu]), delta)
     stated = []
     for slack in found:
-        left = slack.left(delta)
+        left = slack.remaining_delta(delta)
         stated.append(float(slack.total(gaussian_epsilon(np.array([mu]), left))[0]))
     exact = float(gaussian_epsilon(mu, delta))
     # The ideal price is passed; what is stated never is, and the sharper bound is sharper by far.
@@ -131,7 +131,7 @@ def test_laws_as_bad_as_is_assumed() -> None:
     alone = found[1]
     near = float(alone.ratio[0])
     assert 1e-3 * float(alone.delta[0]) < composed(real, p, copies, near) < 0.35 * float(alone.delta[0])
-    assert composed(p, real, copies, float(alone.added(0.0)[0]) - near) < 0.65 * float(alone.delta[0])
+    assert composed(p, real, copies, float(alone.added_epsilon(0.0)[0]) - near) < 0.65 * float(alone.delta[0])
 
 
 def test_a_record_that_is_in_the_sample_or_not() -> None:
@@ -149,7 +149,7 @@ def test_a_record_that_is_in_the_sample_or_not() -> None:
     real = np.where(np.abs(k) <= 10 * sigma, p * (1.0 - error * np.where(np.abs(k) > 6 * sigma, 1.0, -1.0)), 0.0)
     real /= real.sum()
     for slack in bounds(variates(u, copies, [2.0] * copies), delta):
-        left, low, high = float(slack.left(delta)[0]), 0.0, 30.0
+        left, low, high = float(slack.remaining_delta(delta)[0]), 0.0, 30.0
         while high - low > 1e-3:
             middle = 0.5 * (low + high)
             low, high = (low, middle) if composed(*pair(p), copies, middle) <= left else (middle, high)
@@ -170,7 +170,7 @@ def test_fewer_bits_by_trying_them_all(mantissa: int, ratio: float, copies: int)
     delta, mu = 0.02, math.sqrt(copies) / ratio
     for slack in bounds(variates(u, copies, [min(mu, 8.0)]), delta):
         # Signs of the moves do not matter: the law is symmetric.
-        left = slack.left(delta)
+        left = slack.remaining_delta(delta)
         stated = float(slack.total(gaussian_epsilon(np.array([mu]), left))[0])
         if math.isfinite(stated):
             assert composed(law.mass[1:], law.mass[:-1], copies, stated) <= delta
@@ -178,7 +178,7 @@ def test_fewer_bits_by_trying_them_all(mantissa: int, ratio: float, copies: int)
     near_by = float(alone.ratio[0])
     assert math.isfinite(near_by)
     assert composed(law.mass, p, copies, near_by) <= delta
-    assert composed(p, law.mass, copies, float(alone.added(0.0)[0]) - near_by) <= delta
+    assert composed(p, law.mass, copies, float(alone.added_epsilon(0.0)[0]) - near_by) <= delta
 
 
 @pytest.mark.parametrize(("mu", "coordinates"), [(0.5, 1), (2.0, 40), (5.0, 7)])
@@ -254,7 +254,7 @@ def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, i
 
     def stated(some: list[Drawn]) -> np.ndarray:
         found = bounds(joined(some), delta)
-        return np.array([[float(s.added(3.0)[0]), -float(s.left(delta)[0])] for s in found])
+        return np.array([[float(s.added_epsilon(3.0)[0]), -float(s.remaining_delta(delta)[0])] for s in found])
 
     for fewer, more in pairwise(stated(parts[:n]) for n in range(1, len(parts) + 1)):
         assert (fewer <= more * (1.0 + 1e-12 * np.sign(more))).all()

@@ -12,7 +12,7 @@ from scipy.linalg import toeplitz
 from scipy.optimize import minimize
 
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, after, carried, factor_of, no_past, time_factor
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried, factor_of, next_past, no_past, time_factor
 
 T = 24
 KINDS = {
@@ -28,7 +28,7 @@ def inverse_of(factor: TimeFactor, rounds: int) -> Any:
     past, rows = no_past(factor, (rounds,)), []
     for draw in np.eye(rounds):
         rows.append(carried(factor, past) + draw)
-        past = after(factor, past, draw)
+        past = next_past(factor, past, draw)
     return np.array(rows)
 
 

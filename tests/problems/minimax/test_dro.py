@@ -98,7 +98,7 @@ def test_slopes(case: Case, loss: str) -> None:
 def test_every_record_lies_in_the_known_ball(case: Case, seed: int, eta: float) -> None:
     problem, data = problem_of(case, "squared"), records("squared", 5, seed, size=10.0)
     x, y = np.random.default_rng(seed).normal(size=problem.p), np.array([eta])
-    known = problem.known("grad_y", x, y)
+    known = problem.public_ball("grad_y", x, y)
     assert known is not None
     assert known.centre is not None
     for k in range(5):
@@ -223,7 +223,7 @@ def test_the_strength_that_a_refusal_names_works(case: Case, cap: float) -> None
         # Weights are at most 1/α, whatever the strength.
         strength = None if case.name == "cvar" else 1e-9
         problem = build(divergence=case.name, strength=strength, cap=cap, **case.parameters)
-        assert problem.known("grad_y", np.zeros(problem.p), np.zeros(1)).radius <= 0.5 / case.parameters["level"]
+        assert problem.public_ball("grad_y", np.zeros(problem.p), np.zeros(1)).radius <= 0.5 / case.parameters["level"]
         return
     given = {"divergence": case.name, "cap": cap, **case.parameters}
     with pytest.raises(InputError) as error:
@@ -231,7 +231,7 @@ def test_the_strength_that_a_refusal_names_works(case: Case, cap: float) -> None
     least = float(str(error.value).split("at least ")[1].split(",")[0])
     problem = build(**given, strength=least)
     for eta in (0.0, cap):
-        known = problem.known("grad_y", np.zeros(problem.p), np.array([eta]))
+        known = problem.public_ball("grad_y", np.zeros(problem.p), np.array([eta]))
         assert 0.0 <= known.radius <= LARGEST_WEIGHT
     with pytest.raises(InputError):
         build(**given, strength=0.98 * least)

@@ -83,9 +83,9 @@ def test_changes_are_differences() -> None:
 def test_every_record_lies_in_its_interval(seed: int, strength: float) -> None:
     problem, data = problem_of("squared"), records("squared", 5, seed, size=5.0)
     x, y = np.random.default_rng(seed).normal(size=problem.p), np.array([strength])
-    assert problem.known("inner_x", x, y) is None
+    assert problem.public_ball("inner_x", x, y) is None
     for term in ("inner", "inner_y"):
-        known = problem.known(term, x, y)
+        known = problem.public_ball(term, x, y)
         assert known is not None
         assert known.centre is not None
         assert known.radius <= (0.5 if term == "inner" else 0.5 / (math.e * strength)) * (1 + 1e-12)
@@ -236,7 +236,7 @@ def test_the_strength_that_a_refusal_names_works(cap: float) -> None:
         "small as exp(−100)"
     )
     least = float(sentence.split("at least ")[1].split(",")[0])
-    known = build(strength=least, cap=cap).known("inner", np.zeros(0), np.array([least]))
+    known = build(strength=least, cap=cap).public_ball("inner", np.zeros(0), np.array([least]))
     assert known.centre[0] - known.radius >= 0.99e-6
     with pytest.raises(InputError):
         build(strength=0.98 * least, cap=cap)

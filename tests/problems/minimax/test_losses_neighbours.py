@@ -130,7 +130,7 @@ def test_a_cap_from_above_alone_leaves_the_known_ball(name: str, kind: type[Capp
     else:
         problem, term, y = kl_robust(Linear(1, 1), capped, 0.25, 0.4), "inner", 1.0
     asked = ClippedQuery(term, np.array([1.0, 0.0]), np.array([y]), np.inf)
-    known = problem.known(term, asked.x, asked.y)
+    known = problem.public_ball(term, asked.x, asked.y)
     assert known is not None
     (row,) = problem.sums(Labelled(np.array([[-2.0]]), np.zeros(1)), [asked])
     assert bool(abs(row - known.centre)[0] <= known.radius + 1e-12) is holds

@@ -322,7 +322,7 @@ def test_start_and_public_terms() -> None:
     y = np.arange(m.p, dtype=float)
     np.testing.assert_array_equal(m.public("grad_y", y, y, 3), -0.5 * y)
     assert not m.public("grad_x", y, y, 3).any()
-    assert m.known("grad_y", y, y) is None
+    assert m.public_ball("grad_y", y, y) is None
 
 
 def test_rows_of_the_data_are_read_as_they_are_laid_out() -> None:
