@@ -94,7 +94,7 @@ class Bounded:
 
     @property
     def value(self) -> Array:
-        """The value itself. Data-dependent: nothing computed from it may leave the agent except through a release."""
+        """public + private. Data-dependent: nothing computed from it may leave the agent except through a release."""
         return self.public + self.private
 
     def __add__(self, other: Array | Bounded) -> Bounded:
@@ -305,7 +305,7 @@ def unproven(function: Callable[..., Array], *values: Array | Bounded) -> Array 
 
     Args:
         function: of arrays, each row by itself.
-        values: arrays or bounded values.
+        values: arrays or bounded values, each (b, …): a row for each agent.
 
     Returns:
         An array if all values are arrays, else a bounded value.

@@ -403,7 +403,10 @@ class Senders:
         self._last = np.zeros(0, dtype=bool)
 
     def at(self, t: int) -> NDArray[np.bool_]:
-        """Return (m,) who sends in round t; rounds in their order are found one by one."""
+        """Return (m,) who sends in round t; rounds in their order are found one by one.
+
+        Raises InputError: the algorithm's `senders` ends, or gives what are no agents.
+        """
         if self._rounds is None or t < self._next - 1:
             self._rounds, self._next = self._stated(), 0
         while self._next <= t:

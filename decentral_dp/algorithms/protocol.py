@@ -47,7 +47,7 @@ class StepSize:
         return float(self.scale * float(t + 1) ** -self.decay)
 
     def series(self, rounds: int) -> Array:
-        """λ_0, …, λ_{rounds−1}."""
+        """(rounds,) λ_0, …, λ_{rounds−1}."""
         return np.asarray(self.scale * np.arange(1.0, rounds + 1.0) ** -self.decay)
 
 

@@ -126,7 +126,7 @@ def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.boo
 
 
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
-    """Releases that no record has anything to do with."""
+    """Plan releases that read no record. index: (n,) of the releases."""
     return released(public, index, ())
 
 
@@ -161,7 +161,7 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
 
 
 def before(series: Array) -> Array:
-    """The series one step earlier: 0, s_1, …, s_{T−1}."""
+    """The series (T, …) one step earlier: 0, s_1, …, s_{T−1}."""
     return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
 
 

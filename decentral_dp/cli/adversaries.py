@@ -327,7 +327,7 @@ def network(
 
 
 def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[str, Unpriced]:
-    """The same scenario on other graphs, every agent observing alone, ready to be priced.
+    """The same scenario on other graphs, every agent observing alone, ready to be priced. Raises InputError.
 
     graphs: "torus", "random_regular,degree=4", a network that comes with the package ("karate_club"), or a graph file.
     """
@@ -382,7 +382,10 @@ def _cells(certified: Array, exact: Array) -> list[str]:
 
 
 def check_component(what: str, pairs: int, seed: int, out: Path | None, kept: Path | None, rounds: int | None) -> bool:
-    """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed."""
+    """Check it and print a row for each check, or try one kept pair once more. Gives whether nothing failed.
+
+    Raises InputError: nothing is called so, or a file that cannot be written or read.
+    """
     if kept is not None:
         return _print_again(what, kept)
     if out is not None:

@@ -426,6 +426,7 @@ def _inside(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | Mappin
 
 
 def print_list(which: Sequence[str]) -> None:
+    """Print name and summary of everything in these registries."""
     out, everything = console(), registries()
     for k, registry in enumerate(which):
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 2), pad_edge=True)

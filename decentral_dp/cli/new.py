@@ -96,7 +96,7 @@ class Options:
 
 
 def carry_out(out: Path | None, options: Options) -> None:
-    """Write the scenario, and say what to do next."""
+    """Write the scenario, and say what to do next. Raises InputError for options that make none, or a file there."""
     path = out or Path(f"{options.csv.stem if options.csv is not None else 'scenario'}.toml")
     require_new(path)
     content, notes = scenario_content(options, path.parent)
@@ -152,7 +152,7 @@ def placeholders(notes: Mapping[str, str]) -> list[str]:
 
 
 def columns_of(path: Path) -> list[str]:
-    """The names of a CSV file's columns."""
+    """The names of a CSV file's columns. Raises InputError where its first line is a record."""
     columns = read_header(regular(path, "new"), f"new: {quoted_path(path)}")
     if not any(isinstance(_label(name), str) for name in columns):
         # What is said here names no column: it would be a record.
@@ -201,7 +201,10 @@ def rules_of(options: Options) -> tuple[ColumnRules, dict[str, Any], dict[str, s
 
 
 def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start."""
+    """The content of a scenario, and notes by dotted key. folder: where it will be, from which paths start.
+
+    Raises InputError: options that contradict each other.
+    """
     kind = options.algorithm or (TRAINING if _is_training(options.problem) else DEFAULT_BILEVEL)
     options = replace(options, algorithm=kind)
     base_name, trains = _BASES.get(kind, kind), kind in _TRAIN and _is_training(options.problem)

@@ -41,19 +41,22 @@ def shipped_folder(what: str) -> Path:
 
 
 def shipped_names(what: str) -> list[str]:
+    """Names of the scenarios, or studies, that come with the package, in order."""
     return sorted(p.stem for p in shipped_folder(what).glob("*.toml"))
 
 
 def scenario_folder() -> Path:
+    """The folder of the scenarios that come with the package."""
     return shipped_folder("scenario")
 
 
 def scenario_names() -> list[str]:
+    """Names of the scenarios that come with the package, in order."""
     return shipped_names("scenario")
 
 
 def find(name_or_file: str, what: str = "scenario") -> Path:
-    """The scenario (or study) file of that path or shipped name."""
+    """The scenario (or study) file of that path or shipped name. Raises InputError where there is none."""
     path, shipped = Path(name_or_file), shipped_names(what)
     if os.path.isfile(path):
         return path
@@ -85,6 +88,9 @@ def load(
         folder: where the relative paths in a dict start, by default here.
         unset: "table.key" of keys and tables that are taken out before the overrides are set.
         given: components that are handed over as objects; records and a graph need not be named then.
+
+    Raises:
+        InputError: one sentence about whatever is wrong.
     """
     folder, content = _read(scenario, folder)
     problem, graph = content.get("problem"), content.get("topology", {})
@@ -138,6 +144,7 @@ def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str = "scenario") -> dict[str, Any]:
+    """The content of a TOML file. Raises InputError for none, or a study in place of a scenario, or the reverse."""
     content = _toml(path, what)
     study = "scenario" in content
     scenario = not study and not {"problem", "topology", "algorithm"}.isdisjoint(content)
@@ -373,6 +380,7 @@ def _below(table: type[BaseModel]) -> list[type[BaseModel]]:
 
 
 def nearest_of(name: str, valid: Sequence[str]) -> str:
+    """How a refusal of a name ends: with the one that is like it, or with those that there are."""
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'

@@ -201,7 +201,7 @@ def stream_of(s: Scenario) -> Stream:
 
 
 def algorithm_of(c: Components) -> Algorithm | Coordinated:
-    """The algorithm, with every key that it needs and none that it would leave unread."""
+    """The algorithm, with every key that it needs and none that it would leave unread. Raises InputError."""
     table, entry, privacy = c.scenario.algorithm, c.algorithm, c.scenario.privacy
     if table.protocol == "private" and not entry.private:
         raise InputError(f'algorithm.protocol: {table.kind} knows no "private" protocol. Leave it out.')
@@ -504,7 +504,7 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
 
 
 def problem_of(c: Components, shards: Shards) -> Problem:
-    """The problem, from public facts of the data, on its device."""
+    """The problem, from public facts of the data, on its device. Raises InputError."""
     problem: Problem = _made(c, shards)
     device = c.scenario.run.device
     if device == "cpu":

@@ -508,7 +508,10 @@ class Scenario(Table):
         return self.problem.seed if self.problem.seed is not None else self.public_seed
 
     def resolve(self, path: str) -> Path:
-        """A path in the scenario, seen from the scenario's folder, or from here where there is nothing."""
+        """A path in the scenario, seen from the scenario's folder, or from here where there is nothing.
+
+        Raises InputError: no path, for it has a NUL character.
+        """
         if "\0" in path:
             raise InputError(f"scenario: {quoted(path)} is no path, for it has a NUL character. Take it out.")
         path = os.path.expanduser(path)
@@ -573,4 +576,5 @@ def set_file(content: dict[str, Any], place: Sequence[str], value: str) -> None:
 
 
 def by_channel(table: Mapping[Channel, float]) -> dict[str, float]:
+    """Name of a channel → its value, of a table whose keys are channels."""
     return {str(channel): value for channel, value in table.items()}

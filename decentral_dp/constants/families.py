@@ -85,11 +85,14 @@ class Family(Protocol):
         return np.zeros(self.problem.q)
 
     def spread(self, low: Array, high: Array) -> float:
-        """Bound ‖y_Z(x) − y_Z(x')‖ for all x, x' of the box: D_y. Of a ball that does not move with x, by default."""
+        """Bound ‖y_Z(x) − y_Z(x')‖₂ for all x, x' of the box [low, high], each (p,): D_y.
+
+        By default that of a ball that does not move with x.
+        """
         return solution_spread(self.constants(low, high), box_width(low, high), centred=True)
 
     def loss_range(self, low: Array, high: Array) -> float:
-        """Bound max f − min f over x of the box and y in its ball, for every record."""
+        """Bound max f − min f over x of the box [low, high], each (p,), and y in its ball, for every record."""
         return math.inf
 
 

@@ -152,10 +152,10 @@ def box_norm(p: int, low: Array, high: Array, mass: float) -> float:
 
 
 def box_strengths(p: int, low: Array, high: Array, mass: float) -> tuple[float, float]:
-    """Return the smallest and the largest e^{x_s} over the box.
+    """Return the smallest and the largest e^{x_s} over the box [low, high].
 
     Args:
-        p, low, high, mass: as of `box_norm`.
+        p, low (p,), high (p,), mass: as of `box_norm`.
 
     Raises:
         InputError: as `box_norm`, and where exp of a bound is no number.
@@ -183,7 +183,7 @@ def box_weights(low: Array, high: Array) -> tuple[float, float]:
 
 
 def box_width(low: Array, high: Array) -> float:
-    """Return D_x, the l2 diameter of the box.
+    """Return D_x = ‖high − low‖₂, the diameter of the box [low, high], each (p,).
 
     Example:
         >>> box_width(np.zeros(2), np.array([3.0, 4.0]))

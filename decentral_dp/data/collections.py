@@ -100,7 +100,10 @@ _LAYOUTS = {
 
 
 def own_folder(name: str) -> Path | None:
-    """The folder of this name in the one that DECENTRAL_DP_DATA names, there or not; None where it names none."""
+    """The folder of this name in the one that DECENTRAL_DP_DATA names, there or not; None where it names none.
+
+    Raises InputError: it names something that is no folder.
+    """
     base = os.environ.get(DATA_VARIABLE)
     if not base:
         return None

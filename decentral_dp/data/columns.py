@@ -296,7 +296,7 @@ def with_rules(dataset: Dataset, rules: ColumnRules | None) -> Dataset:
 
 
 def cells_of(frame: Any, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """The columns of a pandas DataFrame as `encode_features` takes them."""
+    """The columns of a pandas DataFrame as `encode_features` takes them: column → its cells, (n,)."""
     return {column: _cells(frame[column]) for column in columns}
 
 

@@ -247,7 +247,7 @@ def as_agents(raw: NDArray[Any], where: str, agents: Sequence[Label] | None = No
 
 
 def as_split(raw: NDArray[Any], where: str) -> TextArray:
-    """(n,) split words from text."""
+    """(n,) split words from text. Raises InputError for other words."""
     words = np.char.strip(raw.astype(np.str_))
     wrong = ~np.isin(words, SPLITS)
     if wrong.any():

@@ -40,7 +40,7 @@ from decentral_dp.errors import InputError
 
 
 class Roles(NamedTuple):
-    """Indices of the train and of the validation records of all agents together: disjoint, each in file order."""
+    """(n_t,) and (n_v,) indices of the train and validation records of all agents: disjoint, each in file order."""
 
     train: IntArray
     validation: IntArray
@@ -68,7 +68,7 @@ def select_test(
         seed: the public one.
 
     Returns:
-        Indices of the test records, in file order.
+        (n,) indices of the test records, in file order.
 
     Raises:
         InputError: a share out of range, or one beside a test set or split column of the data's own.
@@ -103,7 +103,7 @@ def cut_roles(
 
     Args:
         dataset: the records.
-        among: indices of the records to divide, in file order.
+        among: (n,) indices of the records to divide, in file order.
         validation: as of `split`; the share is of all records together.
         test: as of `split`.
         seed: the public one.
@@ -187,8 +187,8 @@ def check_parts(i: int, lower: IntArray, upper: IntArray, levels: int) -> None:
 
     Args:
         i: the agent's number.
-        lower: indices of its train records.
-        upper: indices of its validation records.
+        lower: (n_t,) indices of its train records.
+        upper: (n_v,) indices of its validation records.
         levels: 2 where both have to be there, 1 where train records alone have to.
 
     Raises:

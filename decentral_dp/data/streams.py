@@ -118,8 +118,11 @@ class Stream:
         """Count the records that a round may read, the pool of a minibatch included: N_t.
 
         Args:
-            t: round, from 0; broadcasts with n.
-            n: records of the agent.
+            t: round, from 0: a number, or of a shape that broadcasts with n.
+            n: records of the agent, or of each of several.
+
+        Returns:
+            Of the shape that t and n broadcast to.
 
         Raises:
             InputError: a round below 0, or an agent without records.
@@ -144,7 +147,7 @@ class Stream:
         return np.minimum(self._batch, pool) if self.kind == "minibatch" else pool
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Return the share of the pool that is drawn afresh for round t; 1 where every record seen takes part."""
+        """Return the share of the pool that is drawn afresh for round t, 1 where all take part; shapes as of `seen`."""
         if self.kind == "poisson":
             return np.full(self.seen(t, n).shape, self.share)
         if self.kind != "minibatch":

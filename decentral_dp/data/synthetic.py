@@ -253,7 +253,7 @@ _THINNING = ("share", "keep", "tail")
 
 
 class Constructed(NamedTuple):
-    """dataset: with the new labels, and a note. train: which of the train records are kept, in file order."""
+    """dataset: with the new labels, and a note. train: (n,) indices of train records that are kept, in file order."""
 
     dataset: Dataset
     train: IntArray
@@ -267,7 +267,7 @@ def construct(
     Args:
         dataset: the records.
         table: the keys positive, share, keep and tail, see above; a key that is None counts as left out.
-        train: indices of the records that are not held out, in file order.
+        train: (n,) indices of the records that are not held out, in file order.
         seed: the public one, for what is drawn at random.
         certified: whether refusals leave out every count of records; default no.
 

@@ -234,8 +234,8 @@ def read_columns(
         where: begins the messages.
 
     Yields:
-        Column → its cells, as `encode_features` takes them. Where a cell holds no number and one is wanted, the last
-        part has the cells of all the rest as text, so that `encode_features` names their places.
+        Column → its cells, (n,), as `encode_features` takes them. Where a cell holds no number and one is wanted, the
+        last part has the cells of all the rest as text, so that `encode_features` names their places.
 
     Raises:
         InputError: a column is missing, or the file is no table of records.
@@ -442,7 +442,7 @@ def read_archive(
 
 
 def matrix(values: NDArray[Any], where: str) -> FloatArray:
-    """The array 'X' as float64. Raises InputError."""
+    """(n, d) the array 'X' as float64. Raises InputError for another shape, or for what is no real number."""
     if values.ndim != 2 or values.dtype.kind not in "biuf":
         raise InputError(
             f"{where}, array 'X' has the shape {values.shape} and the type {values.dtype}, but (records, features) of "
@@ -525,11 +525,12 @@ def read_libsvm(path: Path, features: int | None, certified: bool) -> Table:
 
 
 def libsvm_names(features: int) -> tuple[str, ...]:
+    """Names of so many features: numbers from 1."""
     return tuple(str(k) for k in range(1, features + 1))
 
 
 def parse_libsvm(path: Path, features: int | None) -> tuple[FloatArray, FloatArray]:
-    """Features (n, d) and labels (n,) as numbers."""
+    """Features (n, d) and labels (n,) as numbers. Raises InputError for a file that is not sound, or too large."""
     # Slow to import.
     from sklearn.datasets import load_svmlight_file
 

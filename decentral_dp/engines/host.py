@@ -305,7 +305,7 @@ class Host:
 
     @property
     def transfer_weights(self) -> sp.csr_array | None:
-        """Weights of all agents of which the last message is handed over, where they change."""
+        """(m, m) weights by which the last message is handed over, where they change by round; else None."""
         over_time = self._node.over_time
         return None if over_time is None else over_time.transfer_weights(self._round_of(self._index - 1))
 
@@ -324,7 +324,7 @@ class Host:
         return View(released, published, self._solved(state) if state else state, self._divergence)
 
     def score(self, values: Mapping[str, Array]) -> Any:
-        """Return what the agents' own records make of values; None where agents send no scores."""
+        """Return what the agents' own records make of values, channel → (m, d); None where agents send no scores."""
         return None if self._score is None else self._score(values)
 
     def drain(self, ending: bool) -> list[protocol.ReleasedValues]:

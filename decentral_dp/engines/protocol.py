@@ -70,7 +70,8 @@ class Hosted(NamedTuple):
 
     Args:
         dataset: of the agents.
-        score: values of all agents → what this block's records make of them; None where records are scored elsewhere.
+        score: values of all agents, channel → (m, d), to what this block's records make of them; None where records are
+            scored elsewhere.
         states: name of a run, and what it has kept → where its states lie; None where they lie with the driver.
     """
 
@@ -407,12 +408,12 @@ class Boundary(NamedTuple):
     """The ends of a block's links to other blocks.
 
     Args:
-        sent: rows of the block's message that some other block reads, ascending.
+        sent: (k,) rows of the block's message that some other block reads, ascending.
         own: the place of the block's own message, which stays, among those that it reads; None where it reads none.
-        mixing: weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
-        kept: which columns of that these are.
-        agents: of the block, ascending.
-        others: of the other blocks that it reads, agents and `sent`.
+        mixing: (b, c) weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
+        kept: (c,) which columns of that these are.
+        agents: (b,) numbers of the block's agents, ascending.
+        others: of each of the other blocks that it reads, `agents` and `sent`.
     """
 
     sent: NDArray[np.int64]
@@ -423,23 +424,26 @@ class Boundary(NamedTuple):
     others: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
     def outgoing(self, message: Array, heard: sp.csr_array | None = None) -> Array:
-        """What of the block's message the others read. heard: weights of the round, where they change."""
+        """(k, d) the rows of the block's message (b, d) that others read. heard: (m, m) weights, where they change."""
         sent = self.sent if heard is None else self.sent[_heard_outside(heard, self.agents)[self.sent]]
         return message if sent.size == len(message) else message[sent]
 
     def hears(self, heard: sp.csr_array) -> list[bool]:
-        """Which of the `others` it hears in a round with these weights."""
+        """Which of the `others` it hears in a round with these weights (m, m)."""
         mine = np.zeros(heard.shape[0], dtype=np.bool_)
         mine[heard[self.agents].indices] = True
         return [bool(mine[agents].any()) for agents, _ in self.others]
 
     def fill(self, messages: Sequence[Array], heard: sp.csr_array, width: int) -> list[Array]:
-        """What all `others` send in a round, of what arrived of those that it reads then; zeros are not read.
+        """Fill what arrived in a round up to what all `others` may send: a row of zeros for each that did not.
 
         Args:
-            messages: of the others that it hears, in their order.
-            heard: weights of the round.
+            messages: (k, width) rows of each of the others that it hears, in their order.
+            heard: (m, m) weights of the round.
             width: numbers of a message.
+
+        Returns:
+            Of each of the `others` a row for each of its `sent`.
         """
         arrived, out = iter(messages), []
         for (agents, sent), arrives in zip(self.others, self.hears(heard), strict=True):

@@ -167,7 +167,7 @@ def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
 
     Args:
         place: a name, in which {agent} stands for the agent's number; None for any machine.
-        agents: their numbers.
+        agents: (b,) their numbers.
 
     Example:
         >>> import numpy as np

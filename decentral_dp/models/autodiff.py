@@ -39,7 +39,7 @@ ARGUMENTS = {
 
 
 class Directions(NamedTuple):
-    """∇_y f (q), ∇²_yy f·z (q), ∇²_xy f·z (p)."""
+    """Of one record: ∇_y f (q,), ∇²_yy f·z (q,), ∇²_xy f·z (p,)."""
 
     grad_y: Tensor
     hvp: Tensor

@@ -152,7 +152,7 @@ class Convolutional:
         return [Block(*parts[k : k + 4]) for k in range(0, len(parts), 4)]
 
     def start(self, draw: np.random.Generator) -> Array:
-        """Kernels N(0, 2/fan-in), scales 1, biases and shifts 0."""
+        """(p,) kernels N(0, 2/fan-in), scales 1, biases and shifts 0."""
         x = np.zeros(self.p)
         for block in self._blocks(x):
             block.kernel[:] = draw.normal(size=block.kernel.shape) * math.sqrt(2.0 / block.kernel.shape[1])
@@ -160,7 +160,7 @@ class Convolutional:
         return x
 
     def arrange(self, features: Array) -> Array:
-        """From channels first to channels last, so that a patch is three runs of memory."""
+        """(n, d) from channels first to channels last, so that a patch is three runs of memory."""
         height, width, c = self.image
         return np.ascontiguousarray(
             features.reshape(-1, c, height, width).transpose(0, 2, 3, 1).reshape(len(features), -1)
@@ -249,7 +249,7 @@ class Dense:
         return self.p
 
     def start(self, draw: np.random.Generator) -> Array:
-        """Weights N(0, 2/fan-in), biases 0."""
+        """(p,) weights N(0, 2/fan-in), biases 0."""
         x = np.zeros((self.width, self.n_features + 1))
         x[:, :-1] = draw.normal(size=(self.width, self.n_features)) * math.sqrt(2.0 / self.n_features)
         return x.ravel()
@@ -287,7 +287,7 @@ def patches_of(h: Array) -> Array:
 
 
 def unpatched(patches: Array, shape: tuple[int, ...]) -> Array:
-    """Adjoint of `patches_of`."""
+    """Adjoint of `patches_of`: (n, h·w, 9c) → the shape (n, h, w, c), each pixel the sum of its copies."""
     n, height, width, c = shape
     parts = patches.reshape(n, height, width, 3, 3, c)
     padded = np.zeros((n, height + 2, width + 2, c))
@@ -304,7 +304,13 @@ def corners_of(height: int, width: int) -> list[tuple[slice, ...]]:
 
 
 def unpooled(back: Array, before: Array, after: Array) -> Array:
-    """Slopes of what goes into pooling and ReLU, to the first largest of each window, in the place of `before`."""
+    """Slopes of what goes into pooling and ReLU: to the first largest of each window of 2 × 2, else 0.
+
+    Args:
+        back: (n, ⌊h/2⌋, ⌊w/2⌋, c) slopes of what comes out.
+        before: (n, h, w, c) what went in; overwritten by the slopes, which are returned.
+        after: (n, ⌊h/2⌋, ⌊w/2⌋, c) the largest of each window.
+    """
     height, width = before.shape[1:3]
     left = back * (after > 0.0)
     free = np.ones(after.shape, dtype=bool)

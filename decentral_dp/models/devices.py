@@ -57,12 +57,12 @@ def described(device: str) -> str:
 
 
 def tensor(array: Array, device: str = "cpu") -> Tensor:
-    """A float64 copy: Ray hands out read-only arrays, and nothing done to the copy can reach the records."""
+    """A float64 copy of one shape: Ray hands out read-only arrays, and nothing done to it can reach the records."""
     return shared(np.array(array, dtype=np.float64), device)
 
 
 def shared(array: NDArray[Any], device: str) -> Tensor:
-    """The same numbers, not copied on the processor: nothing may write into them."""
+    """The same numbers and shape, not copied on the processor: nothing may write into them."""
     import torch
 
     here = torch.from_numpy(array)
@@ -75,7 +75,7 @@ def module_on(module: Module, device: str) -> Module:
 
 
 def to_numpy(computed: Tensor) -> Array:
-    """The numbers on the processor, without a gradient tape."""
+    """The numbers, of the same shape, on the processor, without a gradient tape."""
     found: Array = (computed if computed.is_cpu else computed.cpu()).numpy(force=True)
     return found
 

@@ -188,7 +188,7 @@ def checked_features(features: Array, labels: Array, n_features: int, intercept:
 
 
 def class_index(labels: Array, classes: Sequence[float]) -> NDArray[np.int64]:
-    """Position of every label in the declared classes. Raises InputError on a label that was not declared."""
+    """(n,) positions of labels (n,) in the declared classes. Raises InputError on a label that was not declared."""
     match = np.asarray(labels)[:, None] == np.asarray(classes)
     unknown = ~match.any(axis=1)
     if unknown.any():
@@ -219,6 +219,7 @@ def check_classes(classes: Sequence[float], kind: str, exactly: int | None = Non
 
 
 def check_n_features(n_features: int) -> None:
+    """Refuse fewer than one feature. Raises InputError."""
     if n_features < 1:
         raise InputError(f"problem: got {n_features} features; wanted at least one.")
 
@@ -334,7 +335,7 @@ def bounded_columns(columns: Array, norms: Array, norm: Norm, bound: float) -> A
 
 
 def unit_rows(features: Array, norms: Array) -> Array:
-    """a/‖a‖ per row; zero where the norm is zero or infinite."""
+    """(n, d) a/‖a‖ of every row of (n, d), by its norm (n,); zero where the norm is zero or infinite."""
     return features / np.where(norms > 0, norms, 1.0)[:, None]
 
 

@@ -182,6 +182,7 @@ class TorchModel:
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Name and value of every parameter that training changes, in order."""
     return [(name, value) for name, value in module.named_parameters() if value.requires_grad]
 
 

@@ -95,6 +95,7 @@ def residual_network(image: Image, width: int, depth: int, outputs: int, seed: i
 
 
 def resnet(image: Image, width: int, depth: int, outputs: int, seed: int, device: str = "cpu") -> Mlp | TorchModel:
+    """A residual network for images, which starts from weights drawn by a public seed."""
     with quiet_torch():
         module = module_on(residual_network(image, width, depth, outputs, seed), device)
         return as_model(module, math.prod(image), outputs, device)

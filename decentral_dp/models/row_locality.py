@@ -37,7 +37,7 @@ class RowWise(Protocol):
 
 
 class Trial(NamedTuple):
-    """A batch, and the same one with another record at `place`. Each is a tuple of arrays, one row for each record."""
+    """A batch, and the same one with another record at `place`. Each is a tuple of (n, …) arrays."""
 
     records: tuple[Array, ...]
     other: tuple[Array, ...]

@@ -110,7 +110,7 @@ class Network(NamedTuple):
         return None if self.over_time is None else self.over_time.online(t)
 
     def neighbours(self, agent: int) -> NDArray[np.int64]:
-        """Return the numbers of an agent's neighbours, ascending.
+        """Return (k,) the numbers of an agent's neighbours, ascending.
 
         Args:
             agent: its number.
@@ -118,10 +118,10 @@ class Network(NamedTuple):
         return self.heard_by(np.array([agent]))
 
     def heard_by(self, agents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the neighbours of the first agent, ascending, then those of the second, and so on.
+        """Return the neighbours of the first agent, ascending, then those of the second, and so on, in one (k,).
 
         Args:
-            agents: their numbers.
+            agents: (n,) their numbers.
         """
         rows = self.mixing[agents].tocoo()
         real = (rows.data != 0.0) & (rows.col != agents[rows.row])
@@ -260,7 +260,7 @@ class LocalDataset:
         return any(CLIP_OF_TERM[term] == channel for term in self._reads)
 
     def untouched(self, value: Array) -> Bounded:
-        """A private state that has not met any record yet."""
+        """A private state (b, …) that has met no record yet: its sensitivity is 0."""
         zero = Sensitivity(np.zeros(self.agents.size), np.ones(self.agents.size), None)
         return Bounded(value, np.zeros_like(value), dict.fromkeys(SPLITS, zero), self._clip.norm)
 

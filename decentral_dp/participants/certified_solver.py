@@ -68,7 +68,7 @@ UNCLIPPED = Clip("l2")
 
 
 class Moments(NamedTuple):
-    """A mean loss that is a polynomial of degree 2 in y: value + gradientᵀy + ½ yᵀ hessian y."""
+    """A mean loss that is a polynomial of degree 2 in y (q,): value + gradientᵀ y + ½ yᵀ hessian y, hessian (q, q)."""
 
     value: float
     gradient: Array
@@ -269,7 +269,7 @@ Product = Callable[[Array], Array]
 class Facts(NamedTuple):
     """What is public about an objective h at its x.
 
-    centre, radius: of a ball that holds its minimisers. mu, smooth: μ ⪯ ∇²h ⪯ b. lipschitz: l ≥ ‖∇h‖ on the ball.
+    centre (q,), radius: of a ball that holds its minimisers. mu, smooth: μ ⪯ ∇²h ⪯ b. lipschitz: l ≥ ‖∇h‖ on the ball.
     record: bound on one record's gradient, weighted. relative: κ. third: Lipschitz constant of ∇²h in y.
     rounding: relative error of a mean over records, in float64.
     """
@@ -468,7 +468,7 @@ def solved(product: Product, correction: Product, target: Array, mu: float, smoo
 
 
 def inside(point: Array, centre: Array, radius: float) -> Array:
-    """The point, or the nearest of the ball; the centre where it is not finite."""
+    """The point (d,) of the ball around `centre` (d,) that is nearest to one; the centre where that is not finite."""
     with np.errstate(all="ignore"):
         away = point - centre
         length = float(np.linalg.norm(away))
@@ -505,7 +505,7 @@ def _correction(objective: Objective, y: Array) -> tuple[Product, Product]:
 
 
 def factored(matrix: Array) -> Product:
-    """r ↦ matrix⁻¹ r by a Cholesky factor; r ↦ 0 where there is none, so that Richardson's steps remain."""
+    """r (q,) ↦ matrix⁻¹ r by a Cholesky factor of (q, q); r ↦ 0 without one, so that Richardson's steps remain."""
     try:
         factor = cho_factor(matrix, check_finite=False)
     except LinAlgError:

@@ -41,7 +41,7 @@ class AnsweringBlock(Protocol[Question]):
     agents: NDArray[np.int64]
 
     def of_one(self, row: int, number: int, questions: Mapping[str, Question]) -> Iterator[tuple[str, Array]]:
-        """Question and sum of one agent's clipped contributions, in any order."""
+        """The sum (d,) of one agent's clipped contributions to each question, in any order."""
         ...
 
     def answer(self, number: int, questions: Mapping[str, Question]) -> dict[str, Array]:
@@ -106,6 +106,9 @@ class ClientBlock(AnsweringBlock[ClippedSum]):
         Args:
             query: the question; a rate below 1 says that the records are a Poisson sample.
             batch: the records, of which there may be none.
+
+        Returns:
+            (d,) times · Σ_i clip(v_i, C/times), of the width of the query.
         """
         # times · v, clipped to C, is times · (v clipped to C/times).
         clip = self.clip.divided(query.times)

@@ -121,7 +121,7 @@ class CoordinatorContext:
         return np.asarray(parts[term.removeprefix("lower_")][0])
 
     def start(self, variable: str, constants: Mapping[str, float]) -> Array:
-        """Where x or y starts: a constant (0 if absent) plus the problem's own public start, x inside its domain."""
+        """Where x (p,) or y (q,) starts: a constant (0 if absent) plus the problem's own start, x inside its domain."""
         point = np.full(self.problem.p if variable == "x" else self.problem.q, float(constants.get(variable, 0.0)))
         own = self.problem.start.get(variable) if isinstance(self.problem, Started) else None
         point = point if own is None else point + own
@@ -280,7 +280,7 @@ class MinimaxContext:
         return None
 
     def start(self, variable: str, constants: Mapping[str, float]) -> Array:
-        """Where x or y starts: a constant (0 if absent) plus the problem's own public start, inside its set."""
+        """Where x (p,) or y (q,) starts: a constant (0 if absent) plus the problem's own start, inside its set."""
         own = self.problem.start[variable]
         point = np.asarray(own + float(constants.get(variable, 0.0)))
         return self.problem.project_x(point) if variable == "x" else self.problem.project_y(point)
@@ -346,7 +346,9 @@ class MinimaxContext:
         return self.problem.public(term, x, y, t)
 
     def ball(self, term: str, x: Array, y: Array) -> PublicBall:
-        """Where contributions are clipped to: the ball that is known, or the clip around 0, whichever is smaller.
+        """The ball that contributions to a term at x (p,) and y (q,) are clipped to: a known one, or the clip around 0.
+
+        The smaller of the two.
 
         Without noise there is no ball, and with neither a clip nor a known ball its radius is inf.
         """

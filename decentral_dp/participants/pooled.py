@@ -73,7 +73,7 @@ class PooledBounds:
     # At one public x -----------------------------------------------------------------------------------------------
 
     def minimiser(self, x: Array, penalty: float | None = None) -> dict[Split, float]:
-        """D_gy/(μ n_t) + 2a, and with pull = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only."""
+        """D_gy/(μ n_t) + 2a, and with penalty = λ, of G + F/λ, also D_fy/(λ μ n_v) + 2a; kinds that are read only."""
         c, accuracy = self.at(x, penalty), self.facts(x, penalty).accuracy
         sensitivity = minimiser_sensitivity(c, self.train, self.validation, accuracy, penalty)
         return self.read(sensitivity, "lower_grad_y", *(() if penalty is None else ("upper_grad_y",)))
@@ -83,7 +83,7 @@ class PooledBounds:
         return self.read(self._slope(self.at(x), self.facts(x)), *FED)
 
     def at(self, x: Array, penalty: float | None = None) -> ProblemConstants:
-        """Constants at x, on the ball of the minimisers of G, or of G + F/λ."""
+        """Constants at x (p,), on the ball of the minimisers of G, or of G + F/λ."""
         return self.family.constants(x, x, 1.0 if penalty is None else 1.0 + 1.0 / penalty)
 
     def at_point(
@@ -102,13 +102,13 @@ class PooledBounds:
         return c, known._replace(centre=y, radius=0.0)
 
     def facts(self, x: Array, penalty: float | None = None) -> certified.Facts:
-        """Of the objective at x. Raises InputError where float64 certifies nothing."""
+        """What is public of the objective at x (p,). Raises InputError where float64 certifies nothing."""
         return self._facts(self.at(x, penalty), self.family.centre(x), penalty)
 
     # Over a box ----------------------------------------------------------------------------------------------------
 
     def oscillation(self, low: Array, high: Array) -> dict[Split, float]:
-        """sup − inf over the box of what one record moves Φ by; `inexactness` is not in it."""
+        """sup − inf over the box [low, high], each (p,), of what one record moves Φ by; `inexactness` is not in it."""
         width = float(np.linalg.norm(high - low))
         spread, losses = self.family.spread(low, high), self.family.loss_range(low, high)
 
@@ -123,7 +123,7 @@ class PooledBounds:
         return self.read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
 
     def lipschitz(self, low: Array, high: Array) -> float:
-        """sup ‖∇Φ‖ ≤ L_fx + M L_fy."""
+        """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
         return worst(self.family, low, high, lambda c: up(c.l_fx + c.m * c.l_fy))
 
     def inexactness(self, low: Array, high: Array) -> float:
@@ -150,7 +150,7 @@ class PooledBounds:
         return self.read(found, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
-        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one."""
+        """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box."""
         centre = self._farthest(low, high)
         return worst(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
 
@@ -162,7 +162,7 @@ class PooledBounds:
         return {split: 2.0 * s for split, s in self.gradient_sensitivity(low, high).items()}
 
     def smoothness(self, low: Array, high: Array) -> float:
-        """Lipschitz constant of ∇Φ, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
+        """Lipschitz constant of ∇Φ on the box, and of ‖∇Φ‖: Φ − (c/2)‖x‖² is convex for c = −smoothness.
 
         b_fxx + 2M b_fxy + M² b_fyy + (L_fy/μ)[M_gxy + M C_gxy + M(M_gyy + M C_gyy)]: ∇_x f − J H⁻¹∇_y f, differentiated
         in x and along dy/dx, ‖dy/dx‖ ≤ M. Source: Lowy & Liu, Equation 28.

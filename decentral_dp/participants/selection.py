@@ -78,13 +78,13 @@ class Score:
 
     @classmethod
     def of_value(cls, bounds: PooledBounds, low: Array, high: Array) -> Score:
-        """Φ, on a box. Lowy & Liu, Equation 4, with the last term over n."""
+        """Φ, on the box [low, high], each (p,). Lowy & Liu, Equation 4, with the last term over n."""
         error = bounds.inexactness(low, high)
         return cls(bounds.oscillation(low, high), error, bounds.lipschitz(low, high))
 
     @classmethod
     def of_norm(cls, bounds: PooledBounds, low: Array, high: Array) -> Score:
-        """‖∇Φ‖, on a box. Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
+        """‖∇Φ‖, on the box [low, high], each (p,). Lowy & Liu, Appendix C.3, with a bound on ∇Φ that holds."""
         error = bounds.gradient_error(low, high)
         return cls(bounds.norm_oscillation(low, high), error, bounds.smoothness(low, high))
 
@@ -132,7 +132,7 @@ class FiniteExponential(ScoreSelection):
         return np.asarray(self.points[self.law(scores, scale).draw(generator)])
 
     def law(self, scores: Array, scale: float) -> Weights:
-        """∝ exp(−rounded score/scale)."""
+        """Weights exp(−rounded score/scale) of candidates with these scores, (n,)."""
         return law_at(scores, self.facts.unit, 1 / Fraction(scale))
 
 
@@ -463,7 +463,11 @@ class RegularisedSelection:
         return self.facts.distortion
 
     def draw(self, generator: np.random.Generator, scale: float) -> Array:
-        """Raises ValueError for a scale below the finest, whose law would be farther from the ideal than stated."""
+        """Draw a point (p,) from the law at this scale; 0 gives the minimiser.
+
+        Raises:
+            ValueError: a scale below the finest, whose law would be farther from the ideal than stated.
+        """
         if scale == 0.0:
             return self.bottom()
         if scale < self.facts.finest * (1.0 - 1e-9):

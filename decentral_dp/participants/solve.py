@@ -79,14 +79,14 @@ class LowerLevel(NamedTuple):
 
     @classmethod
     def at(cls, problem: Problem, x: Array, shares: Sequence[Share]) -> LowerLevel:
-        """With the records embedded where x embeds them, once and not in every product."""
+        """The lower level at x (p,), its records embedded where x embeds them, once and not in every product."""
         embed = getattr(problem, "embed", None)
         if embed is None:
             return cls(problem, x, shares)
         return cls(problem, x, [Share(s.weight, embed(x, s.train), embed(x, s.validation)) for s in shares])
 
     def mean(self, y: Array, z: Array, term: str) -> Array:
-        """Mean over agents of one unclipped term; zero where the term touches no record."""
+        """(q,), or (p,) of a term in x: the mean over agents of one unclipped term, 0 where it touches no record."""
         total = np.zeros(self.problem.p if CLIP_OF_TERM[term] == "x" else self.problem.q)
         # The oracle reads both kinds; a single record of the kind that the term does not need costs nothing.
         few = slice(0, 1)
@@ -122,7 +122,7 @@ class LowerLevel(NamedTuple):
         return total
 
     def solve(self, y: Array, target: Array, tolerance: float) -> Array:
-        """(∇²_yy g)⁻¹ target: by Cholesky's method where the Hessian is small and has a closed form, else by gradients.
+        """(∇²_yy g)⁻¹ target, (q,): by Cholesky's method where the Hessian is small, in closed form, else by gradients.
 
         These are preconditioned by what the regulariser puts on the diagonal: exp(x) spans many decades.
         """

@@ -216,7 +216,7 @@ class Ledger:
         return replace(self, n_agents=n_agents, channels=tuple(replace(c, group=group) for c in self.channels))
 
     def only(self, agents: IntArray) -> Ledger:
-        """Keep the releases of some agents, renumbered in the given order."""
+        """Keep the releases of some agents (k,), renumbered from 0 in the given order."""
         channels = tuple(replace(c, group=c.group[agents]) for c in self.channels)
         return replace(self, n_agents=len(agents), channels=channels)
 

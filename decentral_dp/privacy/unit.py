@@ -46,7 +46,7 @@ class Unit(NamedTuple):
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
-            averaged: N.
+            averaged: N, a number or an array.
             width: coordinates of the mean.
         """
         slack = summation_slack(averaged, width)
@@ -65,16 +65,16 @@ class Unit(NamedTuple):
 
         Args:
             clip: C, times the public factor of the mean; broadcasts with N.
-            pool: N.
+            pool: N, an array.
             width: coordinates of the sum.
-            rate: q.
+            rate: q; broadcasts with N.
         """
         if self.records is None:
             return np.full(np.shape(pool), np.inf)
         return np.asarray(self.clips(pool) * clip / (rate * pool) * (2.0 * summation_slack(pool, width) - 1.0))
 
     def sampled_rate(self, rate: Array) -> Array:
-        """Bound the probability that a Poisson sample holds any of the records, 1 − (1 − q)ᵏ. rate: q."""
+        """Bound the probability that a Poisson sample holds any of k records, 1 − (1 − q)ᵏ. rate: an array of q."""
         if self.records is None or self.records == 1:
             return rate
         with np.errstate(divide="ignore"):
@@ -98,7 +98,7 @@ class Unit(NamedTuple):
         """Bound the probability that a batch of fixed size holds any of the records.
 
         Args:
-            rate: share of the pool that is drawn afresh, 1 without sampling.
+            rate: an array of shares of the pool that are drawn afresh, 1 without sampling.
         """
         if self.records is None or self.zeroed:
             return np.ones_like(rate)

@@ -48,7 +48,10 @@ CLIP_OF_TERM = {
 
 
 class Terms(NamedTuple):
-    """Clipped per-record means of one agent; None where the term touches no record (it is identically zero)."""
+    """Clipped per-record means of one agent; None where the term touches no record (it is identically zero).
+
+    (q,): lower_grad_y ∇_y g, lower_hvp ∇²_yy g·z, upper_grad_y ∇_y f. (p,): lower_jvp ∇²_xy g·z, upper_grad_x ∇_x f.
+    """
 
     lower_grad_y: Array | None = None
     lower_hvp: Array | None = None
@@ -94,7 +97,7 @@ class Problem(TwoVariables, Protocol):
     def reads_records(self) -> Mapping[str, Split]: ...
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
-        """Records in the form the oracle reads, with whatever per-record norms it needs to clip in one pass."""
+        """Records of features (n, d) and labels (n,) as the oracle reads them, with the norms that its clips need."""
         ...
 
     def terms(
@@ -348,7 +351,9 @@ class Planned(Protocol):
     @property
     def q(self) -> int: ...
 
-    def step_facts(self) -> StepFacts: ...
+    def step_facts(self) -> StepFacts:
+        """What a plan of steps and clip reads; public."""
+        ...
 
     def with_clip(self, clip: Clip) -> Self:
         """The same model, whose probabilities allow for gradients that were clipped so."""

@@ -24,7 +24,7 @@ def select_split(wanted: Collection[str], train: Any, validation: Any) -> tuple[
 
 
 def take(records: Any, index: slice | NDArray[np.int64]) -> Any:
-    """The chosen records of a NamedTuple of arrays. A slice costs no copy."""
+    """The chosen records of a NamedTuple of (n, …) arrays, by a slice, which costs no copy, or (k,) numbers."""
     return type(records)(*(a[index] for a in records))
 
 
@@ -33,8 +33,8 @@ class ByAgent(Sequence[Any]):
     """The records of each of many agents, kept as one: a million agents are a few arrays, not millions.
 
     Args:
-        whole: a NamedTuple of arrays.
-        ends: (m + 1,) agent k has the records ends[k] to ends[k + 1].
+        whole: a NamedTuple of arrays (n, …), agent by agent.
+        ends: (m + 1,) agent k has the records ends[k] up to, but without, ends[k + 1].
     """
 
     whole: Any
@@ -42,7 +42,7 @@ class ByAgent(Sequence[Any]):
 
     @classmethod
     def from_shards(cls, records: Any, shards: Sequence[NDArray[np.int64]]) -> ByAgent:
-        """The chosen records. shards: numbers of each agent's."""
+        """Choose the records of each agent. shards: of each agent, the (n_i,) numbers of its records among all."""
         return cls(take(records, np.concatenate(shards)), np.cumsum([0, *map(len, shards)]))
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class ByAgent(Sequence[Any]):
 
 @dataclass(frozen=True, eq=False)
 class RecordPairs(Sequence[tuple[Any, Any]]):
-    """The train and the validation records of each agent."""
+    """The train and the validation records of each of m agents, as a sequence of m pairs."""
 
     train: Sequence[Any]
     validation: Sequence[Any]
@@ -78,7 +78,7 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
 
 
 def counts_of(records: Sequence[Any]) -> NDArray[np.int64]:
-    """How many records each agent has."""
+    """(m,) how many records each agent has."""
     if isinstance(records, ByAgent):
         return np.diff(records.ends)
     return np.array([len(own[0]) for own in records], dtype=np.int64)
@@ -111,7 +111,15 @@ def fit_scores(squares: Array, labels: Array) -> dict[str, Array]:
 
 
 def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[tuple[NDArray[np.int64] | slice, Any]]:
-    """Rows and their stacked records, one pair for each number of records that agents have."""
+    """Stack the records of agents that have equally many.
+
+    Args:
+        records: of each of b agents, NamedTuples of arrays (n_i, …).
+        counts: (b,) n_i.
+
+    Returns:
+        For each number n: which g agents have so many, and their records as a NamedTuple of arrays (g, n, …).
+    """
     if isinstance(records, ByAgent) and counts.size and (counts == counts[0]).all():
         shape = (counts.size, int(counts[0]))
         return [(slice(None), type(records.whole)(*(a.reshape(*shape, *a.shape[1:]) for a in records.whole)))]

@@ -23,6 +23,7 @@ from decentral_dp.simulation.statements.statement import number
 
 
 def scenario_text(folder: Path) -> str:
+    """The scenario of a run folder as text; "" where there is none."""
     path = folder / "scenario.toml"
     return regular(path, str(folder)).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -92,7 +93,7 @@ class Drawing(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A metric over rounds: mean, lowest and highest over agents; NaN where one overflowed, first at `overflow`."""
+    """A metric by round, (T,): mean, lowest, highest over agents; NaN where one overflowed, first at `overflow`."""
 
     rounds: Array
     mean: Array
@@ -142,7 +143,7 @@ def drawing_of(
 
 
 def drawn_rounds(result: RunResult) -> Array:
-    """The rounds at which a ledger is drawn, evenly spaced on a log axis."""
+    """(k,) the rounds at which a ledger is drawn, evenly spaced on a log axis."""
     last = max(1, result.rounds, result.rounds_planned or 0)
     return np.unique(np.geomspace(1, last, DRAWN_ROUNDS).round())
 
@@ -181,7 +182,7 @@ def read_ledger(path: Path, rounds: Array) -> pd.DataFrame:
 
     Args:
         path: of `ledger.parquet`; where it is missing nothing is read.
-        rounds: whole numbers.
+        rounds: (k,) whole numbers.
 
     Raises:
         InputError: for a file that is broken.

@@ -31,6 +31,7 @@ def tag(name: str, *parts: Part, **attributes: str) -> Html:
 
 
 def join(parts: Iterable[Part], between: str = "") -> Html:
+    """Join parts to one; text among them is escaped."""
     return Html(between.join(p.markup if isinstance(p, Html) else html.escape(printable(str(p))) for p in parts))
 
 

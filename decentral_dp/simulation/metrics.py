@@ -72,7 +72,7 @@ class Weighted(NamedTuple):
 
     Args:
         records: one after the other.
-        weights: 1/(m·n_i), so that every agent counts the same.
+        weights: (n,) 1/(m·n_i), so that every agent counts the same.
     """
 
     records: Any
@@ -250,7 +250,7 @@ class MinimaxEvaluator:
 
 
 def summarise(index: int, name: str, per_row: Array, names: Sequence[str] = ()) -> list[Row]:
-    """Rows of one metric: its mean, least and largest value; and each value, where its agents' names are given."""
+    """Rows of one metric (b,): its mean, least and largest value; and each value, where its agents' names are given."""
     rows: list[Row] = [
         (index, "mean", name, float(per_row.mean())),
         (index, "mean", f"{name}_min", float(per_row.min())),
@@ -272,7 +272,7 @@ def select_rows(rows: list[Row], wanted: Sequence[str] | None) -> list[Row]:
 
 
 def scored_agents(n_agents: int) -> IntArray:
-    """Number the agents whose values are scored: all, or of more than `MOST_SCORED` so many, evenly spaced.
+    """(k,) numbers of the agents whose values are scored: all, or of more than `MOST_SCORED` so many, evenly spaced.
 
     Every one is scored on the records of all, and scoring all of many would take longer than their run.
 

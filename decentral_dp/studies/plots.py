@@ -656,7 +656,7 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
 
 
 def positions(part: PlotData, found: pd.DataFrame, categories: Sequence[Label] | None) -> Array:
-    """Where the points of a line are: rounds, the numbers or places of an axis, or the means of a measured name."""
+    """(k,) where a line's points are: rounds, the numbers or places of an axis, or the means of a measured name."""
     x = part.plot.x
     if categories is not None:
         return np.array([categories.index(v) for v in found[x]], dtype=np.float64)

@@ -534,6 +534,7 @@ def _holds_keys(annotation: Any) -> bool:
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether all are numbers, truth values aside."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 

@@ -91,15 +91,15 @@ class OverTime:
         return np.asarray(_coins(self.seed, "offline", t).random(self.n_agents) >= self.offline)
 
     def sent_weights(self, t: int) -> sp.csr_array:
-        """Return the weights of the messages that are sent in round t, in row i those to agent i."""
+        """Return (m, m) the weights of the messages that are sent in round t, in row i those to agent i."""
         return self._once("sent_weights", t, self._sent_weights)
 
     def heard_weights(self, t: int) -> sp.csr_array:
-        """Return the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
+        """Return (m, m) the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
         return self._once("heard_weights", t, self._heard_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
-        """Return the weights of the messages of round t that are handed over: those that arrive, or all that may."""
+        """Return (m, m) the weights of round t's messages that are handed over: those that arrive, or all that may."""
         return self.sent_weights(t) if self.delay else self.heard_weights(t)
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
@@ -157,7 +157,7 @@ def _coins(seed: int, purpose: str, t: int) -> np.random.Generator:
 
 
 def rows_of(weights: sp.csr_array) -> IntArray:
-    """Return the row of every stored entry, in their order."""
+    """Return (nnz,) the row of every stored entry, in their order."""
     return np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
 
 

@@ -27,6 +27,7 @@ LOSS, CONFIDENCE = "loss", "confidence"
 def class_only(members: NDArray[Any], others: NDArray[Any]) -> float:
     """The largest AUC of any score that reads a record's class alone; ½ where the classes have equal shares.
 
+    members, others: (n,) and (n',) labels of the records that were read, and of others.
     Classes in order of how much commoner they are among members: no other order has a larger AUC (Neyman & Pearson).
     Of few records it is above ½ by chance.
     """

@@ -195,11 +195,11 @@ class Law(NamedTuple):
     logs: Array
 
     def log_at(self, value: Array) -> float:
-        """Of the point that is nearest."""
+        """The log-probability of the point that is nearest to a value (d,)."""
         return float(self.logs[int(np.argmin(((self.points - value) ** 2).sum(axis=1)))])
 
     def place_of(self, value: Array, toss: float) -> float:
-        """Where the value lies in the law's order, uniform on [0, 1] if it was drawn from it; toss: within its step."""
+        """Where the value (d,) lies in the law's order: uniform on [0, 1] if drawn from it. toss: in its step."""
         at = int(np.argmin(((self.points - value) ** 2).sum(axis=1)))
         weights = np.exp(self.logs)
         return float(weights[:at].sum() + toss * weights[at])

@@ -95,10 +95,10 @@ def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
 
 
 class Movement(NamedTuple):
-    """How far two data sets' queries are apart, in units of the noise's scale: (Σ d,) of each mechanism.
+    """How far two data sets' queries are apart, in units of the noise's scale.
 
-    certain: whether the data sets differ in something that nothing hides. chosen: (Σ points,) log-ratios of the laws of
-    random choices.
+    gaussian, laplace: (Σ d,) of all releases of that mechanism. chosen: (Σ points,) log-ratios of the laws of random
+    choices. certain: whether the data sets differ in something that nothing hides.
     """
 
     gaussian: Array

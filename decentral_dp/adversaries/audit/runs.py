@@ -413,7 +413,7 @@ def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
     """Measure the noise of one run.
 
     Args:
-        residuals: mechanism's name → its noise in units of the scale.
+        residuals: mechanism's name → (Σ d,) its noise in units of the scale.
 
     Returns:
         Mechanism's name → how many numbers, and the sum of their sizes: of Gaussian noise squares, else absolute

@@ -341,7 +341,11 @@ def _(job: GossipJob, victim: int) -> Transcript:
 def _explained(
     job: GossipJob, pairs: PairNoise, victim: int, listening: Sequence[_Listening], seen: Transcript
 ) -> Transcript:
-    """What is left of the victim's noise once that of all others is known, and the draws that colluders can tell."""
+    """The transcript with what is known of the victim's shared noise, and the law of what is left of it.
+
+    Colluders tell the draws that they share. Given the residuals r (h, d) of the h honest agents that send, whose
+    covariance is Σ (h, h), the victim's is Gaussian around r_v − (Σ⁻¹r)_v/(Σ⁻¹)_vv, with variance 1/(Σ⁻¹)_vv.
+    """
     everybody = np.arange(job.n_agents)
     colluders = worst_colluders(pairs, victim, range(job.rounds + 1) if job.topology.over_time is not None else (0,))
     disclosed = PairDraws(pairs, job.root, everybody, colluders)

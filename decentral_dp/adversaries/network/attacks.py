@@ -231,7 +231,7 @@ class Seen(NamedTuple):
         return float(found.mu[0, self.victim])
 
     def attack(self, case: str, method: Literal["exact", "runs"], shown: float, factors: Array | float = 1.0) -> Attack:
-        """What is shown beside the prices; factors: of each agent's step."""
+        """What is shown beside the prices. factors: (m, 1) or a number, of each agent's step."""
         m, rounds = len(self.mixed), self.moved.size
         seen = np.repeat(self.mixed[[self.observer]] != 0.0, rounds, axis=0)
         noise = np.ones((rounds, m))
@@ -280,7 +280,7 @@ class SharedNoise(NamedTuple):
         return 2.0 * float(np.sqrt(sum(self.noise.gain(t)[self.victim] ** -2.0 for t in range(self.rounds))))
 
     def scores(self, runs: int, seed: int) -> tuple[Array, Array]:
-        """Log-likelihood ratios of so many runs in either data set, each a coordinate of the package's own releases.
+        """(runs,) log-likelihood ratios in either data set, each of a coordinate of the package's own releases.
 
         The direction of a round turns that of the round before, or follows the sign of what the victim sent then.
         """
@@ -450,7 +450,7 @@ def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:
 
 
 def relay(runs: int, seed: int) -> tuple[Array, Array]:
-    """Play a path of 8 whose agent k steps along 4 sign(its state), in round k alone; the score is a message of 6."""
+    """(runs,) scores of a path of 8 whose agent k steps along 4 sign(its state), in round k alone: messages of 6."""
     mixed = _mixed("path", 8)
     scores = []
     for side in (1.0, -1.0):

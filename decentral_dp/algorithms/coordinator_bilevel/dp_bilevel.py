@@ -77,7 +77,10 @@ from decentral_dp.problems.protocol import CHANGE, Changed
 
 @dataclass(frozen=True)
 class Defaults:
-    """For x of the box [low, high]. solves: μ of one solve, by the budget in equal parts. pull: λ, once it is known."""
+    """What is left out of the table, for x of the box [low, high], each (p,).
+
+    solves: μ of one solve, by the budget in equal parts. penalty_weight: λ, once it is known.
+    """
 
     context: dp.CoordinatorContext
     family: Family

@@ -92,7 +92,7 @@ def check_bounded(context: dp.CoordinatorContext) -> None:
 
 
 def moved(s: State, x: dp.Array) -> State:
-    """The next state: the iterate, and the one that has moved least so far."""
+    """The state after the iterate x (p,): x, and the iterate whose step was the shortest so far."""
     step = float(np.linalg.norm(x - s.x))
     return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)
 

@@ -76,7 +76,7 @@ class ScoredDraw(SingleDraw):
 
     @staticmethod
     def facts(bounds: PooledBounds, low: dp.Array, high: dp.Array) -> Score:
-        """What is public of the score on a box."""
+        """What is public of the score on the box [low, high], each (p,)."""
         raise NotImplementedError
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
@@ -118,6 +118,7 @@ def constants_of(context: dp.CoordinatorContext) -> ProblemConstants:
 
 
 def check_compact(context: dp.CoordinatorContext, kind: str) -> None:
+    """Refuse a domain without bounds. Raises InputError."""
     if not context.domain.compact:
         raise dp.InputError(
             f"algorithm.domain: {kind} draws x from a bounded set; give for example "
@@ -145,5 +146,5 @@ def charge(selection: dp.SelectionMechanism, reason: str = "") -> dict[str, dp.C
 
 
 def no_score(points: dp.Array) -> dp.Array:
-    """Stands for a score where only prices are wanted. Raises ValueError."""
+    """Stand for a score of (n, p) points where only prices are wanted. Raises ValueError."""
     raise ValueError("there are no records yet")

@@ -42,7 +42,7 @@ Y_SHARE = 0.1
 
 
 class State(NamedTuple):
-    """All public. x, y: the iterate. v: estimate of the records' part of ∇_x F. last: x_{r−1}."""
+    """All public. x (p,), y (q,): the iterate. v (p,): estimate of the records' part of ∇_x F. last (p,): x_{r−1}."""
 
     x: dp.Array
     y: dp.Array

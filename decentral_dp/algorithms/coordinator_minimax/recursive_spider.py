@@ -47,9 +47,9 @@ _TERMS = {"x": "inner_x", "y": "inner_y"}
 
 
 class State(NamedTuple):
-    """All public. v, u, s: estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
+    """All public. x (p,), y (1,): the iterate; last_x, last_y: of the round before.
 
-    last_x, last_y: of the round before.
+    v (p,), u (1,), s (1,): estimates of the means of ∇_x h, ∂_λ h and h. variance: of the noise in s.
     """
 
     x: dp.Array

@@ -36,7 +36,7 @@ _TERMS = {"h": "inner", "hx": "inner_x", "hy": "inner_y"}
 
 
 class State(NamedTuple):
-    """s: estimate of h̄. z_x, z_y: averages of ∇_xΨ and of the direction in which λ improves."""
+    """x (p,), y (1,): iterate. s (1,): estimate of h̄. z_x (p,), z_y (1,): averages of ∇_xΨ and −∂_λΨ."""
 
     x: dp.Array
     y: dp.Array

@@ -105,6 +105,7 @@ def best(context: dp.MinimaxContext, released: dp.Bundle) -> dp.Array:
 
 
 def step_of(size: dp.StepSize | None, t: int) -> float:
+    """λ_t; 0 without a step size."""
     return 0.0 if size is None else size(t)
 
 
@@ -157,7 +158,10 @@ def block_charges(blocks: Mapping[str, Block], rate: float) -> dict[str, dp.Char
 
 
 class SpiderState(NamedTuple):
-    """All public. v, u: estimates of the records' parts of the gradients. last_x, last_y: of the round before."""
+    """All public. x (p,), y (q,): the iterate; last_x, last_y: of the round before.
+
+    v (p,), u (q,): estimates of the records' parts of the gradients.
+    """
 
     x: dp.Array
     y: dp.Array
@@ -211,6 +215,7 @@ class Estimating(dp.Coordinated, Protocol):
 
 
 def is_anchor(t: int, period: int) -> bool:
+    """Whether gradients are estimated anew in round t, and not carried on."""
     return t % period == 0
 
 
@@ -324,7 +329,7 @@ def composed(
 
 
 def shortened(size: float, longest: float | None, direction: dp.Array) -> float:
-    """min{size, longest/‖direction‖}: the step size with which no step is longer than that."""
+    """min{size, longest/‖direction‖₂}: the step size along a direction (d,) with which no step is longer."""
     if longest is None:
         return size
     length = float(np.linalg.norm(direction))

@@ -32,7 +32,7 @@ class NestedLoops(dp.Algorithm, Protocol):
         return 1 + self.inner + self.inverse
 
     def first_sum(self, dataset: dp.LocalDataset) -> dp.Array:
-        """Σ_j w_ij y_j, known before anything is sent: all agents start from the same y."""
+        """Σ_j w_ij y_j over neighbours, (b, q), known before anything is sent: all agents start from the same y."""
         return dataset.neighbour_weight * dataset.start("y", self.start)
 
     def descend(

@@ -80,7 +80,7 @@ class PushSum(dp.Derived):
         return State(dataset.start("x", self.start), start, dataset.public(1.0, 1), start)
 
     def solution(self, values: Mapping[str, dp.Array]) -> dict[str, dp.Array]:
-        """z = u/w."""
+        """z = u/w, (b, q), of the numerators u (b, q) and the public weights w (b, 1)."""
         return {"y": values["y"] / values["w"]}
 
     def step(self, t: int, dataset: dp.LocalDataset, s: State) -> dp.GossipSteps[State]:

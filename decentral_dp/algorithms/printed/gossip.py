@@ -155,7 +155,7 @@ def track_unreleased(
 
     Args:
         channels: of z and of d.
-        keep: a_i, the agents' own weights.
+        keep: (b, 1) a_i, the agents' own weights.
         step: γ.
         iterations: N.
         z: z⁰.

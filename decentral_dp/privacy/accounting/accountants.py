@@ -176,10 +176,10 @@ def spending(ledger: Ledger, delta: float, rounds: Sequence[int]) -> Array:
     Args:
         ledger: what was, or is to be, released.
         delta: δ, from 0 up to, but below, 1.
-        rounds: in ascending order.
+        rounds: T of them, in ascending order.
 
     Returns:
-        (len(rounds),) upper bounds.
+        (T,) upper bounds.
 
     Raises:
         InputError: as `price`, and for rounds that do not ascend.

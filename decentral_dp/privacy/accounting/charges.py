@@ -321,7 +321,7 @@ class ComposedCharges:
         return np.asarray(total)
 
     def alike(self, groups: IntArray) -> list[IntArray]:
-        """Bundle the given groups where every charge is the same."""
+        """Bundle the given groups (G,) where every charge is the same: (g,) of each bundle."""
         bundles: dict[tuple[bytes, ...], list[int]] = {}
         plain = [(_names(line.loss), line.column) for lines in self.plain.values() for line in lines]
         for j in groups:
@@ -331,7 +331,7 @@ class ComposedCharges:
         return [np.asarray(b, dtype=np.int64) for b in bundles.values()]
 
     def releases(self, groups: IntArray) -> Releases:
-        """Return the elementwise largest charges of the given groups."""
+        """Return the elementwise largest charges of the given groups (G,)."""
         return self._bound(groups).between(-1, None)
 
     def dominating(self) -> ComposedCharges:

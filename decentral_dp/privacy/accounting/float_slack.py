@@ -87,7 +87,7 @@ class Slack(NamedTuple):
     order: Array
 
     def remaining_delta(self, delta: float) -> Array:
-        """The δ for which ideal samplers must be priced: δ̂ ≤ e^τ δ + what the samplers add; 0 where no row holds."""
+        """(G,) δ for which ideal samplers must be priced: δ̂ ≤ e^τ δ + what the samplers add; 0 where no row holds."""
         holds = np.isfinite(self.exponent).any(axis=0)
         return np.where(holds, np.maximum(0.0, delta - self.delta) * np.exp(-self.ratio), 0.0)
 
@@ -97,7 +97,7 @@ class Slack(NamedTuple):
         return np.asarray(self.epsilon + np.maximum(0.0, ((self.exponent + at) / self.order).min(axis=0)))
 
     def total(self, ideal: Array) -> Array:
-        """ε for what is drawn, of an ideal one at `remaining_delta`; as for `added_epsilon`."""
+        """(G,) ε for what is drawn, of an ideal one (G,) at `remaining_delta`; as for `added_epsilon`."""
         return np.where(np.isfinite(ideal), ideal + self.added_epsilon(ideal), np.inf)
 
     def largest(self) -> Slack:

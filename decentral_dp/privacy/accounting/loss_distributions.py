@@ -53,7 +53,10 @@ _BISECTIONS = 100
 
 
 def amplified(loss: Array | float, rate: Array | float) -> Array:
-    """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool."""
+    """log(1 + η(e^E − 1)): pure ε of a release of pure ε E on a fresh batch that is a share η of the pool.
+
+    loss, rate: E and η, numbers or arrays that broadcast.
+    """
     e, eta = np.asarray(loss, dtype=np.float64), np.asarray(rate, dtype=np.float64)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         small = np.log1p(eta * np.expm1(e))
@@ -63,7 +66,7 @@ def amplified(loss: Array | float, rate: Array | float) -> Array:
 
 
 def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for ε ≥ 0 of a Laplace pair of pure ε `loss` on a batch that is a share `rate` of the pool."""
+    """δ(ε) for an array of ε ≥ 0, of a Laplace pair of pure ε `loss` on a batch that is a share `rate` of the pool."""
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * -np.expm1(np.minimum(0.0, 0.5 * (_base_epsilon(e, rate) - loss))))
@@ -72,7 +75,7 @@ def laplace_profile(loss: float, rate: float) -> Callable[[Array], Array]:
 
 
 def response_profile(loss: float) -> Callable[[Array], Array]:
-    """δ(e), e ≥ 0, of randomised response with pure ε `loss`, the most pure ε allows: (e^loss − e^e)₊/(1 + e^loss)."""
+    """δ(e) = (e^loss − e^e)₊/(1 + e^loss) for an array of e ≥ 0: randomised response, the most pure ε `loss` allows."""
 
     def profile(e: Array) -> Array:
         return np.asarray(-np.expm1(np.minimum(0.0, e - loss)) / (1.0 + math.exp(-loss)))
@@ -81,7 +84,7 @@ def response_profile(loss: float) -> Callable[[Array], Array]:
 
 
 def gaussian_profile(mu: float, rate: float) -> Callable[[Array], Array]:
-    """δ(ε) for ε ≥ 0 of a Gaussian pair of distance `mu` on a batch that is a share `rate` of the pool."""
+    """δ(ε) for an array of ε ≥ 0, of a Gaussian pair of distance `mu` on a batch that is a share `rate` of the pool."""
 
     def profile(e: Array) -> Array:
         return np.asarray(rate * np.exp(log_gaussian_delta(np.asarray(mu), _base_epsilon(e, rate))))
@@ -114,7 +117,7 @@ def poisson_profile(mu: float, rate: float) -> Callable[[Array], Array]:
 
 
 def log_gaussian_delta(mu: Array, epsilon: Array) -> Array:
-    """log δ of a Gaussian pair: δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)."""
+    """log δ of a Gaussian pair, δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), for μ and ε that broadcast."""
     first = log_ndtr(0.5 * mu - epsilon / mu)
     second = epsilon + log_ndtr(-0.5 * mu - epsilon / mu)
     with np.errstate(divide="ignore"):
@@ -186,7 +189,7 @@ class LossMasses(NamedTuple):
     Args:
         step: of the grid.
         first: the least loss, in steps.
-        masses: of the losses first, first + 1, … steps.
+        masses: (n,) of the losses first, first + 1, … steps.
         infinite: mass of an infinite loss.
         error: a bound on the l1 error of all masses.
     """

@@ -73,7 +73,7 @@ class Gaussian:
         return np.asarray(deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of."""
+        """Return the power of two that released values are multiples of, one for each scale."""
         return grid_arithmetic.power_of_two_grid(scale, self.bits(width))
 
     def bits(self, width: int) -> int:
@@ -88,8 +88,8 @@ class Gaussian:
         """Price a release: μ = (Δ₂ + √d·g)/s; of a wide release √((Δ₂ + 5g)² + (d/4 + 5√d)g²)/s.
 
         Args:
-            sensitivity: Δ₂.
-            scale: s.
+            sensitivity: Δ₂, a number or an array.
+            scale: s; broadcasts with Δ₂.
             width: d.
         """
         delta, sd = grid_arithmetic.broadcast(sensitivity, scale)

@@ -14,7 +14,7 @@ except ImportError:
 
 
 def power_of_two_grid(scale: Array | float, bits: int) -> Array:
-    """Return the grid 2^(⌊log₂ scale⌋ − bits); 0 where the scale is 0.
+    """Return the grid 2^(⌊log₂ scale⌋ − bits) of each scale; 0 where the scale is 0.
 
     Example:
         >>> power_of_two_grid(np.array([3.0, 0.0]), bits=4).tolist()
@@ -48,7 +48,8 @@ def in_one_pass(name: str, query: Array, grid: Array, ratio: Array, *added: Arra
 def add_public(integers: Array, grid: Array, public: Array) -> None:
     """Make g·(rint(public/g) + integers) of the public part of a release, in place.
 
-    Exact, unless the public part is 2^33 times as large as the noise: integers, times a power of two.
+    All (b, d), or of a shape that broadcasts to it. Exact, unless the public part is 2^33 times as large as the noise:
+    integers, times a power of two.
     """
     if _integers is not None:
         _integers.released(integers, grid, grid, public)

@@ -62,7 +62,7 @@ class Laplace:
         return np.asarray(deviation / self.deviation)
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """Return the power of two that released values are multiples of."""
+        """Return the power of two that released values are multiples of, one for each scale."""
         return grid_arithmetic.power_of_two_grid(scale, BITS)
 
     def rounds_at_random(self, width: int) -> bool:
@@ -73,8 +73,8 @@ class Laplace:
         """Price a release: ε = (Δ₁/g + d·2⁻⁵²)(e^{g/b} − 1).
 
         Args:
-            sensitivity: Δ₁.
-            scale: b.
+            sensitivity: Δ₁, a number or an array.
+            scale: b; broadcasts with Δ₁.
             width: d.
         """
         delta, b = grid_arithmetic.broadcast(sensitivity, scale)

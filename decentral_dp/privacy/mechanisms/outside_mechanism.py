@@ -122,7 +122,7 @@ class OutsideMechanism:
         return added[0], added[1]
 
     def sample(self, asked: Unnoised) -> Array:
-        """Raises UserCodeError where the author's sampler does not give what it gave when it was tried."""
+        """(b, d) noised values in units of the grid. Raises UserCodeError where the sampler is not as it was tried."""
         draws, query, grid, scale, widths = asked[:5]
         out = np.empty(query.shape)
         grids, ratios = np.broadcast_to(grid, query.shape), np.broadcast_to(scale, query.shape)

@@ -151,11 +151,11 @@ class NoiseMechanism(Mechanism, Protocol):
     def columns_at_a_time(self) -> int | None: ...
 
     def scale_of(self, deviation: Array) -> Array:
-        """Turn standard deviations into scales."""
+        """Turn standard deviations into scales, of the same shape."""
         ...
 
     def grid(self, scale: Array | float, width: int) -> Array:
-        """The grid of a release of `width` coordinates; 0 where the scale is 0."""
+        """The grid of a release of `width` coordinates, one for each scale; 0 where the scale is 0."""
         ...
 
     def rounds_at_random(self, width: int) -> bool:

@@ -361,7 +361,7 @@ class LossProblem:
             yield features, labels if self.classes is None else labels.long()
 
     def regulariser(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """∇_y R, ∇²_yy R·z and ∇²_xy R·z per row; zero without a regulariser, NaN where it raises."""
+        """∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p); zero without a regulariser, NaN where it raises."""
         out = Regulariser(np.zeros_like(y), np.zeros_like(y), np.zeros_like(x))
         if self.penalty is not None:
             from torch.func import vmap

@@ -29,7 +29,7 @@ class Penalty(Protocol):
         ...
 
     def terms(self, x: Array, y: Array, z: Array) -> Regulariser:
-        """∇_y R, ∇²_yy R·z and ∇²_xy R·z, row by row."""
+        """∇_y R (b, q), ∇²_yy R·z (b, q) and ∇²_xy R·z (b, p), row by row."""
         ...
 
     def value(self, x: Array, y: Array) -> Array:
@@ -163,6 +163,6 @@ def ridge_terms(problem: Ridged, x: Array, y: Array, z: Array) -> Regulariser:
 
 
 def ridge_value(problem: Ridged, x: Array, y: Array) -> Array:
-    """`regulariser_value`: ½ ridge ‖y‖² per row."""
+    """`regulariser_value`: (b,) ½ ridge ‖y‖² per row."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(0.5 * problem.ridge * np.square(y).sum(axis=1))

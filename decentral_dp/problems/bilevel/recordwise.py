@@ -205,7 +205,7 @@ class RecordwiseProblem:
 
 
 def evaluated(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
-    """The rows that a formula of the user's own gives; NaN for a record that it raises on, which clips cut to zero."""
+    """Rows (n, …) that a formula of the user's own gives; NaN for a record that it raises on, which clips cut to 0."""
 
     def rows(*some: Array) -> dict[str, Array]:
         return {"rows": np.array(call(some), dtype=np.float64).reshape(len(some[0]), *shape[1:])}

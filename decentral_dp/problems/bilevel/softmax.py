@@ -156,6 +156,7 @@ class SoftmaxHyperparameter(LinearClassifier):
 
 
 def norms_of(records: SoftmaxRecords, clip: Clip) -> Array:
+    """(n,) norms of the records' features, l1 or l2 as the clip is."""
     return records.l1 if clip.norm == "l1" else records.l2
 
 

@@ -102,7 +102,7 @@ class AucObjective(Objective):
         return {**ranking(outputs[:, 0], labels == 1.0), **classification(scores, labels)}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
-        """(h − 1)² of a positive record, h² of a negative one."""
+        """(n,) (h − 1)² of a positive record, h² of a negative one."""
         return np.asarray((expit(outputs[:, 0]) - (labels == 1.0)) ** 2)
 
     def confidences(self, outputs: Array) -> Array | None:
@@ -110,7 +110,7 @@ class AucObjective(Objective):
         return np.asarray(np.maximum(h, 1.0 - h))
 
     def predictions(self, outputs: Array) -> Array:
-        """1 − h and h, which rank records; how often a record of such an h is positive they do not say."""
+        """(n, 2) 1 − h and h, which rank records; how often a record of such an h is positive they do not say."""
         h = expit(outputs[:, :1])
         return np.concatenate([1.0 - h, h], axis=1)
 

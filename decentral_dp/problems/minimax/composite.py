@@ -94,7 +94,7 @@ class Objective(Protocol):
         raise ValueError(f"this objective has no term {term}")
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        """Of grad_y and of further terms."""
+        """A ball that holds grad_y, or a further term, of every record; None where nothing bounds it."""
         return None
 
     def public(self, term: str, extra: Array, y: Array) -> Array:
@@ -180,13 +180,13 @@ class Composite(Minimax):
         return np.concatenate([np.zeros(self.model.p), own]) if term == "grad_x" else own
 
     def dual(self, statistic: Array) -> Array:
-        """argmax_y F in closed form. Raises ValueError where the objective has none."""
+        """(q,) argmax_y F in closed form. Raises ValueError where the objective has none."""
         if not isinstance(self.objective, Dual):
             raise ValueError("this objective has no maximiser in closed form")
         return self.objective.dual(statistic)
 
     def with_parameters(self, parameters: Array) -> Composite:
-        """With public parameters. Raises ValueError where the objective has none."""
+        """The problem with these public parameters (k,). Raises ValueError where the objective has none."""
         if not isinstance(self.objective, Adjustable):
             raise ValueError("this objective has no public parameters to be given")
         return replace(self, objective=self.objective.with_parameters(parameters))

@@ -63,11 +63,11 @@ class DroObjective(CappedObjective):
         return PublicBall(np.array([ends.mean()]), float(0.5 * (ends[1] - ends[0])))
 
     def value(self, losses: Array, eta: float) -> float:
-        """F at η, of these losses."""
+        """F at η, of these losses (n,)."""
         return float(np.mean(self.strength * self.divergence.conjugate((losses - eta) / self.strength)) + eta)
 
     def best(self, losses: Array) -> float:
-        """The η that minimises F, by bisection of 1 − mean w among the losses."""
+        """The η that minimises F of these losses (n,), by bisection of 1 − mean w among the losses."""
         low, high = float(losses.min()), float(losses.max())
         for _ in range(80):
             middle = 0.5 * (low + high)
@@ -78,7 +78,7 @@ class DroObjective(CappedObjective):
         return high
 
     def robust(self, losses: Array) -> float:
-        """max_p Σ_i p_i ℓ_i − λ D(p, 1/n)."""
+        """max_p Σ_i p_i ℓ_i − λ D(p, 1/n) of these losses (n,)."""
         return self.value(losses, self.best(losses))
 
     def scores(

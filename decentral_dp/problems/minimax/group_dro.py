@@ -64,7 +64,7 @@ class GroupDroObjective(CappedObjective):
         return {"extra": np.zeros(0), "y": np.full(self.q, 1.0 / self.q)}
 
     def project_y(self, y: Array) -> Array:
-        """The nearest point of the simplex; NaN where y is not finite."""
+        """(q,) the nearest point of the simplex; NaN where y is not finite."""
         # The same for y plus a constant, and of small numbers it is exact.
         return Domain("simplex").project(y - y.max()) if np.isfinite(y).all() else np.full_like(y, np.nan)
 

@@ -163,7 +163,7 @@ class KlDro(Composite):
         return out
 
     def value(self, losses: Array, strength: float) -> float:
-        """Ψ of these losses at λ."""
+        """Ψ of these losses (n,) at λ."""
         return strength * (_log_mean(losses / strength) + self.radius)
 
     def best(self, losses: Array) -> float:
@@ -171,7 +171,7 @@ class KlDro(Composite):
         return self._level(losses, self.objective.lowest)
 
     def robust(self, losses: Array) -> float:
-        """max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ."""
+        """max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ, of these losses (n,)."""
         level = self._level(losses, 0.0)
         return float(losses.max()) if level == 0.0 else float(_tilted(losses, level) @ losses)
 
@@ -191,7 +191,7 @@ class KlDro(Composite):
         return high
 
     def gradient(self, x: Array, strength: float, records: Labelled) -> tuple[Array, float]:
-        """(∇_xΨ, ∂_λΨ) on all these records."""
+        """(∇_xΨ (p,), ∂_λΨ) on all these records."""
         # Shifted by the largest loss instead of the cap, h̄ is at least 1/n at every λ; Ψ is the same.
         shift = float(self._losses(x, records).max())
         y = np.array([strength])

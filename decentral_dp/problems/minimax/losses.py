@@ -71,7 +71,7 @@ def ranking(scores: Array, positive: Array) -> dict[str, float]:
 
 
 def classification(scores: Array, labels: Array) -> dict[str, float]:
-    """ "accuracy", and "f1": F1 of the class 1 of two, or its mean over classes of more."""
+    """ "accuracy", and "f1" of class 1 of two, or its mean over more, of told classes (n,) and labels (n,)."""
     from sklearn.metrics import f1_score
 
     average = "binary" if labels.max(initial=0) <= 1 and scores.max(initial=0) <= 1 else "macro"
@@ -386,7 +386,7 @@ class RecordwiseObjective(Objective):
         return classification(self.author.predict(outputs), labels) if hasattr(self.author, "predict") else {}
 
     def losses(self, outputs: Array, labels: Array) -> Array:
-        """f at the public start of y."""
+        """(n,) f at the public start of y."""
         return self._losses(outputs, self.start["y"], labels)
 
     def check_rows_apart(self, counts: Collection[int]) -> None:

@@ -59,19 +59,19 @@ class Minimax(TwoVariables, Protocol):
         ...
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> Any:
-        """Records in the form that `sums` reads."""
+        """Records of features (n, d) and labels (n,) in the form that `sums` reads."""
         ...
 
     def project_x(self, x: Array) -> Array:
-        """The nearest x that is allowed: any, unless a problem says so."""
+        """The nearest x (p,) that is allowed: any, unless a problem says so."""
         return x
 
     def project_y(self, y: Array) -> Array:
-        """The nearest point of Y: any, unless a problem says so."""
+        """The nearest point of Y (q,): any, unless a problem says so."""
         return y
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        """Where this term of any record whatever lies at a public point; None where nothing bounds it."""
+        """A ball that holds this term of every record at the public x (p,), y (q,); None where nothing bounds it."""
         return None
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
@@ -164,7 +164,7 @@ class Parametrised(Protocol):
     """A problem with public parameters that a program may find out, at a price, before it uses them."""
 
     def with_parameters(self, parameters: Array) -> Minimax:
-        """The problem with these."""
+        """The problem with these public parameters (k,)."""
         ...
 
 

@@ -123,6 +123,7 @@ class Interruption:
 
 
 def locked(folder: Path) -> IO[bytes]:
+    """Lock a folder against other processes until the file is closed. Raises InputError where it is locked."""
     path = regular(folder / IN_PROGRESS / LOCK, str(folder))
     if path.is_dir():
         raise InputError(f"{folder}: {path} is a folder; remove it, and then the same again.")

@@ -97,6 +97,7 @@ def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
 
 
 def as_numbers(labels: Any) -> Array:
+    """(n,) labels as float64."""
     return np.asarray(labels, dtype=np.float64)
 
 

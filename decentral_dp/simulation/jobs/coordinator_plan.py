@@ -281,7 +281,7 @@ def _label_bound(s: Scenario, shards: Shards) -> float:
 
 
 def bounded_labels(s: Scenario, labels: Any) -> Array:
-    """Labels as numbers; cut at their declared bound, where there is one."""
+    """(n,) labels as numbers, cut at their declared bound, where there is one."""
     numbers = np.asarray(labels, dtype=np.float64)
     bound = s.problem.label_bound
     return numbers if bound is None else np.asarray(np.clip(numbers, -bound, bound))

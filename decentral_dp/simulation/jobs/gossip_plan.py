@@ -541,7 +541,10 @@ def check_domain(s: Scenario, channels: Mapping[str, Channel]) -> None:
 
 
 def schedules(s: Scenario, charged: Mapping[str, str], m: int) -> dict[str, NoiseSchedule]:
-    """Schedules as declared; scale 1 for what the target epsilon will calibrate. charged: channel → family."""
+    """Schedules as declared; scale 1 for what the target epsilon will calibrate. charged: channel → family.
+
+    Raises InputError: both a target and a scale, neither, or another number of values than agents.
+    """
     calibrated = s.privacy.epsilon is not None
     declared = {}
     for channel in dict.fromkeys(charged.values()):
