@@ -261,7 +261,7 @@ def _along(segments: Sequence[Releases], delta: float) -> Array:
     best = np.minimum(pure, rho + 2.0 * np.sqrt(rho * np.log(1.0 / delta)))
     if not any(s.poisson.size or s.sampled_gaussian.size for s in segments):
         # Pure releases by their sum, beside the Gaussian ones exactly.
-        plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments])
+        plain = np.cumsum([pure_epsilon(s._replace(mu=0.0)) for s in segments]) if mu[-1] > 0.0 else pure
         best = np.minimum(best, plain + gaussian_epsilon(mu, delta))
     # Before amplification a sampled release may look far dearer than it is.
     drawn = any(s.poisson.size or s.sampled_gaussian.size for s in segments)

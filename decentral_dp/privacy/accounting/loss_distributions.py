@@ -528,8 +528,9 @@ def _squares(releases: Releases) -> Array:
             np.minimum(poisson, q * (half + 0.5 * half**2) ** 2),
             np.array([releases.mu**2]) if releases.mu > 0.0 else _NONE,
         ]
-    squares = np.concatenate(parts)
-    return squares[squares > 0.0]
+    several = [part for part in parts if part.size]
+    squares = several[0] if len(several) == 1 else np.concatenate([_NONE, *several])
+    return squares if (positive := squares > 0.0).all() else squares[positive]
 
 
 def _resolution(releases: Releases, delta: float, points: int) -> float:
@@ -542,7 +543,8 @@ def _resolution(releases: Releases, delta: float, points: int) -> float:
         return 1.0
     # Where prices fall from round to round, a stable sort has a few runs to merge.
     sizes = np.sort(np.sqrt(squares), kind="stable")
-    sums, total = np.concatenate([[0.0], np.cumsum(sizes)]), float(squares.sum())
+    sums, total = np.zeros(sizes.size + 1), float(squares.sum())
+    np.cumsum(sizes, out=sums[1:])
     low, high = 0.0, math.sqrt(total)
     for _ in range(60):
         h = 0.5 * (low + high)
@@ -580,7 +582,8 @@ def _merge_small(losses: Array, step: float) -> Array:
     small = np.sort(losses[(losses < step) & (losses > 0.0)], kind="stable")
     if small.size < 2:
         return losses[losses > 0.0]
-    chunk = np.floor(np.cumsum(small) / step).astype(np.int64)
+    # What is not negative is cut off to its floor.
+    chunk = (np.cumsum(small) / step).astype(np.int64)
     merged = np.bincount(chunk, weights=small)
     # The sums above are rounded; a merged loss must not come out smaller than its parts.
     return np.concatenate([losses[losses >= step], merged[merged > 0.0] * (1.0 + 1e-12)])
