@@ -15,6 +15,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Lt
@@ -191,13 +192,21 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     made = Option(field.name, plain, required, default, description, unit, example, declared.get("bounds", ()))
     value = list(default) if isinstance(default, tuple) else default
     try:
-        TypeAdapter(made.checked | None, config=_STRICT).validate_python(value)
+        # What may be left out without a default needs no check, which is far the most of them.
+        if value is not None:
+            _adapter(made.checked).validate_python(value)
     except ValidationError:
         raise InputError(
             f"{name}.{field.name}: its default is {default!r}{place_in_class(algorithm, field.name)}; wanted "
             f"{constraint(made)}. Mend it."
         ) from None
     return made
+
+
+@cache
+def _adapter(checked: Any) -> TypeAdapter[Any]:
+    """What checks values of a type: making it takes longer than all else of an option, and few types differ."""
+    return TypeAdapter(checked, config=_STRICT)
 
 
 def _plain_type(hint: Any) -> Any | None:
