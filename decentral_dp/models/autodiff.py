@@ -66,12 +66,14 @@ def one_thread() -> Iterator[None]:
     import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if threads > 1:
+        torch.set_num_threads(1)
     try:
         with torch.no_grad():
             yield
     finally:
-        torch.set_num_threads(threads)
+        if threads > 1:
+            torch.set_num_threads(threads)
 
 
 @contextmanager

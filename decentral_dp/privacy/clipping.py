@@ -84,10 +84,10 @@ def clip_factors(norms: Array, bound: float) -> Array:
     if bound < _LEAST_BOUND:
         return np.zeros_like(norms)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        factor = np.minimum(1.0, bound / norms) if np.isfinite(bound) else np.ones_like(norms)
-        # A quotient near the smallest floats has lost its digits, and rounded up it lets a record exceed the clip.
-        factor = np.where(factor < _LEAST_FACTOR, 0.0, factor)
-    return np.where(np.isfinite(norms), factor, 0.0)
+        factor = np.minimum(1.0, bound / norms)
+    # A quotient near the smallest floats has lost its digits, and rounded up it lets a record exceed the clip. Written
+    # so that NaN, which no norm but one that is not finite leads to, becomes 0.
+    return np.where(factor >= _LEAST_FACTOR, factor, 0.0)
 
 
 def row_norms(rows: Array, norm: Norm) -> Array:

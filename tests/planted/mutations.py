@@ -464,8 +464,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a clip that NaN passes",
         "privacy/clipping.py",
-        "    return np.where(np.isfinite(norms), factor, 0.0)\n",
-        "    return np.where(np.isfinite(norms), factor, 1.0)\n",
+        "    return np.where(factor >= _LEAST_FACTOR, factor, 0.0)\n",
+        "    return np.where(factor < _LEAST_FACTOR, 0.0, factor)\n",
         (f"{_TRAPS}::test_the_obvious_clip_lets_nan_through",),
     ),
     Mutation(
