@@ -147,7 +147,9 @@ class Host:
             except USER_ERRORS as error:
                 raise failed(error, self._round + 1) from error
             # A sum that is finite has finite terms, and is quicker than a look at each.
-            if self._divergence is None and not (math.isfinite(message.sum()) or np.isfinite(message).all()):
+            if self._divergence is None and not (
+                math.isfinite(np.add.reduce(message, None)) or np.isfinite(message).all()
+            ):
                 bad = next(c for c, v in self._own.items() if not np.isfinite(v).all())
                 self._divergence = protocol.Divergence(-(-self._index // self._node.program.releases_per_round), bad)
         if self._kept is not None:

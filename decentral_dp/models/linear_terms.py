@@ -63,27 +63,25 @@ def tiles(n_agents: int, n_records: int, width: int) -> Iterator[tuple[slice, sl
 
 
 def over_tiles(
-    of_tile: Callable[[slice, slice], tuple[Array | None, ...]], n_agents: int, n_records: int, width: int
-) -> tuple[Array | None, ...]:
+    of_tile: Callable[[slice, slice], list[Array]], n_agents: int, n_records: int, width: int
+) -> list[Array]:
     """Add up sums over records, tile by tile of `tiles`.
 
     Args:
-        of_tile: agents, records → sums of these agents over these records, (g, ·) each; None for one that is not asked.
+        of_tile: agents, records → sums of these agents over these records, (g, ·) each.
         n_agents: as of `tiles`.
         n_records: as of `tiles`.
         width: as of `tiles`.
     """
-    cut = list(tiles(n_agents, n_records, width)) or [(slice(None), slice(0))]
-    if len(cut) == 1:
-        return of_tile(*cut[0])
-    total: list[Array | None] = []
-    for agents, part in cut:
+    if n_agents * n_records * width <= BLOCK:
+        return of_tile(slice(None), slice(None))
+    total: list[Array] = []
+    for agents, part in tiles(n_agents, n_records, width):
         found = of_tile(agents, part)
-        total = total or [None if some is None else np.zeros((n_agents, some.shape[1])) for some in found]
+        total = total or [np.zeros((n_agents, some.shape[1])) for some in found]
         for whole, some in zip(total, found, strict=True):
-            if whole is not None and some is not None:
-                whole[agents] += some
-    return tuple(total)
+            whole[agents] += some
+    return total
 
 
 def forward(rows: Array, vectors: Array) -> Array:

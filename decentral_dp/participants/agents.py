@@ -197,6 +197,7 @@ class LocalDataset:
         self._stackable = stacked(problem)
         self._steepening = problem if isinstance(problem, Steepening) else None
         self._reads = dict(problem.reads_records)
+        self._terms_of = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}
         self._stacks: dict[Split, list[tuple[NDArray[np.int64] | slice, Any]]] = {}
         # What follows from how many records are averaged, kept for as long as that stays: beside its numbers.
         self._averaged_at = -1
@@ -363,10 +364,9 @@ class LocalDataset:
             elif split is None:
                 out[term] = public if public is not None else np.zeros((self.agents.size, self._width(term)))
             else:
-                base = np.zeros_like(means[term]) if public is None else public
-                out[term] = Bounded(
-                    base, means[term], {split: self._spread(t, term, split, used, rates)}, self._clip.norm
-                )
+                mean = means[term]
+                base = np.broadcast_to(0.0, mean.shape) if public is None else public
+                out[term] = Bounded(base, mean, {split: self._spread(t, term, split, used, rates)}, self._clip.norm)
         return Directions(**out)
 
     def _width(self, term: str) -> int:
@@ -384,20 +384,26 @@ class LocalDataset:
         self, t: int, x: Array, y: Array, z: Array
     ) -> tuple[dict[str, Array], dict[Split, NDArray[np.int64]], dict[Split, Array]]:
         """Clipped means per term, (b, ·); how many records each agent averaged; which share of its pool they were."""
-        means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
+        means: dict[str, Array] = {}
         used, fresh = self._used(t), self._stream.kind == "minibatch"
         rates = {k: np.ones(self.agents.size) if fresh else self._all_of_pool for k in SPLITS}
         if self._stackable is not None:
-            for split in SPLITS:
-                if not (wanted := [term for term in means if self._reads[term] == split]):
-                    continue
-                for rows, stack, some in self._groups(t, split):
+            for split, wanted in self._terms_of.items():
+                groups = self._groups(t, split) if wanted else []
+                single = len(groups) == 1
+                if not single:
+                    means |= {term: np.empty((self.agents.size, self._width(term))) for term in wanted}
+                for rows, stack, some in groups:
                     found = self._stackable.stacked_terms(x[rows], y[rows], z[rows], stack, self._clip, wanted)
                     if fresh:
                         rates[split][rows] = some
                     for term in wanted:
-                        means[term][rows] = getattr(found, term)
+                        if single:
+                            means[term] = getattr(found, term)
+                        else:
+                            means[term][rows] = getattr(found, term)
             return means, used, rates
+        means = {term: np.empty((self.agents.size, self._width(term))) for term in TERMS if term in self._reads}
         for row in range(self.agents.size):
             seen = {}
             for split in SPLITS:

@@ -116,13 +116,13 @@ class ScheduledReleaser:
             sends: (b,) whose values leave; by default everybody's. In the rows of the others there are zeros.
         """
         bounded = {c: v for c, v in values.items() if isinstance(v, Bounded)}
-        whole, scales = None, np.zeros((len(bounded), 1))
         if self.mechanism.adds_noise and bounded:
-            noise = self._noise(index, tuple(bounded), tuple(v.private.shape[1] for v in bounded.values()))
-            released, noised_together = self._noised(index, bounded, noise)
-            whole, scales = noised_together if len(bounded) == len(values) else None, noise.scale
+            widths = tuple([v.private.shape[1] for v in bounded.values()])
+            noise = self._noise(index, tuple(bounded), widths)
+            released, whole = self._noised(index, bounded, widths, noise)
+            whole, scales = whole if len(bounded) == len(values) else None, noise.scale
         else:
-            released = {c: v.value for c, v in bounded.items()}
+            released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
             charged, shared = self._charged(index, scale)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
@@ -188,21 +188,23 @@ class ScheduledReleaser:
             self._stacked[channels] = NoiseSchedule(scale.reshape(-1), decay.reshape(-1))
         return self._stacked[channels]
 
-    def _noised(self, index: int, bounded: Mapping[str, Bounded], noise: _Noise) -> tuple[dict[str, Array], Array]:
+    def _noised(
+        self, index: int, bounded: Mapping[str, Bounded], widths: tuple[int, ...], noise: _Noise
+    ) -> tuple[dict[str, Array], Array | None]:
         """The released values by channel, and the array whose columns they are."""
-        mechanism = noise_of(self.mechanism, ", ".join(bounded))
+        channels = list(bounded)
+        names = ",".join(channels)
+        mechanism = noise_of(self.mechanism, names)
         for channel, value in bounded.items():
             if value.norm != mechanism.norm:
                 raise ValueError(
                     f"{mechanism.name} noise on {channel} needs a value bounded in {mechanism.norm}, got {value.norm}"
                 )
-        channels = list(bounded)
-        widths = tuple(value.private.shape[1] for value in bounded.values())
         # All channels side by side, (b, Σ widths): few calls where the block is small.
         queries, publics = [v.private for v in bounded.values()], [v.public for v in bounded.values()]
         released = np.empty((len(queries[0]), sum(widths)))
         # A few agents at a time, so that their variates are still in cache when they are used.
-        rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(",".join(channels))
+        rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
         shared = None
         if pairs is not None:

@@ -145,12 +145,13 @@ class LogisticHyperparameter(LinearClassifier):
         self, x: Array, y: Array, z: Array, records: LogisticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
         norms = records.l1 if clip.norm == "l1" else records.l2
-        curved = z if "lower_hvp" in wanted else None
         with np.errstate(all="ignore"):
             if "upper_grad_y" in wanted:
                 return Terms(upper_grad_y=_means(y, None, records.signed, norms, clip.z, clip.z)[0])
-            sloped = "lower_grad_y" in wanted
-            return Terms(*_means(y, curved, records.signed, norms, clip.y, clip.z, sloped))
+            names = [term for term in ("lower_grad_y", "lower_hvp") if term in wanted]
+            curved, sloped = (z if "lower_hvp" in wanted else None), "lower_grad_y" in wanted
+            found = _means(y, curved, records.signed, norms, clip.y, clip.z, sloped)
+            return Terms(**dict(zip(names, found, strict=True)))
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: LogisticRecords, clip: Clip, wanted: Collection[str]
@@ -196,14 +197,11 @@ class LogisticHyperparameter(LinearClassifier):
 
 def _means(
     y: Array, z: Array | None, signed: Array, norms: Array, bound: float, curved_bound: float, sloped: bool = True
-) -> list[Array | None]:
-    """Means of the clipped ∇_y l and ∇²_yy l·z, (g, d). One pass: both products while a tile is in cache.
+) -> list[Array]:
+    """Means of the clipped ∇_y l, if `sloped`, and ∇²_yy l·z, if there is a z, (g, d); one pass over the records."""
 
-    What is not asked for is None: the first unless `sloped`, the second without a z.
-    """
-
-    def of_tile(agents: slice, part: slice) -> tuple[Array | None, Array | None]:
-        a, n, grad, hvp = signed[agents, part], norms[agents, part], None, None
+    def of_tile(agents: slice, part: slice) -> list[Array]:
+        a, n, sums = signed[agents, part], norms[agents, part], []
         # exp(t) = inf gives σ(−t) = 0, rightly, and inf·0 in the curvature, which the clip turns into its limit 0.
         exp_t = np.exp(linear.forward(a, y[agents]))
         slope = np.reciprocal(exp_t + 1.0)
@@ -211,13 +209,13 @@ def _means(
             curvature = np.multiply(exp_t, slope, out=exp_t)
             curvature *= slope
             curvature *= linear.forward(a, z[agents])
-            hvp = linear.clipped_sums(curvature, n, curved_bound, a)
+            sums.append(linear.clipped_sums(curvature, n, curved_bound, a))
         if sloped:
-            grad = linear.clipped_sums(np.negative(slope, out=slope), n, bound, a)
-        return grad, hvp
+            sums.insert(0, linear.clipped_sums(np.negative(slope, out=slope), n, bound, a))
+        return sums
 
-    n_records = max(norms.shape[1], 1)
-    return [None if total is None else total / n_records for total in linear.over_tiles(of_tile, *signed.shape)]
+    n_records = float(max(norms.shape[1], 1))
+    return [total / n_records for total in linear.over_tiles(of_tile, *signed.shape)]
 
 
 def _curvature(margins: Array) -> Array:

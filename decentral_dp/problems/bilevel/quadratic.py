@@ -89,18 +89,18 @@ class Quadratic(Penalised, StackedProblem):
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: QuadraticRecords, clip: Clip, wanted: Collection[str]
     ) -> Terms:
-        norms, n = _norms(records, clip), max(records.target.shape[1], 1)
+        norms, n = _norms(records, clip), float(max(records.target.shape[1], 1))
         upper, curved = "upper_grad_y" in wanted, "lower_hvp" in wanted
 
-        def of_tile(agents: slice, part: slice) -> tuple[Array, Array | None]:
+        def of_tile(agents: slice, part: slice) -> list[Array]:
             a, size = records.features[agents, part], norms[agents, part]
             residual = forward(a, y[agents]) - records.target[agents, part]
-            grad = clipped_sums(residual, size, clip.z if upper else clip.y, a)
-            return grad, clipped_sums(forward(a, z[agents]), size, clip.z, a) if curved else None
+            sums = [clipped_sums(residual, size, clip.z if upper else clip.y, a)]
+            return [*sums, clipped_sums(forward(a, z[agents]), size, clip.z, a)] if curved else sums
 
         with np.errstate(all="ignore"):
-            grad, hvp = (s if s is None else s / n for s in over_tiles(of_tile, *records.features.shape))
-        return Terms(upper_grad_y=grad) if upper else Terms(grad, hvp)
+            grad, *hvp = (s / n for s in over_tiles(of_tile, *records.features.shape))
+        return Terms(upper_grad_y=grad) if upper else Terms(grad, *hvp)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: QuadraticRecords, clip: Clip, wanted: Collection[str]
