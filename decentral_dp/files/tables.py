@@ -53,7 +53,8 @@ Channel = Literal["x", "y", "z"]
 class Table(BaseModel):
     """A table of a scenario: no unknown keys, no silent conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # Most tables are only ever parts of another, which has a checker of its own.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def require_keys(table: Table, noun: str, needed: Sequence[str], taken: Sequence[str], known: Sequence[str]) -> None:
