@@ -14,6 +14,7 @@ from .damage import mutate, truncate
 from .files import damage_files
 from .kills import kill_local
 from .network import lossy_network
+from .node_kills import kill_nodes
 from .ray_kills import kill_actors, kill_clusters, kill_drivers, lose_machines
 from .tampering import tamper
 
@@ -23,6 +24,7 @@ KINDS = {
     "driver": kill_drivers,
     "cluster": kill_clusters,
     "machine": lose_machines,
+    "nodes": kill_nodes,
     "study": kill_studies,
     "audit": kill_audits,
     "attack": kill_attacks,

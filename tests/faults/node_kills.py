@@ -1,0 +1,176 @@
+"""The job of `deploy/rayjob.yaml` on a Ray of two nodes, whose processes are killed at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import tomli_w
+import yaml
+
+import decentral_dp
+from tests.support.ray_processes import descendants, ray_processes
+
+from .kills import SCENARIO, Tally, unequal
+
+_JOB = Path(__file__).parents[2] / "deploy" / "rayjob.yaml"
+# Of which node ("" for any), and what of it: a part of a program's name, or "" for all of its processes.
+_KINDS = [("", "driver"), ("", "ray::Actor"), *(("head", part) for part in ("/gcs_server", "/raylet", ""))]
+_KINDS += [("worker", "/raylet"), ("worker", "")]
+_ROUNDS, _PATIENCE = 2000, 600.0
+
+
+def kill_nodes(times: int, seed: int, place: Path) -> Tally:
+    """Kill processes of a job on two nodes at random moments, and give its command again, until it is complete.
+
+    As on Kubernetes every try has a cluster of its own, whose head has the driver on its machine. A worker that is lost
+    is followed by another in the same try. What was killed, and how far the run was, is said on stderr.
+
+    Args:
+        times: kills in all.
+        seed: of the moments and of the processes.
+        place: an empty folder.
+    """
+    given = json.loads(json.dumps(SCENARIO))
+    given["algorithm"]["rounds"] = _ROUNDS
+    given["run"] |= {"agents_per_actor": 2, "evaluate_every": 50}
+    (place / "scenario.toml").write_text(tomli_w.dumps(given), encoding="utf-8")
+    decentral_dp.run(given, out=place / "here")
+    draw, kills, runs = random.Random(seed), 0, 0
+    with _cluster(place) as cluster:
+        started = time.monotonic()
+        if cluster.driver(place / "whole").wait():
+            raise RuntimeError(f"the job failed by itself: {cluster.said()}")
+        length = time.monotonic() - started
+    wrong = [f"without a kill: {what}" for what in unequal(place / "whole", place / "here")]
+    while kills < times:
+        folder, complete = place / f"run-{runs}", False
+        while not complete:
+            with _cluster(place) as cluster:
+                driver, before = cluster.driver(folder), kills
+                while kills < times and not _ends(driver, draw.uniform(0.0, length / 2)):
+                    (node, part), reached = draw.choice(_KINDS), _reached(folder)
+                    if cluster.kill(node, part, driver, draw):
+                        kills += 1
+                        what = " ".join(filter(None, (node, part.strip("/"))))
+                        print(f"{kills}: {what}; run {runs}, {reached}", file=sys.stderr, flush=True)
+                if not _ends(driver, _PATIENCE):
+                    driver.kill()
+                    wrong.append(f"run {runs} hangs: {cluster.said()}")
+                complete = driver.wait() == 0
+                if not complete and kills == before:
+                    raise RuntimeError(f"run {runs} failed by itself: {cluster.said()}")
+        wrong += [f"run {runs}: {what}" for what in unequal(folder, place / "here")]
+        runs += 1
+    return Tally(kills, runs, 0, wrong)
+
+
+def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    return process.returncode is not None
+
+
+def _reached(folder: Path) -> str:
+    if (folder / "result.json").is_file() and not (folder / "in_progress").is_dir():
+        return "complete"
+    with contextlib.suppress(OSError, ValueError):
+        journal = (folder / "in_progress" / "journal.jsonl").read_bytes().splitlines()
+        return f"round {max(json.loads(line).get('leased', 0) for line in journal)} of {_ROUNDS}"
+    return "not begun"
+
+
+class _Node:
+    """`ray start --block`, which ends with its raylet, as a container does."""
+
+    def __init__(self, place: Path, environment: dict[str, str], *words: str) -> None:
+        shared = ["--block", "--num-cpus=1", "--disable-usage-stats", "--object-store-memory=100000000"]
+        log = place / f"node-{time.monotonic_ns()}"
+        with log.open("wb") as out:
+            command = [str(Path(sys.executable).with_name("ray")), "start", *shared, *words]
+            self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+        deadline = time.monotonic() + _PATIENCE
+        while b"Ray runtime started" not in log.read_bytes():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.end()
+                raise RuntimeError(f"a node does not start: {log.read_text()}")
+            time.sleep(0.1)
+
+    def named(self, part: str) -> list[int]:
+        below = descendants([self.process.pid])
+        return [pid for pid, line in ray_processes().items() if pid in below and part in line.split()[0]]
+
+    def end(self) -> None:
+        """Kill all of its processes."""
+        for pid in (self.process.pid, *descendants([self.process.pid])):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class _Cluster:
+    """A head and a worker, and the job that is given to them."""
+
+    def __init__(self, place: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._place, self._joining = place, f"--address=127.0.0.1:{port}"
+        secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self._environment = os.environ | secret | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
+        head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={place}/ray")
+        self._nodes = {"head": _Node(place, self._environment, *head)}
+        self._nodes["worker"] = _Node(place, self._environment, self._joining)
+
+    def driver(self, folder: Path) -> subprocess.Popen[bytes]:
+        """Give the command of the job, with another scenario, into this folder."""
+        job = next(yaml.safe_load_all(_JOB.read_text(encoding="utf-8")))
+        _, command, _, *words = shlex.split(job["spec"]["entrypoint"])
+        words[words.index("--out") + 1] = str(folder)
+        program = [sys.executable, "-m", "decentral_dp.cli.main", command, str(self._place / "scenario.toml"), *words]
+        with (self._place / "said").open("wb") as said:
+            return subprocess.Popen(program, env=self._environment, stdout=said, stderr=said)
+
+    def said(self) -> str:
+        return (self._place / "said").read_text(encoding="utf-8").strip()
+
+    def kill(self, node: str, part: str, driver: subprocess.Popen[bytes], draw: random.Random) -> bool:
+        """Kill a process, by a part of its name, of one node or any; or a whole node. Returns whether it was there."""
+        nodes = [self._nodes[node]] if node else list(self._nodes.values())
+        if part:
+            pids = [driver.pid] if part == "driver" else sorted(pid for n in nodes for pid in n.named(part))
+            if not pids:
+                return False
+            os.kill(draw.choice(pids), signal.SIGKILL)
+        else:
+            nodes[0].end()
+            if node == "head":
+                driver.kill()
+        if node == "worker":
+            nodes[0].end()
+            self._nodes["worker"] = _Node(self._place, self._environment, self._joining)
+        return True
+
+    def end(self) -> None:
+        for node in self._nodes.values():
+            node.end()
+
+
+@contextlib.contextmanager
+def _cluster(place: Path) -> Iterator[_Cluster]:
+    cluster = _Cluster(place)
+    try:
+        yield cluster
+    finally:
+        cluster.end()
