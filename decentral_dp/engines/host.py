@@ -213,7 +213,9 @@ class Host:
             return
         self._of_all = heard
         rows = heard if agents.size == heard.shape[0] else heard[agents]
-        self._weights = rows if columns is None or columns.size == rows.shape[1] else sp.csr_array(rows[:, columns])
+        in_order = columns is None or (columns.size == rows.shape[1] and bool((np.diff(columns) > 0).all()))
+        # Terms of a row stay in the order of agents' numbers, whatever that of the columns.
+        self._weights = rows if in_order else sp.csr_array(rows[:, columns])
         self._heard = None
         self._dataset.neighbour_weight = (self._weights @ np.ones(self._weights.shape[1]))[:, None]
 
@@ -363,6 +365,7 @@ class Host:
             raise RuntimeError("a block is saved between two rounds only")
         state = {
             "round": self._round,
+            "agents": self._node.agents,
             "state": self._state,
             "latest": dict(self._latest),
             "recent": list(self._recent)[:-1],

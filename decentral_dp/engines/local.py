@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.engines.host import Everywhere, Host, View, coordinate
@@ -56,7 +57,8 @@ class LocalEngine:
         releases_per_round = nodes[0].program.releases_per_round
         observed = control.observed(rounds)
         messages = everywhere("advance")
-        last = snapshot(first, everywhere)
+        of = [node.agents for node in nodes]
+        last = snapshot(first, everywhere, of)
         done = observed(first) and control.observe(last)
         for t in range(first + 1, rounds + 1):
             if done:
@@ -69,7 +71,7 @@ class LocalEngine:
                     for k, node in enumerate(nodes)
                 ]
             if observed(t):
-                last = snapshot(t, everywhere)
+                last = snapshot(t, everywhere, of)
                 done = control.observe(last)
         recorded = list(zip((node.agents for node in nodes), everywhere("recorder"), strict=True))
         everywhere("forget")
@@ -84,26 +86,38 @@ class LocalEngine:
         return coordinate(coordinator_node, rounds, everywhere, control)
 
 
-def snapshot(index: int, everywhere: Everywhere) -> Snapshot:
+def snapshot(index: int, everywhere: Everywhere, agents: Sequence[NDArray[np.int64]]) -> Snapshot:
     """Join the blocks' views in the order of the agents.
 
     Args:
         index: the round.
         everywhere: calls a method of every `Host`, and returns what they answer, in their order.
+        agents: of each block.
 
     Returns:
         Arrays of (m, ·), and the first value of all blocks that was not finite.
     """
+    every = np.concatenate(agents)
+    place = None if (np.diff(every) > 0).all() else np.argsort(every)
+
+    def joined(parts: Sequence[Array]) -> Array:
+        rows = np.concatenate(parts)
+        return rows if place is None else rows[place]
+
+    def released_at(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
+        first = blocks[0]
+        return ReleasedValues(first.at, {c: joined([b.values[c] for b in blocks]) for c in first.values})
+
     views: list[View] = everywhere("view")
     troubles = [v.divergence for v in views if v.divergence is not None]
     released, published, state = (
-        {c: np.concatenate([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
+        {c: joined([getattr(v, part)[c] for v in views]) for c in getattr(views[0], part)}
         for part in ("released", "published", "state")
     )
     divergence = min(troubles, default=None)
 
     def drain(ending: bool) -> list[ReleasedValues]:
-        return [_joined(blocks) for blocks in zip(*everywhere("drain", ending), strict=True)]
+        return [released_at(blocks) for blocks in zip(*everywhere("drain", ending), strict=True)]
 
     def save() -> Saved:
         return Saved(index, tuple(everywhere("save")))
@@ -112,9 +126,3 @@ def snapshot(index: int, everywhere: Everywhere) -> Snapshot:
         return everywhere("score", dict(values))
 
     return Snapshot(index, released, published, state, divergence, save, drain, score)
-
-
-def _joined(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
-    """What all blocks released at one index."""
-    first = blocks[0]
-    return ReleasedValues(first.at, {c: np.concatenate([b.values[c] for b in blocks]) for c in first.values})

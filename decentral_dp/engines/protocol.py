@@ -365,17 +365,20 @@ def server_blocks(sizes: Sequence[int]) -> list[Block]:
     return [(np.arange(starts[k], starts[k + 1]), everyone, mean) for k in range(len(sizes))]
 
 
-def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
-    """Cut a mixing matrix into blocks of consecutive agents.
+def blocks(
+    mixing: sp.csr_array, sizes: Sequence[int], members: Sequence[NDArray[np.int64]] | None = None
+) -> list[Block]:
+    """Cut a mixing matrix into blocks of agents.
 
     Args:
         mixing: W, (m, m).
         sizes: agents of each block.
+        members: the agents of each block, ascending; by default consecutive ones.
 
     Returns:
         For each block: its agents, the blocks that it reads from, and the weights of their messages. The diagonal is
-        left out: an agent's own share is its program's business. Column order is ascending in every block, so that row
-        sums add up in the same order whatever the cut.
+        left out: an agent's own share is its program's business. The weights of a row lie in the order of its
+        neighbours' numbers, so that sums add up in the same order whatever the cut: their columns are not to be sorted.
 
     Raises:
         ValueError: the sizes do not add up to m.
@@ -389,18 +392,19 @@ def blocks(mixing: sp.csr_array, sizes: Sequence[int]) -> list[Block]:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     if starts[-1] != m:
         raise ValueError(f"block sizes add up to {starts[-1]}, but there are {m} agents")
-    owner = np.repeat(np.arange(len(sizes)), sizes)
+    agents_of = np.split(np.arange(m), starts[1:-1]) if members is None else members
+    owner = np.empty(m, dtype=np.int64)
+    for k, agents in enumerate(agents_of):
+        owner[agents] = k
     off = sp.csr_array(mixing - sp.diags_array(mixing.diagonal()))
     off.eliminate_zeros()
+    off.sort_indices()
     out = []
-    for k in range(len(sizes)):
-        agents = np.arange(starts[k], starts[k + 1])
+    for k, agents in enumerate(agents_of):
         rows = off[agents]
         neighbours = tuple(int(b) for b in np.unique(owner[rows.indices])) or (k,)
-        columns = np.concatenate([np.arange(starts[b], starts[b + 1]) for b in neighbours])
-        weights = sp.csr_array(rows[:, columns])
-        weights.sort_indices()
-        out.append((agents, neighbours, weights))
+        columns = np.concatenate([agents_of[b] for b in neighbours])
+        out.append((agents, neighbours, sp.csr_array(rows[:, columns])))
     return out
 
 
@@ -483,7 +487,6 @@ def boundaries(nodes: Sequence[AgentNode]) -> list[Boundary]:
     for k, node in enumerate(nodes):
         kept = np.concatenate([rows if j == k else rows[sent[j]] for j, rows in _segments(node, sizes)])
         mixing = sp.csr_array(node.mixing[:, kept])
-        mixing.sort_indices()
         own = node.neighbours.index(k) if k in node.neighbours else None
         others = tuple((nodes[j].agents, sent[j]) for j in node.neighbours if j != k)
         found.append(Boundary(sent[k], own, mixing, kept, node.agents, others))

@@ -209,8 +209,7 @@ def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: 
     for actor, block in zip(actors, blocks, strict=False):
         if actor._actor_id.hex() == lost:
             numbers = [int(agent) for agent in block.agents]
-            several = f"agents {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"agent {numbers[0]}"
-            return f"The actor of {several}"
+            return f"The actor of agent {numbers[0]}" + f" and {len(numbers) - 1} others" * (len(numbers) > 1)
     return "A message of an actor"
 
 
@@ -273,7 +272,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
                 kept.keep(saved)
             return saved
 
-        return snapshot(t, everywhere)._replace(save=save)
+        return snapshot(t, everywhere, [n.agents for n in nodes])._replace(save=save)
 
     def observe(last: Snapshot) -> bool | None:
         kept.observed = last.round

@@ -32,14 +32,21 @@ def summed(placed: list[AgentNode], messages: list[np.ndarray]) -> tuple[list[np
     return whole, parts
 
 
+@pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_sums_keep_their_bits(kind: str, sizes: list[int]) -> None:
-    placed = nodes(blocks(build(kind, 12, GRAPHS[kind]).mixing, sizes))
+def test_sums_keep_their_bits(kind: str, sizes: list[int], mixed: bool) -> None:
     draw = np.random.default_rng(1)
-    whole, parts = summed(placed, [draw.normal(size=(n, 7)) for n in sizes])
-    for one, other in zip(whole, parts, strict=True):
+    dealt = draw.permutation(12) if mixed else np.arange(12)
+    members = [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]
+    mixing = build(kind, 12, GRAPHS[kind]).mixing
+    placed = nodes(blocks(mixing, sizes, members if mixed else None))
+    values = draw.normal(size=(12, 7))
+    whole, parts = summed(placed, [values[of] for of in members])
+    at_once = off_diagonal(mixing) @ values
+    for of, one, other in zip(members, whole, parts, strict=True):
         np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, at_once[of])
 
 
 def test_a_server_is_sent_every_answer() -> None:

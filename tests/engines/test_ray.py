@@ -169,7 +169,7 @@ def test_an_actor_that_cannot_live_is_an_error_and_the_others_end(
 
     monkeypatch.setattr(module.Actor, "advance", die)
     with pytest.raises(
-        RuntimeError, match=r"^The actor of agents (0 to 2|3 to 4) was lost, and actors ended 2 times after round 0"
+        RuntimeError, match=r"^The actor of agent . and . others was lost, and actors ended 2 times after round 0"
     ):
         decentral_dp.run(given)
     _until(lambda: not ray_actors(), 20)

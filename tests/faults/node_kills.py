@@ -28,14 +28,14 @@ _JOB = Path(__file__).parents[2] / "deploy" / "rayjob.yaml"
 # Of which node ("" for any), and what of it: a part of a program's name, or "" for all of its processes.
 _KINDS = [("", "driver"), ("", "ray::Actor"), *(("head", part) for part in ("/gcs_server", "/raylet", ""))]
 _KINDS += [("worker", "/raylet"), ("worker", "")]
-_ROUNDS, _PATIENCE = 2000, 600.0
+_ROUNDS, _PATIENCE = 2000, 300.0
 
 
 def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     """Kill processes of a job on two nodes at random moments, and give its command again, until it is complete.
 
-    As on Kubernetes every try has a cluster of its own, whose head has the driver on its machine. A worker that is lost
-    is followed by another in the same try. What was killed, and how far the run was, is said on stderr.
+    As on Kubernetes every try has a cluster of its own; where all of the head is lost, so is the driver. A worker that
+    is lost is followed by another in the same try. What was killed, and how far the run was, is said on stderr.
 
     Args:
         times: kills in all.
@@ -49,17 +49,20 @@ def kill_nodes(times: int, seed: int, place: Path) -> Tally:
     decentral_dp.run(given, out=place / "here")
     draw, kills, runs = random.Random(seed), 0, 0
     with _cluster(place) as cluster:
-        started = time.monotonic()
         if cluster.driver(place / "whole").wait():
             raise RuntimeError(f"the job failed by itself: {cluster.said()}")
-        length = time.monotonic() - started
+    length = json.loads((place / "whole" / "result.json").read_bytes())["seconds"]
     wrong = [f"without a kill: {what}" for what in unequal(place / "whole", place / "here")]
     while kills < times:
         folder, complete = place / f"run-{runs}", False
         while not complete:
             with _cluster(place) as cluster:
-                driver, before = cluster.driver(folder), kills
-                while kills < times and not _ends(driver, draw.uniform(0.0, length / 2)):
+                since, before, driver = time.time(), kills, cluster.driver(folder)
+                begun = draw.random() < 0.25
+                # Three of four times the first kill comes when rounds are under way.
+                while not (begun or _goes_on(folder, since) or _ends(driver, 0.1)):
+                    pass
+                while cluster.has_head and kills < times and not _ends(driver, draw.expovariate(3.0 / length)):
                     (node, part), reached = draw.choice(_KINDS), _reached(folder)
                     if cluster.kill(node, part, driver, draw):
                         kills += 1
@@ -80,6 +83,13 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
     return process.returncode is not None
+
+
+def _goes_on(folder: Path, since: float) -> bool:
+    """Whether rounds were made after this time."""
+    with contextlib.suppress(OSError):
+        return (folder / "in_progress" / "journal.jsonl").stat().st_mtime > since
+    return False
 
 
 def _reached(folder: Path) -> str:
@@ -128,10 +138,13 @@ class _Cluster:
             port = probe.getsockname()[1]
         self._place, self._joining = place, f"--address=127.0.0.1:{port}"
         secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self._environment = os.environ | secret | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
+        # A driver whose head is gone gives up after a minute by default.
+        patience = {"RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+        self._environment = os.environ | secret | patience | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
         head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={place}/ray")
         self._nodes = {"head": _Node(place, self._environment, *head)}
         self._nodes["worker"] = _Node(place, self._environment, self._joining)
+        self.has_head = True
 
     def driver(self, folder: Path) -> subprocess.Popen[bytes]:
         """Give the command of the job, with another scenario, into this folder."""
@@ -153,13 +166,14 @@ class _Cluster:
             if not pids:
                 return False
             os.kill(draw.choice(pids), signal.SIGKILL)
-        else:
+        elif node == "head":
             nodes[0].end()
-            if node == "head":
-                driver.kill()
+            driver.kill()
         if node == "worker":
+            # Its container ends, and another one begins.
             nodes[0].end()
             self._nodes["worker"] = _Node(self._place, self._environment, self._joining)
+        self.has_head &= node != "head"
         return True
 
     def end(self) -> None:

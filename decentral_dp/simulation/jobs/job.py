@@ -51,6 +51,8 @@ from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEv
 from decentral_dp.simulation.statements.statement import Setting
 from decentral_dp.topology import Topology
 from decentral_dp.topology.compression import Compression
+from decentral_dp.topology.over_time import off_diagonal
+from decentral_dp.topology.partition import graph_partition
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
@@ -224,8 +226,8 @@ class Job(Protocol):
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
-        elsewhere, own = isinstance(self.records, RecordsElsewhere), slice(agents[0], agents[-1] + 1)
-        return {k: [] if elsewhere else self.records[k][own] for k in self.records}
+        own = [] if isinstance(self.records, RecordsElsewhere) else agents.tolist()
+        return {k: [self.records[k][a] for a in own] for k in self.records}
 
 
 def public_network(topology: Topology, s: Scenario) -> Network:
@@ -299,24 +301,29 @@ class GossipJob(Job):
         widths = [c.width for c in self.algorithm.releases(self.problem.p, self.problem.q).values()]
         return made if table.consensus else replace(made, consensus=made.contraction(max(widths)))
 
-    def nodes(self, sizes: Sequence[int] | None = None) -> list[AgentNode]:
-        """The job cut into blocks of agents, of these sizes or as the scenario's [run] table says."""
-        sizes = self.sizes() if sizes is None else list(sizes)
-        cut = server_blocks(sizes) if self.central else blocks(self.public_network.mixing, sizes)
-        compression, over_time, starts = self.compression, self.topology.over_time, np.cumsum([0, *sizes])
+    def nodes(
+        self, sizes: Sequence[int] | None = None, members: Sequence[NDArray[np.int64]] | None = None
+    ) -> list[AgentNode]:
+        """The job cut into blocks of agents: of these sizes, these members, or as the scenario's [run] table says."""
+        mixing, run = self.public_network.mixing, self.scenario.run
+        movable = run.engine == "ray" and not (run.place or self.central or self.shards.elsewhere)
+        if sizes is None and members is None and movable:
+            # Any actor may have any agent: few messages are to leave one.
+            members = graph_partition(off_diagonal(mixing), self.sizes())
+        if sizes is None:
+            sizes = self.sizes() if members is None else [of.size for of in members]
+        cut = server_blocks(sizes) if self.central else blocks(mixing, sizes, members)
+        compression, over_time = self.compression, self.topology.over_time
         nodes = [self._agent_node(*block)._replace(compression=compression) for block in cut]
         if over_time is None:
             return nodes
-        return [
-            node._replace(
-                over_time=over_time,
-                columns=np.concatenate([np.arange(starts[b], starts[b + 1]) for b in node.neighbours]),
-            )
-            for node in nodes
-        ]
+        columns = [np.concatenate([nodes[b].agents for b in node.neighbours]) for node in nodes]
+        return [node._replace(over_time=over_time, columns=of) for node, of in zip(nodes, columns, strict=True)]
 
     def start(self, engine: Engine, control: RunControl = UNATTENDED, strict: bool = True) -> Outcome:
-        nodes = self.nodes()
+        parts = () if control.saved is None else control.saved.parts
+        # A run that goes on has the blocks that it was begun with.
+        nodes = self.nodes(members=[part["agents"] for part in parts if "agents" in part] or None)
         if strict and (e := self.components.algorithm).origin:
             # Of ours the plan is proven to be what is released; of others a round that is not goes no further.
             nodes = [

@@ -1,0 +1,97 @@
+"""Blocks of agents that are near in the graph: the same bits as of all agents in one block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import decentral_dp
+from decentral_dp.engines.local import LocalEngine
+from decentral_dp.engines.protocol import RunControl, Saved, Snapshot
+from decentral_dp.simulation.jobs.build import build
+from tests.support.hosted import released_by_actors
+
+Make = Callable[..., dict[str, Any]]
+GEOMETRIC = {"kind": "geometric", "radius": 0.45, "agents": 12, "seed": 3}
+ROUNDS = 6
+TRAINING: dict[str, Any] = {
+    "seed": 5,
+    "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+    "algorithm": {"kind": "dp_dsgd", "rounds": ROUNDS, "y": {"scale": 0.5}},
+    "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+}
+# Graph, and algorithm: dp_dsgd by default.
+NETWORKS: dict[str, tuple[dict[str, Any], str]] = {
+    "stays": ({}, "dp_dsgd"),
+    "matching": ({"over_time": "matching"}, "dp_dsgd"),
+    "resample": ({"over_time": {"kind": "resample", "every": 2}}, "dp_dsgd"),
+    "lossy": ({"drop": 0.4}, "dp_dsgd"),
+    "offline": ({"offline": 0.3}, "dp_dsgd"),
+    "late": ({"delay": 2}, "dp_dsgd"),
+    "all": ({"over_time": "matching", "drop": 0.2, "offline": 0.2, "delay": 1}, "dp_dsgd"),
+    "compressed": ({"compression": {"kind": "top_k", "share": 0.3}}, "dp_dsgd"),
+    "complete": ({"kind": "complete", "radius": None, "seed": None}, "dp_dsgd"),
+    "tracked": ({"over_time": "matching"}, "gradient_tracking"),
+    "arcs": ({"kind": "directed_exponential", "radius": None, "seed": None}, "push_sum"),
+    "lossy arcs": ({"kind": "directed_exponential", "radius": None, "seed": None, "drop": 0.2}, "push_sum"),
+    "changing arcs": ({"directed": True, "over_time": {"kind": "resample", "every": 1}, "drop": 0.2}, "push_sum"),
+    "late arcs": ({"directed": True, "delay": 2}, "push_sum"),
+    "walk": ({}, "random_walk"),
+}
+
+
+def same(ones: Sequence[Snapshot], others: Sequence[Snapshot]) -> None:
+    for one, other in zip(ones, others, strict=True):
+        for part in ("released", "published", "state"):
+            for channel, value in getattr(other, part).items():
+                np.testing.assert_array_equal(getattr(one, part)[channel], value)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_any_agents_share_an_actor(network: str) -> None:
+    change, algorithm = NETWORKS[network]
+    topology = {key: value for key, value in (GEOMETRIC | change).items() if value is not None}
+    job: Any = build(TRAINING | {"topology": topology, "algorithm": TRAINING["algorithm"] | {"kind": algorithm}})
+    alone: list[Snapshot] = []
+    job.start(LocalEngine(), RunControl(range(ROUNDS + 1), alone.append))
+    for seed, sizes in ((0, [4, 4, 4]), (1, [1, 8, 3]), (2, [6, 6]), (3, [1] * 12)):
+        dealt = np.random.default_rng(seed).permutation(12)
+        same(released_by_actors(job, [np.sort(of) for of in np.split(dealt, np.cumsum(sizes)[:-1])]), alone)
+
+
+@pytest.mark.parametrize("changes", [{}, {"over_time": "matching", "delay": 1}])
+def test_a_run_goes_on_with_the_blocks_that_it_had(scenario: Make, changes: dict[str, Any]) -> None:
+    content = scenario(topology=GEOMETRIC | changes, algorithm={"rounds": ROUNDS})
+    saved: list[Saved] = []
+
+    def look(s: Snapshot) -> bool:
+        saved.append(s.save())
+        return s.round == 3
+
+    job: Any = build(content | {"run": {"engine": "ray", "agents_per_actor": 6, "keep_releases": True}})
+    assert any((np.diff(node.agents) > 1).any() for node in job.nodes())
+    job.start(LocalEngine(), RunControl([3], look))
+    alone = build(content).start(LocalEngine(), RunControl([ROUNDS]))
+    # As on a machine where agents were grouped otherwise.
+    for run in ({"engine": "ray", "agents_per_actor": 4}, {"blocks": 2}):
+        again = build(content | {"run": run}).start(LocalEngine(), RunControl([ROUNDS], saved=saved[0]))
+        same([again.last], [alone.last])
+        assert again.ledger.same_releases(alone.ledger)
+
+
+def test_agents_with_machines_of_their_own_stay_by_their_numbers(scenario: Make) -> None:
+    run = {"engine": "ray", "agents_per_actor": 4, "place": "site-{agent}"}
+    job: Any = build(scenario(topology=GEOMETRIC) | {"run": run})
+    assert [node.agents.tolist() for node in job.nodes()] == np.arange(12).reshape(3, 4).tolist()
+
+
+def test_on_ray_the_bits_are_those_of_this_process(scenario: Make, ray_cluster: None) -> None:
+    content = scenario(topology=GEOMETRIC, algorithm={"rounds": ROUNDS})
+    here = decentral_dp.run(content, set={"run.keep_releases": True})
+    there = decentral_dp.run(content, set={"run.engine": "ray", "run.agents_per_actor": 6, "run.keep_releases": True})
+    assert there.records.same_releases(here.records)
+    for channel, value in here.released.items():
+        np.testing.assert_array_equal(there.released[channel], value)
