@@ -201,15 +201,16 @@ def started(
                 f"run.place: no machine of the cluster has {names}. Start one with ray start --resources, such as "
                 f"'{{\"{next(iter(place))}\": 1}}', have one actor hold agents of one machine, or leave it out."
             )
-    fitting = sum(int(node.get("GPU", 0.0) / gpus + 1e-9) for node in nodes) if gpus else len(arguments)
-    if fitting < len(arguments):
+    # How many actors fit on each machine, by its GPUs.
+    most = [int(node.get("GPU", 0.0) / gpus + 1e-9) if gpus else len(arguments) for node in nodes]
+    if gpus and sum(most) < len(arguments):
         there = sum(node.get("GPU", 0.0) for node in nodes)
         raise InputError(
             f"run.gpus_per_actor: got {gpus:g} for each of {len(arguments)} actors, but Ray knows of {there:g} GPUs, "
-            f"on which {fitting} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute on "
-            "processors."
+            f"on which {sum(most)} such actors fit. Lower it, raise run.agents_per_actor, or leave it out to compute "
+            "on processors."
         )
-    share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments))
+    share = core_share([node.get("CPU", 0.0) for node in nodes], len(arguments), most)
     # The head would keep kilobytes of every one of the last 100 000 calls.
     common: dict[str, Any] = {"max_restarts": 0, "enable_task_events": False, "num_gpus": gpus}
     spread = ray.remote(num_cpus=share, scheduling_strategy="SPREAD", **common)(kind)
@@ -220,12 +221,13 @@ def started(
     ]
 
 
-def core_share(cores: Sequence[float], actors: int) -> float:
+def core_share(cores: Sequence[float], actors: int, most: Sequence[int] | None = None) -> float:
     """Compute the largest share of a core, at most 1, at which that many actors fit on the machines.
 
     Args:
         cores: of each machine.
         actors: their number.
+        most: actors of each machine; by default any number.
 
     Limits:
         An actor does not span machines: five shares of 0.4 do not fit on two machines of one core, though they add up
@@ -234,7 +236,16 @@ def core_share(cores: Sequence[float], actors: int) -> float:
     Example:
         >>> core_share([4.0], actors=8), core_share([1.0, 1.0], actors=5)
         (0.5, 0.3333)
+
+        Where one of two machines has the GPUs:
+
+        >>> core_share([1.0, 1.0], actors=2, most=[2, 0])
+        0.5
     """
     candidates = {1.0, *(int(1e4 * c / k) / 1e4 for c in cores for k in range(1, actors + 1))}
-    fitting = [s for s in candidates if s > 0.0 and sum(int(c / s + 1e-9) for c in cores) >= actors and s <= 1.0]
-    return max(fitting, default=0.0)
+    most = [actors] * len(cores) if most is None else most
+
+    def fits(share: float) -> bool:
+        return sum(min(int(c / share + 1e-9), n) for c, n in zip(cores, most, strict=True)) >= actors
+
+    return max((s for s in candidates if 0.0 < s <= 1.0 and fits(s)), default=0.0)

@@ -462,6 +462,9 @@ def test_actors_fit_on_the_machines_there_are() -> None:
     assert core_share([1.0, 1.0], 5) == pytest.approx(1 / 3, abs=1e-4)
     assert core_share([0.0, 2.0], 10) == pytest.approx(0.2)
     assert core_share([0.0], 3) == 0.0
+    # Where one of two machines has the GPUs, all of them share its cores; with a core each, some would wait for ever.
+    assert core_share([1.0, 1.0], 2, [2, 0]) == 0.5
+    assert core_share([4.0, 8.0], 6, [2, 4]) == 1.0
 
 
 def test_observer_can_end_a_run_early(scenario: Make) -> None:
