@@ -14,4 +14,5 @@ FROM python:3.11-slim
 ARG PIP_EXTRA_INDEX_URL=
 WORKDIR /app
 COPY --from=build /wheel /wheel
-RUN pip install --no-cache-dir "$(ls /wheel/*.whl)[all]"
+# Jobs of KubeRay and metrics need what ray[default] has.
+RUN pip install --no-cache-dir "$(ls /wheel/*.whl)[all]" "ray[default]"

@@ -165,9 +165,10 @@ TENSORBOARD = "tensorboard"
 _EXPERIMENT = "decentral_dp"
 # Name → module, and the extra that installs it.
 _MODULES = {
-    "tensorboard": ("tensorboardX", "tensorboard"),
-    "mlflow": ("mlflow", "mlflow"),
-    "prometheus": ("ray", "ray"),
+    "tensorboard": ("tensorboardX", "decentral_dp[tensorboard]"),
+    "mlflow": ("mlflow", "decentral_dp[mlflow]"),
+    # Without it Ray takes metrics and serves none.
+    "prometheus": ("prometheus_client", "ray[default]"),
 }
 
 
@@ -239,15 +240,15 @@ def check_log(names: Sequence[str], engine: str) -> None:
             '"ray", or leave it out.'
         )
     for name in names:
-        module, extra = _MODULES[name]
+        module, package = _MODULES[name]
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             if error.name != module:
                 raise
             raise InputError(
-                f'run.log: "{name}" needs {module}, which is not installed; pip install "decentral_dp[{extra}]" brings '
-                "it. Or leave it out."
+                f'run.log: "{name}" needs {module}, which is not installed; pip install "{package}" brings it. '
+                "Or leave it out."
             ) from None
 
 

@@ -99,14 +99,22 @@ def test_a_run_that_is_cut_off_says_so(
     assert (tmp_path / "run").exists() == kept
 
 
-@pytest.mark.parametrize(("name", "module"), [("tensorboard", "tensorboardX"), ("mlflow", "mlflow")])
+@pytest.mark.parametrize(
+    ("name", "module", "brings"),
+    [
+        ("tensorboard", "tensorboardX", "decentral_dp[tensorboard]"),
+        ("mlflow", "mlflow", "decentral_dp[mlflow]"),
+        ("prometheus", "prometheus_client", "ray[default]"),
+    ],
+)
 def test_a_missing_package_is_refused_before_the_run(
-    scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str
+    scenario: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, brings: str
 ) -> None:
     # As Python finds it where it is not installed.
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf'run.log: "{name}" needs {module}.*decentral_dp\[{name}\]'):
-        decentral_dp.run(_given(scenario, name), out=tmp_path / "run")
+    engine = {"run.engine": "ray"} if name == "prometheus" else {}
+    with pytest.raises(InputError, match=re.escape(f'run.log: "{name}" needs {module}') + ".*" + re.escape(brings)):
+        decentral_dp.run(_given(scenario, name), set=engine, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
