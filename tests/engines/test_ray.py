@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 import yaml
 
 import decentral_dp
@@ -187,8 +188,6 @@ def test_an_unreachable_cluster_is_one_sentence(scenario: Make, tmp_path: Path) 
 
 
 def test_interrupting_a_run_leaves_no_process(scenario: Make, tmp_path: Path) -> None:
-    import tomli_w
-
     (tmp_path / "long.toml").write_text(
         tomli_w.dumps(scenario(algorithm={"rounds": 100_000}, run={"engine": "ray", "evaluate_every": 50_000}))
     )
@@ -366,8 +365,6 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path) -> None:
     import json
 
-    import tomli_w
-
     (tmp_path / "small.toml").write_text(tomli_w.dumps(scenario()))
     done = _cli(
         "run", "small.toml", "--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", "r", cwd=tmp_path
@@ -378,6 +375,31 @@ def test_two_nodes_run_a_scenario(scenario: Make, two_nodes: str, tmp_path: Path
     here = decentral_dp.run(scenario())
     released = np.load(tmp_path / "r" / "state.npz", allow_pickle=False)["released_y"]
     np.testing.assert_allclose(released, here.released["y"], atol=1e-9, rtol=0)
+
+
+def test_two_nodes_run_networks_that_change(two_nodes: str, tmp_path: Path) -> None:
+    """Lost and late messages, agents away, arcs: the bits of one process."""
+    late = {"kind": "ring", "agents": 6, "over_time": "matching", "drop": 0.2, "offline": 0.2, "delay": 1}
+    arcs = {"kind": "erdos_renyi", "agents": 6, "probability": 0.6, "directed": True, "drop": 0.2}
+    arcs["over_time"] = {"kind": "resample", "every": 1}
+    for name, algorithm, topology in (("late", "dp_dsgd", late), ("arcs", "push_sum", arcs)):
+        given: dict[str, Any] = {
+            "seed": 5,
+            "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2},
+            "topology": topology,
+            "algorithm": {"kind": algorithm, "rounds": 12, "y": {"scale": 0.5}},
+            "privacy": {"mechanism": "gaussian", "epsilon": 4.0, "delta": 1e-5, "clip": {"y": 0.1}},
+            "run": {"agents_per_actor": 2},
+        }
+        (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(given))
+        words = ["--engine", "ray", "--set", f'run.address="{two_nodes}"', "--out", name]
+        done = _cli("run", f"{name}.toml", *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        here = decentral_dp.run(given)
+        with np.load(tmp_path / name / "state.npz", allow_pickle=False) as there:
+            for channel, value in here.released.items():
+                np.testing.assert_array_equal(there[f"released_{channel}"], value)
+        assert pd.read_parquet(tmp_path / name / "ledger.parquet").equals(here.ledger)
 
 
 @pytest.mark.parametrize("name", ["scenario", "dp_sgd_dual"])

@@ -24,6 +24,7 @@ FAULTS = {
     "attack": 1,
     "driver": 1,
     "machine": 1,
+    "nodes": 1,
     "network": 1,
 }
 
