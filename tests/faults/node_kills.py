@@ -87,9 +87,10 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _goes_on(folder: Path, since: float) -> bool:
-    """Whether rounds were made after this time."""
-    with contextlib.suppress(OSError):
-        return (folder / "in_progress" / "journal.jsonl").stat().st_mtime > since
+    """Whether rounds were allowed after this time."""
+    journal = folder / "in_progress" / "journal.jsonl"
+    with contextlib.suppress(OSError, IndexError):
+        return journal.stat().st_mtime > since and b"leased" in journal.read_bytes().splitlines()[-1]
     return False
 
 
