@@ -160,12 +160,15 @@ def _closed(schema: dict[str, Any]) -> None:
 class StreamTable(Table):
     """Which records a round reads."""
 
-    kind: Literal["accumulate", "all", "minibatch", "poisson"] = optional(
+    kind: Literal["accumulate", "all", "minibatch", "poisson", "turns"] = optional(
         '"accumulate": records arrive round by round; "all": every record in every round; "minibatch": a '
-        'fresh sample each round; "poisson": every record by its own secret coin in each round.',
+        'fresh sample each round; "poisson": every record by its own secret coin in each round; "turns": the next '
+        "records of a public order, which begins again after the last one.",
         "accumulate",
     )
-    batch: Count | None = optional("Records per agent and round: new ones of accumulate, drawn ones of minibatch.")
+    batch: Count | None = optional(
+        "Records per agent and round: new ones of accumulate, drawn ones of minibatch, the next ones of turns."
+    )
     warm_start: Annotated[int, Field(ge=0)] = optional(
         "Of accumulate: records that each agent has before the first round.", 0
     )

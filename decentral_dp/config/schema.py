@@ -286,31 +286,62 @@ class ColludersTable(Table):
     colluders: Annotated[int, Field(ge=0, le=10**6)] = Field(description="q, how many there may be.")
 
 
-class CorrelationTable(Table):
-    """Noise that agents share, and that cancels between them."""
+FactorKind = Literal["banded_square_root", "banded_inverse", "buffered_toeplitz", "anti_pgd"]
 
-    across: Literal["pairwise", "optimised", "zero_sum"] = Field(
-        description=(
-            '"pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed '
-            'that only the two know. "optimised": the same, with a scale of each agent and each link that errs least '
-            'in gossip at one price. "zero_sum": so do every two agents, neighbours or not.'
-        )
+
+class TimeFactorTable(Table):
+    """C⁻¹, the lower-triangular factor by which noise goes on from that of earlier rounds: of a kind, or in a file."""
+
+    kind: FactorKind | None = optional(
+        'The factor. "banded_square_root": C has the first coefficients of (1 − x)^(−1/2), x the shift by a round; '
+        '"banded_inverse": C⁻¹ has those of (1 − x)^(1/2); "buffered_toeplitz": a few sums that fade; "anti_pgd": '
+        "each round takes back what the one before drew."
+    )
+    bands: Count | None = optional(
+        "Coefficients, the leading 1 included, or sums of buffered_toeplitz, from 2 on; if left out, as many as rounds "
+        "from one read of a record to the next. Not read by anti_pgd."
+    )
+    file: str | None = optional("Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind.")
+
+    @model_validator(mode="after")
+    def _one(self) -> TimeFactorTable:
+        if (self.kind is None) == (self.file is None):
+            raise ValueError("give either kind or file")
+        if self.bands is not None and self.kind in (None, "anti_pgd"):
+            raise ValueError("bands are of banded_square_root, banded_inverse and buffered_toeplitz alone")
+        return self
+
+
+class CorrelationTable(Table):
+    """Noise that agents share, and that cancels between them; noise that goes on from that of earlier rounds."""
+
+    across: Literal["pairwise", "optimised", "zero_sum"] | None = optional(
+        '"pairwise": what an agent adds to its message beside its own noise, its neighbour subtracts, from a seed '
+        'that only the two know. "optimised": the same, with a scale of each agent and each link that errs least '
+        'in gossip at one price. "zero_sum": so do every two agents, neighbours or not.'
     )
     ratio: Annotated[float, Field(ge=LEAST, le=MOST)] | None = optional(
         "c/σ, the deviation of what a pair shares over that of an agent's own noise; if left out what errs least in "
         'gossip at one price, 4 at most, on a network that stays. Not read by "optimised".'
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _in_time(cls, table: Any) -> Any:
-        if isinstance(table, Mapping) and "in_time" in table:
-            raise ValueError(
-                "got in_time, but noise that is correlated in time errs no less than fresh noise in as many rounds at "
-                "the same ε, whether records may be read in every round or batches take turns (docs/proofs/40). Leave "
-                'it out; where few records are to be read in a round, take problem.stream.kind = "poisson"'
-            )
-        return table
+    in_time: FactorKind | TimeFactorTable | None = optional(
+        "Factor of noise that is correlated in time, by name or as a table; noise is fresh in every round if left out. "
+        'Saves reading, and no privacy, where problem.stream.kind = "turns".'
+    )
+
+    @model_validator(mode="after")
+    def _any(self) -> CorrelationTable:
+        if self.across is None and self.in_time is None:
+            raise ValueError('give across, such as "pairwise", or in_time, such as "banded_square_root"')
+        if self.across is None and self.ratio is not None:
+            raise ValueError("ratio is of across. Leave it out")
+        return self
+
+    @property
+    def factor(self) -> TimeFactorTable | None:
+        """The table of in_time."""
+        return TimeFactorTable(kind=self.in_time) if isinstance(self.in_time, str) else self.in_time
 
 
 class PrivacyTable(Table):
@@ -345,8 +376,8 @@ class PrivacyTable(Table):
         ),
     )
     correlation: CorrelationTable | None = optional(
-        "Gaussian noise that neighbours share; all of it is an agent's own if left out. Read by gossip algorithms that "
-        "keep nothing un-noised."
+        "Gaussian noise that neighbours share, or that is correlated in time; all of it is an agent's own and fresh if "
+        "left out. Read by gossip algorithms that keep nothing un-noised."
     )
     epsilon: Target | None = optional(
         "Target ε of each agent over the whole run, for what privacy.unit names; sets the noise. Left out: the"
@@ -533,7 +564,8 @@ class Scenario(Table):
 
     def files(self) -> Files:
         """(table, …, key) → absolute path, for every value that names a file that is there."""
-        problem = self.problem
+        problem, correlation = self.problem, self.privacy.correlation
+        factor = None if correlation is None else correlation.factor
         named: dict[tuple[str, ...], Any] = {
             ("problem", "model", "file"): problem.model.file if problem.model is not None else None,
             ("problem", "data"): problem.data
@@ -544,6 +576,7 @@ class Scenario(Table):
             ("problem", "losses"): problem.losses,
             ("problem", "loss"): problem.loss if str(problem.loss).lower().endswith(".py") else None,
             ("topology", "file"): self.topology.file,
+            ("privacy", "correlation", "in_time", "file"): factor.file if factor is not None else None,
         }
         mechanism = ("privacy", "mechanism", *(() if isinstance(self.privacy.mechanism, str) else ("kind",)))
         for place, written in (

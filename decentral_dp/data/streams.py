@@ -11,7 +11,7 @@ import numpy as np
 from decentral_dp.data.dataset import FloatArray, IntArray, nearest
 from decentral_dp.errors import InputError
 
-StreamKind = Literal["accumulate", "all", "minibatch", "poisson"]
+StreamKind = Literal["accumulate", "all", "minibatch", "poisson", "turns"]
 STREAMS: tuple[str, ...] = get_args(StreamKind)
 
 
@@ -37,7 +37,8 @@ class Stream:
     Args:
         kind: "all", the default: N_t = n. "accumulate": the first N_t = min(n, warm_start + (t+1)·batch), in file order
             (the paper's f_{i,t} and g_{i,t}). "minibatch": min(batch, n) records drawn afresh without replacement.
-            "poisson": every record by its own secret coin.
+            "poisson": every record by its own secret coin. "turns": the next min(batch, n) records of a public order,
+            round the clock.
         batch: records of a round; None for "all" and "poisson".
         warm_start: records there before round 0, default 0.
         share: q, the probability of a coin of "poisson".
@@ -91,8 +92,10 @@ class Stream:
             raise InputError(
                 f"problem.stream: warm_start is {self.warm_start}, but a whole number of at least 0 is wanted."
             )
-        if self.kind == "minibatch" and self.warm_start:
-            raise InputError("problem.stream: minibatch draws from all records and takes no warm_start; leave it out.")
+        if self.kind in ("minibatch", "turns") and self.warm_start:
+            raise InputError(
+                f"problem.stream: {self.kind} draws from all records and takes no warm_start; leave it out."
+            )
 
     @classmethod
     def from_spec(cls, spec: str | Mapping[str, Any]) -> Stream:
@@ -139,12 +142,25 @@ class Stream:
         return np.asarray(np.minimum(pool, reached), dtype=np.int64)
 
     def averaged(self, t: int | IntArray, n: int | IntArray) -> IntArray:
-        """Count the records that the mean of round t is over: N_t, min(batch, n) for a minibatch.
+        """Count the records that the mean of round t is over: N_t, min(batch, n) for a minibatch and for turns.
 
         Of "poisson" the pool, of which the share is drawn on average.
         """
         pool = self.seen(t, n)
-        return np.minimum(self._batch, pool) if self.kind == "minibatch" else pool
+        return np.minimum(self._batch, pool) if self.kind in ("minibatch", "turns") else pool
+
+    def apart(self, n: int | IntArray) -> int:
+        """Bound from below how many rounds lie between two reads of one record, of n records or of each of these n.
+
+        Turns of B records read the record at place j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
+        Any other kind may read it in every round: 1.
+
+        Example:
+            >>> Stream("turns", batch=3).apart(np.array([10, 12])), Stream("turns", batch=8).apart(10)
+            (3, 1)
+        """
+        pool = np.asarray(n, dtype=np.int64)
+        return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "turns" else 1
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
         """Return the share of the pool that is drawn afresh for round t, 1 where all take part; shapes as of `seen`."""

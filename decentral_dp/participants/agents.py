@@ -205,6 +205,9 @@ class LocalDataset:
         self._groups_of: dict[Split, tuple[NDArray[np.int64], list[Group]]] = {}
         self._spreads: dict[str, tuple[NDArray[np.int64], Sensitivity]] = {}
         self._all_of_pool = _frozen(np.ones(agents.size))
+        # Of turns: agent and kind → the public order of its records.
+        self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
+        self._picks = stream.kind in ("minibatch", "turns")
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
         """Public coins of round t: the same at every agent, in every block and on every engine; see `Network`."""
@@ -419,7 +422,7 @@ class LocalDataset:
         """The records of this round, agents with equally many of them together."""
         used = self._used(t)[split]
         known, groups = self._groups_of.get(split, (None, []))
-        if known is used and self._stream.kind != "minibatch":
+        if known is used and not self._picks:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
@@ -447,7 +450,7 @@ class LocalDataset:
     ) -> tuple[Any, Array]:
         """The records of a group that this round reads, (g, n, …), and the rates that what drew them states."""
         members = np.arange(self.agents.size)[rows]
-        if self._stream.kind != "minibatch":
+        if not self._picks:
             return type(records)(*(a[:, :n] for a in records)), np.ones(members.size)
         draws = [self._minibatch(t, int(row), split, n, draw_number) for row in members]
         chosen = np.stack([draw.index for draw in draws])
@@ -457,7 +460,7 @@ class LocalDataset:
     def _seen(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
         """The records of this round, and the rate that what drew them states."""
         records = self._records[split][row]
-        if self._stream.kind == "minibatch":
+        if self._picks:
             draw = self._minibatch(t, row, split, n, draw_number)
             return take(records, draw.index), draw.rate
         if self._stream.kind == "poisson":
@@ -470,8 +473,15 @@ class LocalDataset:
     def _minibatch(self, t: int, row: int, split: Split, n: int, draw_number: int) -> Draw:
         """Which records a row draws at round t: of a key of their own, so that asking again gives the same.
 
-        They are evaluated in the order in which they are drawn, for the price rests on it (docs/proofs/10).
+        They are evaluated in the order in which they are drawn, for the price rests on it (docs/proofs/10). Turns go by
+        a public order: what is drawn is what everybody knows, whatever is drawn besides in the round.
         """
+        if self._stream.kind == "turns":
+            size, key = int(self.counts[split][row]), (int(self.agents[row]), split)
+            if key not in self._orders:
+                generator = public_generator(self.network.seed, f"turns/{split}", key[0])
+                self._orders[key] = generator.permutation(size)
+            return Draw(self._orders[key][(t * n + np.arange(n)) % size], 1.0)
         generator = self._batches.at(row, t, tag(f"{split}/{draw_number}" if draw_number else split))
         return self._draw(split, int(self.counts[split][row]), n, generator)
 

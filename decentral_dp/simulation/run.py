@@ -684,7 +684,8 @@ def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> 
         The job, and the rounds that are charged again from now on; None where nothing was in flight.
 
     Raises:
-        InputError: nobody agreed, the price would pass a cap, or a trusted coordinator has planned its whole budget.
+        InputError: nobody agreed, the price would pass a cap, a trusted coordinator has planned its whole budget, or
+            later noise goes on from what is lost.
     """
     at = found.saved[0] if found.saved else 0
     new = Window(at, found.in_flight) if found.in_flight else None
@@ -694,6 +695,11 @@ def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> 
         raise InputError(
             f"{_lost(folder)} {job.scenario.algorithm.kind} plans its whole budget beforehand, and what it would "
             "release again is not in that plan. Run the scenario again in another folder; both runs are to be paid for."
+        )
+    if getattr(job, "factor", None) is not None and (new is not None or at):
+        raise InputError(
+            f"{_lost(folder)} Later noise goes on from it (privacy.correlation.in_time). Run the scenario again in "
+            "another folder; both runs are to be paid for."
         )
     # A state that cannot be read is refused before anything is charged.
     found.state(job)

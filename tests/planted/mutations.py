@@ -29,6 +29,7 @@ _TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_m
 
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
+_IN_TIME = "tests/simulation/test_noise_in_time.py"
 _NEIGHBOURS = "tests/privacy/accounting/test_neighbour_price.py"
 _ATTACKS = "tests/adversaries/network/test_attacks.py"
 _VIEW_OF_TRAINING = "tests/adversaries/network/test_training.py"
@@ -827,6 +828,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         "sums[k] += sums[k - apart]",
         "sums[k] += sums[k - apart - 1] if k > apart else 0.0",
         (f"{_FACTORS}::test_no_pattern_of_reads_and_signs_shows_more",),
+    ),
+    Mutation(
+        "a factor charged without its last band",
+        "privacy/mechanisms/time_factors.py",
+        "series[1 : 1 + kept.size] = kept\n",
+        "series[1 : max(kept.size, 1)] = kept[:-1]\n",
+        (f"{_IN_TIME}::test_no_record_and_no_signs_show_more_than_is_charged",),
+    ),
+    Mutation(
+        "a grid that is charged once, though what is rounded to it goes on",
+        "privacy/mechanisms/time_factors.py",
+        "np.maximum(rows * (1.0 + 2.0**-8) - 1.0, 0.0)",
+        "np.maximum(0.0 * rows, 0.0)",
+        (f"{_IN_TIME}::test_the_grid_is_charged_as_often_as_it_is_rounded_to",),
+    ),
+    Mutation(
+        "turns whose last batch is short, in a mean over what there is of it",
+        "participants/agents.py",
+        "[(t * n + np.arange(n)) % size]",
+        "[t * n % (-(-size // n) * n) :][:n]",
+        (f"{_IN_TIME}::test_no_record_and_no_signs_show_more_than_is_charged",),
+    ),
+    Mutation(
+        "records of a group that are priced as if each were read as far apart as one",
+        "simulation/jobs/gossip_plan.py",
+        "if unit.records == 1 else 1",
+        "if unit.records else 1",
+        (f"{_IN_TIME}::test_two_records_together_may_be_read_in_any_rounds",),
+    ),
+    Mutation(
+        "noise that goes on from messages, queries and all",
+        "privacy/mechanisms/releasers.py",
+        "drawn[part] = integers - np.rint(query / g_part)",
+        "drawn[part] = integers",
+        (f"{_IN_TIME}::test_what_is_added_is_the_inverse_factor_of_fresh_noise",),
+    ),
+    Mutation(
+        "a resumed run whose noise goes on from nothing",
+        "privacy/mechanisms/releasers.py",
+        "for before in range(1, index):",
+        "for before in range(index, index):",
+        (f"{_IN_TIME}::test_a_releaser_that_starts_late_draws_what_was_before",),
     ),
     Mutation(
         "distances of hidden messages of any sign, as in the linear price",

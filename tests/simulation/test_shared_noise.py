@@ -166,7 +166,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "links that come": ({"correlation": OPTIMISED}, {"over_time": "matching"}, "links that stay"),
     "many tell": ({"correlation": OPTIMISED, "observer": {"colluders": 2}}, {}, "against no colluder or one"),
     "large": ({"correlation": OPTIMISED, "observer": {"colluders": 1}}, {"agents": 60}, "at most 40 agents"),
-    "in time": ({"correlation": {**PAIRWISE, "in_time": "banded_square_root"}}, {}, "errs no less than fresh noise"),
     "decays": ({"y": {"decay_per_agent": 0.1}}, {}, "one scale"),
 }
 

@@ -14,6 +14,8 @@ divergence of mixtures is at most the mixture of their divergences. Given that, 
     Poisson       every record by its own coin: in with probability q, else left out, all others being as they are
     fixed size    b of n: with probability q = b/n the record is in, else another one has its place
 
+Where noise goes on from that of earlier rounds, a replay adds what does to its queries: given the world, it is known.
+
 Where agents share noise, the observer has the noise of all other agents, whose queries it knows, and the draws of those
 pairs that colluders can tell. What is left of the victim's is normal around what they explain, at its effective scale.
 
@@ -42,6 +44,7 @@ from decentral_dp.exchange import Bundle, Released
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, Mechanism, NoiseMechanism, noise_of
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, carried, next_past, no_past
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder
@@ -216,8 +219,10 @@ class _Listening:
             return out
         bundle = out.released if isinstance(out, Released) else out
         noised = {c: v for c, v in values.items() if isinstance(v, Bounded)}
+        # What is drawn in this round, without what goes on from earlier ones.
+        before: Mapping[str, Any] = getattr(self._real, "past_noise", {})
         if noised and getattr(self._real, "pairs", None) is not None:
-            added = np.concatenate([bundle[c] - v.value for c, v in noised.items()], axis=1)
+            added = np.concatenate([bundle[c] - v.value - before.get(c, 0.0) for c, v in noised.items()], axis=1)
             self.added[index] = {c: v.value.shape[1] for c, v in noised.items()}, added, sends
         for channel, value in values.items():
             key = (index, channel)
@@ -233,7 +238,7 @@ class _Listening:
                 mechanism, scales = law
                 self.noise[key] = Noise(noise_of(mechanism, channel), float(scales[0]), bundle[channel].shape[1])
                 with np.errstate(all="ignore"):
-                    drawn = ((bundle[channel] - value.value) / scales[:, None])[heard]
+                    drawn = ((bundle[channel] - value.value - before.get(channel, 0.0)) / scales[:, None])[heard]
                 self.residuals.append((mechanism.name, drawn.ravel()))
         return out
 
@@ -424,7 +429,28 @@ def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membershi
     host.advance()
     for last in transcript.messages[:-1]:
         host.advance(*(last[j] for j in node.neighbours))
-    return script.queries
+    return (
+        script.queries if job.factor is None else _with_past_noise(job, job.factor, victim, transcript, script.queries)
+    )
+
+
+def _with_past_noise(
+    job: GossipJob, factor: TimeFactor, victim: int, transcript: Transcript, queries: Mapping[Key, Made]
+) -> Mapping[Key, Made]:
+    """The queries with what goes on from the noise of earlier rounds, which is known given the world."""
+    out = dict(queries)
+    for channel, schedule in job.noise.items():
+        past = None
+        for key in sorted(key for key in queries if key[0] > 0 and key[1] == channel):
+            made, said = queries[key], transcript.said[key]
+            if not isinstance(made, Query) or made.private is None:
+                continue
+            g = float(GAUSSIAN.grid(schedule.scale[victim], said.size))
+            past = no_past(factor, said.shape) if past is None else past
+            private = made.private + g * carried(factor, past)
+            out[key] = made._replace(private=private)
+            past = next_past(factor, past, np.rint((said - made.public) / g) - np.rint(private / g))
+    return out
 
 
 def _transcript(

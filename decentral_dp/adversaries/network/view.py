@@ -388,9 +388,9 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         raise InputError(
             "algorithm.local_steps: what an observer inside learns of local steps is not derived. Leave it out."
         )
-    if job.pairs is not None:
+    if job.pairs is not None or job.factor is not None:
         raise InputError(
-            "privacy.correlation: noise that neighbours share is priced against who sees every message (plan), and not "
+            "privacy.correlation: correlated noise is priced against who sees every message (plan), and not "
             "for an observer inside. Leave correlation out."
         )
     if job.unit != RECORD:

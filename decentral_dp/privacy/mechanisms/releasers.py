@@ -18,10 +18,10 @@ A releaser that holds an algorithm of somebody else's to its plan: what was not 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,14 @@ from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import NO_NOISE, Mechanism, mechanism_of, noise_of
 from decentral_dp.privacy.mechanisms.grid_arithmetic import add_public
 from decentral_dp.privacy.mechanisms.protocol import Drawing, Unnoised, Workspace
+from decentral_dp.privacy.mechanisms.time_factors import (
+    Past,
+    TimeFactor,
+    carried,
+    charged_sensitivity,
+    next_past,
+    no_past,
+)
 from decentral_dp.privacy.pair_noise import PairDraws
 from decentral_dp.privacy.randomness import Draws, Root, Streams, tag
 from decentral_dp.privacy.recorder import Recorder, assemble
@@ -84,6 +92,7 @@ class ScheduledReleaser:
     schedules: channel → schedule of the block's agents. exchanges: per round; all releases of one round share a scale.
     agents, network: their numbers, and what is public of the network, for mechanisms that ask whose noise they draw.
     pairs: noise that the agents share with others, all of whom have the same schedules, of σ; by default none.
+    factor: of noise that goes on from that of earlier rounds; by default it is fresh.
     """
 
     def __init__(
@@ -95,14 +104,19 @@ class ScheduledReleaser:
         agents: NDArray[np.int64] | None = None,
         network: Any = None,
         pairs: PairDraws | None = None,
+        factor: TimeFactor | None = None,
     ) -> None:
-        self._agents, self._network, self.pairs = agents, network, pairs
+        self._agents, self._network, self.pairs, self.factor = agents, network, pairs, factor
         self.mechanism = mechanism_of(mechanism)
         self.releases_per_round = releases_per_round
         self.schedules = dict(schedules)
         self.recorder = Recorder(len(streams))
         self._streams = streams
         self._workspace: Workspace = {}
+        # Before which release, and what it goes on from. Draws are keyed, so that nothing of it need be saved.
+        self._past: tuple[int, Past] | None = None
+        # Channel → what the last release added of the noise of earlier ones, (b, d).
+        self.past_noise: dict[str, Array] = {}
         self._stacked: dict[tuple[str, ...], NoiseSchedule] = {}
         # Channels and their widths → a round, and the noise of that one and of those that follow.
         self._ahead: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[int, list[_Noise]]] = {}
@@ -125,6 +139,8 @@ class ScheduledReleaser:
             released, whole, scales = {c: v.value for c, v in bounded.items()}, None, np.zeros((len(bounded), 1))
         for (channel, noised), scale in zip(bounded.items(), scales, strict=True):
             charged, shared = self._charged(index, scale)
+            if self.factor is not None and index:
+                noised = self._in_time(index, noised, scale)
             self.recorder.charge(index, channel, self.mechanism, charged, noised, sends=sends, shared=shared)
         out: dict[str, Array] = {}
         for channel, value in values.items():
@@ -155,6 +171,17 @@ class ScheduledReleaser:
         rounds = np.array([index // self.releases_per_round])
         charged, shared = self.pairs.noise.charged(scale[None], rounds, self.pairs.agents)
         return charged[0], {name: drawn[0] for name, drawn in shared.items()}
+
+    def _in_time(self, index: int, value: Bounded, scale: Array) -> Bounded:
+        """The value with the sensitivities that it is charged at, whose rounds read records again and again."""
+        width, at = value.private.shape[1], np.array([index])
+        grid = noise_of(self.mechanism, "a channel").grid(scale, width)[None]
+
+        def of(s: Sensitivity) -> Sensitivity:
+            moved = charged_sensitivity(cast(TimeFactor, self.factor), at, s.sensitivity[None], grid, width)
+            return s._replace(sensitivity=moved[0])
+
+        return replace(value, sensitivities={split: of(s) for split, s in value.sensitivities.items()})
 
     def _noise(self, index: int, channels: tuple[str, ...], widths: tuple[int, ...]) -> _Noise:
         t = index // self.releases_per_round
@@ -206,7 +233,11 @@ class ScheduledReleaser:
         # A few agents at a time, so that their variates are still in cache when they are used.
         rows, tagged = max(1, _CACHED_VARIATES // released.shape[1]), tag(names)
         t, pairs, ratio = index // self.releases_per_round, self.pairs, noise.ratio
-        shared = None
+        shared, factor = None, self.factor if index else None
+        drawn = np.empty(released.shape if factor is not None else 0)
+        if factor is not None:
+            past = self._past_of(index, factor, bounded)
+            carry = carried(factor, past)
         if pairs is not None:
             shared = pairs.sums(index, t, tagged, ratio)
             ratio = ratio if pairs.noise.own is None else ratio * pairs.own[:, None]
@@ -214,16 +245,32 @@ class ScheduledReleaser:
             part = slice(first, first + rows)
             g_part, ratio_part = (v if len(v) == 1 else v[part] for v in (noise.grid, ratio))
             query = _concatenated([q[part] for q in queries])
+            if factor is not None:
+                query = query + g_part * carry[part]
             draws = Draws(self._streams, index, tagged, part)
             whose = partial(self._drawing_of, index, channels, first)
             integers = mechanism.sample(Unnoised(draws, query, g_part, ratio_part, widths, self._workspace, whose))
             if shared is not None:
                 integers += shared[part]
+            if factor is not None:
+                drawn[part] = integers - np.rint(query / g_part)
             np.concatenate([p[part] for p in publics], axis=1, out=released[part])
             add_public(integers, g_part, released[part])
-        ends = accumulate(widths)
-        columns = {c: released[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
-        return columns, released
+        if factor is not None:
+            self._past = index + 1, next_past(factor, past, drawn)
+            self.past_noise = _columns(channels, widths, noise.grid * carry)
+        return _columns(channels, widths, released), released
+
+    def _past_of(self, index: int, factor: TimeFactor, bounded: Mapping[str, Bounded]) -> Past:
+        """What noise goes on from before this release: kept from the one before, or drawn again from the first on."""
+        if self._past is None or self._past[0] != index:
+            zeros = {c: np.zeros_like(v.private) for c, v in bounded.items()}
+            none = {c: replace(v, public=zeros[c], private=zeros[c]) for c, v in bounded.items()}
+            widths = tuple(v.shape[1] for v in zeros.values())
+            self._past = 1, no_past(factor, (len(self._streams), sum(widths)))
+            for before in range(1, index):
+                self._noised(before, none, self._noise(before, tuple(none), widths))
+        return self._past[1]
 
     def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
         """Whose noise it is, of a row counted from the first one of a part."""
@@ -233,6 +280,11 @@ class ScheduledReleaser:
             return drawing
         near = self._network.neighbours(agent)
         return drawing._replace(neighbours=near, weights=self._network.mixing[[agent]].toarray()[0, near])
+
+
+def _columns(channels: Sequence[str], widths: Sequence[int], whole: Array) -> dict[str, Array]:
+    ends = accumulate(widths)
+    return {c: whole[:, end - width : end] for c, end, width in zip(channels, ends, widths, strict=True)}
 
 
 def _concatenated(parts: Sequence[Array]) -> Array:

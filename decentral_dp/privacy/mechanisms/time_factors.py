@@ -2,7 +2,8 @@
 
     n_t = n°_t + Σ_{j≥1} a_j n°_{t−j} − Σ_{j≥1} c_j n_{t−j} − Σ_i ω_i S_{i,t},      S_{i,t+1} = λ_i S_{i,t} + n_t
 
-A few draws, noises and sums of the past are enough:
+A few draws, noises and sums of the past are enough. Draws are integers of a grid g, and a release is
+g·(rint(u/g + n_t − n°_t) + n°_t).
 
     banded square root    C = first c_j of (1 − x)^(−1/2) = Σ_k binom(2k, k) (x/4)^k      Kalinin & Lampert 2024
     banded inverse        C⁻¹ = first a_j of (1 − x)^(1/2)                                Kalinin et al. 2025
@@ -21,6 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
@@ -39,6 +41,8 @@ class TimeFactor(NamedTuple):
         weights, decays: ω and λ, (r,).
         row_sums: (T,), of |C|: what the charge of each round is multiplied by, in the unit of a round of fresh noise.
             Every round has the same sensitivity and scale.
+        growth: the largest row sum of |C⁻¹|, rounded up: how many times as large as a draw noise can be.
+        error: bound on what float64 errs in a coordinate of `carried`, in the unit of the largest draw.
     """
 
     drawn: Array
@@ -46,6 +50,8 @@ class TimeFactor(NamedTuple):
     weights: Array
     decays: Array
     row_sums: Array
+    growth: float
+    error: float
 
 
 class Past(NamedTuple):
@@ -122,6 +128,30 @@ def next_past(factor: TimeFactor, past: Past, draw: Array) -> Past:
         decays * past.sums + noise,
         past.rounds + 1,
     )
+
+
+def charged_sensitivity(
+    factor: TimeFactor, index: NDArray[np.int64], sensitivity: Array, grid: Array, width: int
+) -> Array:
+    """Compute the sensitivity that releases are charged at, beside the √d g of a release in fresh noise.
+
+    Round k costs Σ_s |C_ks| (Δ + √d g (1 + 2φ)) in all, φ = 2⁻⁹ more than float64 makes wrong in a coordinate, in cells
+    of g.
+
+    Args:
+        factor: as of all rounds.
+        index: (R,) of the releases; the first one has the number 1.
+        sensitivity: Δ, (R, b), the same in all rounds.
+        grid: g, (R, b) or (R, 1), of the draws.
+        width: d.
+
+    Returns:
+        (R, b).
+    """
+    rows = factor.row_sums[index - 1][:, None]
+    # Where nothing goes on, a release is that of fresh noise.
+    again: Array = np.maximum(rows * (1.0 + 2.0**-8) - 1.0, 0.0) * (factor.growth > 1.0)
+    return np.asarray(rows * sensitivity + again * np.sqrt(width) * grid)
 
 
 def time_factor(kind: str, rounds: int, band: int, theta: float = 1.0, apart: int = 1) -> TimeFactor:
@@ -202,7 +232,8 @@ def factor_of(inverse: Array) -> TimeFactor:
     sums = (sums + lost * (sums.max() / (1.0 - lost.max()))) * (1.0 + 4.0 * rounds * _UNIT)
     lags = np.arange(rounds)[:, None] - np.arange(1, max(rounds, 2))[None, :]
     drawn = np.where(lags >= 0, np.take_along_axis(inverse, np.maximum(lags, 0), axis=1), 0.0)
-    return TimeFactor(drawn, _NONE, _NONE, _NONE, sums)
+    growth = float(np.abs(inverse).sum(axis=1).max()) * (1.0 + rounds * _UNIT)
+    return TimeFactor(drawn, _NONE, _NONE, _NONE, sums, growth, _error(drawn, _NONE, _NONE, _NONE, growth, rounds))
 
 
 def _toeplitz(
@@ -225,7 +256,25 @@ def _toeplitz(
         sums[k] += sums[k - apart]
     # Every term is positive in all kinds: a sum of products, one for each coefficient and each round before.
     upwards = 1.0 + rounds * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
-    return TimeFactor(drawn[None], kept, weights, decays, sums * upwards)
+    # C⁻¹ is Toeplitz as well: its last row is its first column backwards.
+    made = TimeFactor(drawn[None], kept, weights, decays, sums * upwards, 1.0, 0.0)
+    past, growth = no_past(made, ()), 0.0
+    for t in range(rounds if drawn.any() or kept.any() or weights.any() else 1):
+        draw = np.array(float(t == 0))
+        growth += abs(float(carried(made, past) + draw))
+        past = next_past(made, past, draw)
+    growth *= 1.0 + 1e-6 * (growth > 1.0)
+    return made._replace(growth=growth, error=_error(drawn[None], kept, weights, decays, growth, rounds))
+
+
+def _error(drawn: Array, kept: Array, weights: Array, decays: Array, growth: float, rounds: int) -> float:
+    """What float64 errs in `carried`: local errors of products and sums, each carried on as a draw is."""
+    long = (1.0 - decays**rounds) / (1.0 - decays)
+    terms = drawn.shape[-1] + kept.size + 3.0 * weights.size + 4.0
+    sizes = np.abs(drawn).sum(axis=1).max(initial=0.0) + growth * (np.abs(kept).sum() + np.abs(weights) @ long + 1.0)
+    # A sum errs by two operations a round, each of which fades as it does.
+    sums = 2.0 * growth * float(np.abs(weights) @ long**2)
+    return float(2.0 * growth * _UNIT * (terms * sizes + sums))
 
 
 def _buffers(rounds: int, number: int, apart: int) -> tuple[Array, Array]:

@@ -29,15 +29,18 @@ from decentral_dp.config.scenario_components import (
 from decentral_dp.config.schema import Noise, Scenario, by_channel
 from decentral_dp.data import Shards, Stream
 from decentral_dp.data.synthetic import machine_memory
-from decentral_dp.errors import InputError
+from decentral_dp.errors import InputError, quoted_path
 from decentral_dp.exchange import senders_of
+from decentral_dp.files.regular import regular
 from decentral_dp.files.source_lines import place_in_class
 from decentral_dp.participants.agents import Network
 from decentral_dp.privacy.accounting.accountants import calibrate, price, rounds_within
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN, LAPLACE, NO_MECHANISM, NO_NOISE, Mechanism, noise_of
+from decentral_dp.privacy.mechanisms.gaussian import BITS
 from decentral_dp.privacy.mechanisms.releasers import FREE, NoiseSchedule
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor, charged_sensitivity, factor_of, time_factor
 from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
@@ -60,6 +63,8 @@ _MOST_FOR_RATIO, _FEW_COLLUDERS, _MOST_FOR_SCALES = 256, 3, (256, 40)
 _LARGEST_RATIO = 4.0
 # Integers of the grid stay exact in float64 below this.
 _LARGEST_INTEGER = 2.0**52
+# Noise that was calibrated once is at most so many times larger when it is calibrated again.
+_MORE = 1.25
 # The largest exponential variate that float64 samplers can give is below 45 means.
 _LARGEST_VARIATE = 45.0
 
@@ -79,6 +84,7 @@ def plan(
     network: Network | None = None,
     unit: Unit = RECORD,
     pairs: PairNoise | None = None,
+    factor: TimeFactor | None = None,
 ) -> Ledger:
     """Plan all releases of so many rounds.
 
@@ -101,6 +107,7 @@ def plan(
         network: what everybody knows of it; by default nobody has a neighbour.
         unit: what two data sets differ in; by default one replaced record.
         pairs: noise that neighbours share; by default none.
+        factor: of noise that goes on from that of earlier rounds; by default it is fresh.
 
     Returns:
         The ledger.
@@ -146,7 +153,9 @@ def plan(
         planned = algorithm.planned_releases(public)
     widths, per_round = algorithm.releases(problem.p, problem.q), algorithm.releases_per_round
     channels = [
-        _channel(c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final, pairs)
+        _channel(
+            c, planned[c], widths[c].width, per_round, group, representative, mechanism, noise, final, pairs, factor
+        )
         for c in planned
     ]
     if senders is not None:
@@ -223,8 +232,9 @@ def _channel(
     noise: Mapping[str, NoiseSchedule],
     final: bool,
     pairs: PairNoise | None,
+    factor: TimeFactor | None,
 ) -> ChannelLedger:
-    index = planned.indices
+    index, moved = planned.indices, planned.sensitivity
     shared: Mapping[str, Array] = {}
     if not planned.sensitivity:
         none = np.zeros((index.size, 1))
@@ -237,11 +247,44 @@ def _channel(
         largest, drawn = planned.largest if final else np.zeros_like(scale), _LARGEST_VARIATE
         if pairs is not None:
             drawn *= pairs.reach()
+        if factor is not None:
+            _check_in_time(channel, planned, scale, dimension, factor, drawn)
+            # What goes on is added to the query in float64, to 2⁻¹⁰ of a cell.
+            drawn, largest = drawn * factor.growth, largest * 2.0**10
+            # What is calibrated to a price is a little larger than what it was priced at.
+            grid = noise_of(mechanism, channel).grid(scale if final else _MORE * scale, dimension)
+            moved = {k: charged_sensitivity(factor, index, s, grid, dimension) for k, s in moved.items()}
         _check_noise(channel, largest, scale, mechanism, dimension, drawn)
         if pairs is not None:
             scale, shared = pairs.charged(scale, index // releases_per_round, representative)
-    facts = (channel, mechanism, dimension, group, index, scale, planned.sensitivity, planned.rate)
+    facts = (channel, mechanism, dimension, group, index, scale, moved, planned.rate)
     return ChannelLedger(*facts, sampling=planned.sampling, shared=shared)
+
+
+def _check_in_time(
+    channel: str, planned: Planned, scale: Array, dimension: int, factor: TimeFactor, drawn: float
+) -> None:
+    """Refuse channels that proof 40 does not cover in noise that is correlated in time. Raises InputError."""
+    refused = "privacy.correlation.in_time: {} Leave it out, or {}.".format
+    rounds = factor.row_sums.size
+    if not np.array_equal(planned.indices, np.arange(1, planned.indices.size + 1)) or planned.indices.size > rounds:
+        raise InputError(refused(f"{channel} is not released once in every round.", 'take "dp_dsgd"'))
+    for what, sizes in (("noise", [scale]), ("what a record moves", planned.sensitivity.values())):
+        if any((part != part[:1]).any() for part in sizes):
+            raise InputError(
+                refused(
+                    f"{what} on {channel} changes with the rounds, and the price is that of one size in all.",
+                    f"give {channel} a step and noise that do not decay",
+                )
+            )
+    if GAUSSIAN.rounds_at_random(dimension):
+        raise InputError(
+            refused(f"{channel} has {dimension:,} coordinates, which are rounded at random.", "take fewer")
+        )
+    if not factor.error * drawn * 2.0 ** (BITS + 1) <= 2.0**-10:
+        raise InputError(
+            refused("float64 does not add up what goes on as finely as noise is drawn.", "take fewer bands")
+        )
 
 
 def _check_noise(
@@ -352,6 +395,111 @@ def _follows_from_releases(c: Components, algorithm: Algorithm) -> bool:
     return (bool(c.algorithm.origin) or algorithm.memoryless) and algorithm.protocol == "released"
 
 
+def check_correlation(c: Components, algorithm: Algorithm, network: Network, stream: Stream) -> bool:
+    """Say whether noise is correlated, across agents or in time.
+
+    Raises:
+        InputError: what proof 40 supposes does not hold, or batches take turns in noise that it does not price.
+    """
+    s, kind, given = c.scenario, c.scenario.algorithm.kind, c.scenario.privacy.correlation
+    if s.privacy.guarantee == "none":
+        return False
+    if stream.kind == "turns" and (given is None or given.in_time is None):
+        raise InputError(
+            "problem.stream: turns are priced in noise that is correlated in time, or fresh by a band of 1. Give for "
+            'example privacy.correlation = { in_time = { kind = "banded_square_root", bands = 1 } }, or take "all".'
+        )
+    if given is None:
+        return False
+    refused = "privacy.correlation: {} Leave it out, or {}.".format
+    if s.privacy.guarantee == "as_printed":
+        raise InputError(refused("papers that are run as printed state noise of their own.", 'take "certified"'))
+    if c.mechanism != GAUSSIAN:
+        why = (
+            "the sum of a pair's noise and one's own is priced" if given.across else "what noise goes on from is known"
+        )
+        raise InputError(refused(f"{why} where both are normal.", 'take "gaussian"'))
+    if not _follows_from_releases(c, algorithm):
+        raise InputError(
+            refused(
+                "the price supposes that whatever a query goes on from was released, and that is not so or not known "
+                f"of {kind}.",
+                f"take one of {_stating('memoryless')}, or your own",
+            )
+        )
+    if given.in_time is not None:
+        _check_time(c, algorithm, network, stream)
+    return True
+
+
+def _check_time(c: Components, algorithm: Algorithm, network: Network, stream: Stream) -> None:
+    kind = c.scenario.algorithm.kind
+    refused = "privacy.correlation.in_time: {} Leave it out, or {}.".format
+    if stream.kind not in ("all", "turns"):
+        raise InputError(
+            refused(
+                f"problem.stream is {stream.kind}, and the price supposes that everybody knows which rounds read a "
+                "record, and that each moves as much: noise that goes on shows a secret sample in later rounds.",
+                'take problem.stream.kind = "turns"',
+            )
+        )
+    if c.algorithm.origin or algorithm.releases_per_round != 1:
+        raise InputError(
+            refused(f"it is priced where a round makes one release, and {kind} makes more or says not.", "take dp_dsgd")
+        )
+    if stream.kind == "turns" and not algorithm.one_mean:
+        raise InputError(
+            refused(
+                f"releases of {kind} read more than one batch, so that a record is not read in turn.",
+                f"take one of {_stating('one_mean')}",
+            )
+        )
+    if senders_of(algorithm, network) is not None:
+        raise InputError(
+            refused("what an agent does not send it still goes on from, unseen.", "let everybody send in every round")
+        )
+
+
+def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numbers: int) -> TimeFactor | None:
+    """The factor of noise that is correlated in time; None where none is wanted.
+
+    Args:
+        s: the scenario.
+        stream: which records a round reads.
+        unit: what two data sets differ in.
+        counts: kind of records → (m,) how many each agent has.
+        numbers: that all agents release in a round.
+
+    Raises:
+        InputError: the file is none of a factor, or there is no room for what noise goes on from.
+    """
+    table, rounds = s.privacy.correlation and s.privacy.correlation.factor, s.algorithm.rounds
+    if not table:
+        return None
+    key = "privacy.correlation.in_time"
+    # The rounds of several records together may be any.
+    apart = min(stream.apart(n) for n in counts.values() if n.any()) if unit.records == 1 else 1
+    kept = rounds if table.file is not None else table.bands or apart
+    if 8.0 * numbers * kept > machine_memory() / 4.0:
+        raise InputError(
+            f"{key}: draws of {kept} rounds are kept, more than this machine has room for. Take fewer bands."
+        )
+    if table.file is None:
+        return time_factor(
+            str(table.kind), rounds, max(kept, 2 if table.kind == "buffered_toeplitz" else 1), apart=apart
+        )
+    path = s.resolve(table.file)
+    try:
+        inverse = np.loadtxt(regular(path, f"{key}.file"), delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{key}.file: {quoted_path(path)} is no table of numbers ({error}). Give a .csv file."
+        ) from error
+    if len(inverse) != rounds:
+        raise InputError(f"{key}.file: got {len(inverse)} lines, wanted one for each of {rounds} rounds.")
+    return factor_of(inverse)
+
+
 def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> PairNoise | None:
     """The noise that agents share; None where none is wanted.
 
@@ -359,21 +507,15 @@ def pair_noise_of(c: Components, algorithm: Algorithm, network: Network) -> Pair
         InputError: what proof 40 supposes does not hold.
     """
     s, kind, given = c.scenario, c.scenario.algorithm.kind, c.scenario.privacy.correlation
-    if given is None or s.privacy.guarantee == "none":
+    if given is None or given.across is None:
         return None
     refused = "privacy.correlation: {} Leave it out, or {}.".format
-    if s.privacy.guarantee == "as_printed":
-        raise InputError(refused("papers that are run as printed state noise of their own.", 'take "certified"'))
-    if c.mechanism != GAUSSIAN:
-        raise InputError(
-            refused("the sum of a pair's noise and one's own is priced where both are normal.", 'take "gaussian"')
-        )
-    if not _follows_from_releases(c, algorithm):
+    if given.in_time is not None and network.over_time is not None:
         raise InputError(
             refused(
-                "the price supposes that whatever a query goes on from was released, and that is not so or not known "
-                f"of {kind}.",
-                f"take one of {_stating('memoryless')}, or your own",
+                "links that change make what is shared of another size in each round, and noise that is correlated in "
+                "time is priced at one.",
+                "take a network that stays",
             )
         )
     # Who is away shares nothing, and everybody knows it before.
@@ -840,21 +982,26 @@ def gossip_job(c: Components) -> GossipJob:
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
 
     network = public_network(topology, s)
-    pairs = pair_noise_of(c, algorithm, network)
+    correlated = check_correlation(c, algorithm, network, stream)
+    pairs = pair_noise_of(c, algorithm, network) if correlated else None
+    numbers = topology.n_agents * sum(channel.width for channel in channels.values())
+    factor = time_factor_of(s, stream, unit, counts, numbers) if correlated else None
 
     def planned(
         noise: Mapping[str, NoiseSchedule], rounds: int, final: bool = True, weight: Array = topology.neighbour_weight
     ) -> Ledger:
         facts = (counts, stream, weight, clip, constants)
-        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit, pairs)
+        return plan(algorithm, problem, *facts, rounds, mechanism, noise, final, network, unit, pairs, factor)
 
     rounds = s.algorithm.rounds
     charged = charged_channels(channels, problem)
     first = calibration_rounds(s)
     noise = {} if mechanism == NO_NOISE else schedules(s, charged, topology.n_agents)
     if privacy.epsilon is not None and mechanism != NO_NOISE:
-        target = planned(noise, first, final=False)
-        noise = calibrated_schedules(s, charged, noise, target, mechanism)
+        # Noise that goes on is charged for its grid, which is known once it is calibrated.
+        for _ in range(1 if factor is None else 2):
+            target = planned(noise, first, final=False)
+            noise = calibrated_schedules(s, charged, noise, target, mechanism)
         if first < rounds:
             require_calibrated(planned(noise, rounds, final=False), target)
     if topology.over_time is not None and mechanism != NO_NOISE:
@@ -867,7 +1014,8 @@ def gossip_job(c: Components) -> GossipJob:
                 "dp_dsgd; or leave out over_time, drop, offline and delay."
             )
     ledger = planned(noise, rounds)
-    if said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit):
+    # What is said of all noise together is of fresh noise.
+    if factor is None and (said := settings_note(problem, algorithm, averaged, clip.y, rounds, noise, unit)):
         shards = replace(shards, notes=(*shards.notes, said))
     status, reason = "ok", None
     if privacy.cap is not None:
@@ -892,4 +1040,5 @@ def gossip_job(c: Components) -> GossipJob:
         constants=constants,
         noise=noise,
         pairs=pairs,
+        factor=factor,
     )

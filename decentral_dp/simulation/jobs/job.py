@@ -39,6 +39,7 @@ from decentral_dp.privacy.clipping import Clip
 from decentral_dp.privacy.ledger import Ledger, Window, released_again
 from decentral_dp.privacy.mechanisms import Mechanism
 from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, NoiseSchedule, PlannedReleaser, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.time_factors import TimeFactor
 from decentral_dp.privacy.pair_noise import PairDraws, PairNoise
 from decentral_dp.privacy.randomness import Root, Streams
 from decentral_dp.privacy.unit import Unit, unit_of
@@ -247,6 +248,7 @@ class GossipJob(Job):
     """A job of agents that trust nobody.
 
     noise: channel → schedule of all agents. pairs: noise that neighbours share, None where all of it is an agent's own.
+    factor: of noise that goes on from that of earlier rounds, None where it is fresh.
     """
 
     setting: ClassVar[Setting] = "gossip"
@@ -258,6 +260,7 @@ class GossipJob(Job):
     constants: LipschitzConstants | None
     noise: Mapping[str, NoiseSchedule]
     pairs: PairNoise | None = None
+    factor: TimeFactor | None = None
 
     @property
     def central(self) -> bool:
@@ -373,7 +376,8 @@ class GossipJob(Job):
         schedules, streams = {c: s.of(agents) for c, s in self.noise.items()}, Streams(self.root, "noise", agents)
         per_round, network = self.algorithm.releases_per_round, self.public_network
         pairs = None if self.pairs is None else PairDraws(self.pairs, self.root, agents)
-        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, agents, network, pairs)
+        shared = (pairs, self.factor)
+        make = partial(ScheduledReleaser, self.mechanism, schedules, streams, per_round, agents, network, *shared)
         node = AgentNode(agents, self.algorithm, None, make, neighbours, mixing, average, privacy.domain)
         if isinstance(self.records, RecordsElsewhere):
             return reading_node(node, self.records, self.problem, self.scenario, dataset_of)

@@ -61,7 +61,8 @@ def privacy_statement(job: GossipJob) -> PrivacyStatement:
     protocols = CENTRAL_PROTOCOLS if job.central else PROTOCOLS
     return statement(
         job,
-        job.course,
+        # How far steps lead beside noise that takes itself back no ratio of one release says.
+        job.course if job.factor is None else replace(job.course, channels=()),
         _each_at_infinity(job, known),
         _notes(job, limits.finite_data),
         trusted=False,
@@ -92,9 +93,9 @@ def _shared(job: GossipJob) -> SharedNoise | None:
         ledger = job.ledger if q == pairs.colluders else _against(job.ledger, replace(pairs, colluders=q))
         epsilon[str(q)] = float(epsilon_of(ledger, delta).max())
     own, links = pairs.own_of(np.arange(job.n_agents)), pairs.links()
-    across = job.scenario.privacy.correlation
+    given = job.scenario.privacy.correlation
     ratio = float(pairs.ratios(links).mean() / own.mean())
-    return SharedNoise(ratio, epsilon, int(most.min()), "" if across is None else across.across)
+    return SharedNoise(ratio, epsilon, int(most.min()), (given and given.across) or "")
 
 
 def _against(ledger: Ledger, pairs: PairNoise) -> Ledger:
@@ -160,6 +161,7 @@ def _has_other_sums(job: GossipJob) -> bool:
         # Rounds that are charged twice, and noise that neighbours share.
         job.windows
         or job.pairs is not None
+        or job.factor is not None
         # A price need not be sensitivity/scale, and a plan need not be that of a base class.
         or isinstance(job.mechanism, OutsideMechanism)
         or job.components.algorithm.origin
@@ -286,6 +288,11 @@ def _notes(job: GossipJob, finite: float | None) -> list[str]:
     """Sentences that belong beside the numbers. finite: what these records cost for T → ∞, None where unknown."""
     out = _printed_notes(job) if job.scenario.privacy.guarantee == "as_printed" else []
     out += [_again(w) for w in job.windows]
+    if job.factor is not None:
+        out.append(
+            "Noise goes on from that of earlier rounds. That saves reading, and no privacy: at this ε, all records in "
+            "every round err no more in fresh noise."
+        )
     if job.mechanism != NO_NOISE:
         out.append(_limit(job, finite))
     return out

@@ -1,0 +1,408 @@
+"""Runs whose noise goes on from that of earlier rounds: its law, its price, and the same bits wherever they run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import toeplitz
+from scipy.special import binom
+
+import decentral_dp
+from decentral_dp import InputError
+from decentral_dp.adversaries.audit.likelihoods import log_ratio, movement
+from decentral_dp.adversaries.audit.loss_laws import worst_neighbours
+from decentral_dp.adversaries.audit.transcripts import observe, replay
+from decentral_dp.bounded import Bounded, Sensitivity
+from decentral_dp.errors import Stopped
+from decentral_dp.participants.agents import LocalDataset
+from decentral_dp.privacy.mechanisms.releasers import NoiseSchedule, ScheduledReleaser
+from decentral_dp.privacy.mechanisms.time_factors import (
+    TimeFactor,
+    carried,
+    charged_sensitivity,
+    factor_of,
+    next_past,
+    no_past,
+    time_factor,
+)
+from decentral_dp.privacy.randomness import Streams
+from decentral_dp.simulation.folder import journal
+
+BANDED = {"kind": "banded_square_root", "bands": 3}
+
+
+def scenario(
+    in_time: Any = BANDED, batch: int | None = 30, rounds: int = 12, privacy: dict[str, Any] | None = None, **run: Any
+) -> dict[str, Any]:
+    stream = {} if batch is None else {"stream": {"kind": "turns", "batch": batch}}
+    return {
+        "seed": 5,
+        "problem": {"kind": "classification", "data": "breast_cancer", "scale": "public_ranges", "test": 0.2, **stream},
+        "topology": {"kind": "ring", "agents": 4},
+        "algorithm": {"kind": "dp_dsgd", "rounds": rounds, "y": {"scale": 0.5}, "heavy_ball": 0.0},
+        "privacy": {
+            "mechanism": "gaussian",
+            "epsilon": 4.0,
+            "delta": 1e-5,
+            "clip": {"y": 0.1},
+            "correlation": {"in_time": in_time},
+            **(privacy or {}),
+        },
+        "run": {"evaluate_every": 4, "average": 1, "measures": ["lower_loss"], **run},
+    }
+
+
+ACROSS = {"correlation": {"in_time": BANDED, "across": "pairwise", "ratio": 4.0}, "observer": {"colluders": 1}}
+CASES: dict[str, dict[str, Any]] = {
+    "banded_square_root": scenario("banded_square_root"),
+    "banded_inverse": scenario({"kind": "banded_inverse", "bands": 4}),
+    "buffered_toeplitz": scenario("buffered_toeplitz"),
+    "anti_pgd": scenario("anti_pgd"),
+    "every record": scenario("anti_pgd", batch=None),
+    "across as well": scenario(privacy=ACROSS),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_do_not_move_a_bit_and_all_meet_the_target(case: str) -> None:
+    job = CASES[case]
+    whole = decentral_dp.run(job)
+    parts = decentral_dp.run({**job, "run": {**job["run"], "blocks": 3}})
+    assert np.array_equal(whole.released["y"], parts.released["y"])
+    assert 3.99 < whole.result.privacy.epsilon_max <= 4.0
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
+def test_actors_draw_the_same_bits() -> None:
+    for job in (CASES["buffered_toeplitz"], CASES["across as well"]):
+        there = decentral_dp.run({**job, "run": {**job["run"], "engine": "ray", "agents_per_actor": 2}})
+        assert np.array_equal(decentral_dp.run(job).released["y"], there.released["y"])
+
+
+def cut(at: Any) -> None:
+    if at.done >= 4:
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def saves_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_INTERVAL", 0.0)
+    monkeypatch.setattr(journal, "_SHARE", 1e9)
+
+
+@pytest.mark.usefixtures("saves_every_round")
+@pytest.mark.parametrize("case", ["banded_inverse", "buffered_toeplitz", "across as well"])
+def test_a_run_that_was_cut_off_goes_on_to_the_bit(case: str, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        decentral_dp.run(CASES[case], out=tmp_path / "run", progress=cut)
+    again, whole = decentral_dp.resume(tmp_path / "run"), decentral_dp.run(CASES[case])
+    assert np.array_equal(again.released["y"], whole.released["y"])
+    assert again.ledger.equals(whole.ledger)
+
+
+@pytest.mark.usefixtures("saves_every_round")
+def test_a_run_whose_secret_is_lost_does_not_go_on(tmp_path: Path) -> None:
+    job = {k: v for k, v in scenario().items() if k != "seed"}
+    with pytest.raises(Stopped):
+        decentral_dp.run(job, out=tmp_path / "run", progress=cut, keep_secret=False)
+    with pytest.raises(InputError, match="Later noise goes on from it"):
+        decentral_dp.resume(tmp_path / "run", charge_again=True)
+
+
+# C⁻¹ ------------------------------------------------------------------------------------------------------------------
+
+T = 10
+SQUARE_ROOT = binom(2 * np.arange(T), np.arange(T)) / 4.0 ** np.arange(T)
+
+
+def lower(column: Any) -> Any:
+    return np.tril(toeplitz(np.pad(column, (0, T - len(column)))))
+
+
+def buffered(factor: TimeFactor) -> Any:
+    fades = factor.decays[:, None] ** np.arange(T - 1)
+    return lower(np.concatenate([[1.0], factor.weights @ fades]))
+
+
+OWN = np.eye(T) + np.tril(np.random.default_rng(1).uniform(-0.5, 0.5, (T, T)), -1)
+# Factor, its C by other formulas.
+FACTORS: dict[str, tuple[TimeFactor, Any]] = {
+    "banded_square_root": (time_factor("banded_square_root", T, 4), lower(SQUARE_ROOT[:4])),
+    "banded_inverse": (
+        time_factor("banded_inverse", T, 4),
+        np.linalg.inv(lower(-SQUARE_ROOT[:4] / (2.0 * np.arange(4) - 1.0))),
+    ),
+    "buffered_toeplitz": (time_factor("buffered_toeplitz", T, 3), buffered(time_factor("buffered_toeplitz", T, 3))),
+    "anti_pgd": (time_factor("anti_pgd", T, 1), lower(np.ones(T))),
+    "own": (factor_of(OWN), np.linalg.inv(OWN)),
+}
+
+
+def noises(factor: TimeFactor | None, query: float = 0.0, from_index: int = 1) -> Any:
+    """(T, b, d): what is added to the value `query` in each round; grid."""
+    agents, d = 2, 50
+    one = Sensitivity(np.ones(agents), np.ones(agents), None)
+    schedule = NoiseSchedule(np.full(agents, 0.3), np.zeros(agents))
+    releaser = ScheduledReleaser("gaussian", {"y": schedule}, Streams(b"r", "noise", [0, 1]), factor=factor)
+    value = Bounded(np.zeros((agents, d)), np.full((agents, d), query), {"train": one}, "l2")
+    out = [releaser.release(index, {"y": value})["y"] - query for index in range(from_index, T + 1)]
+    return np.array(out), float(releaser.mechanism.grid(0.3, d))  # type: ignore[attr-defined]  # a noise mechanism
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_what_is_added_is_the_inverse_factor_of_fresh_noise(kind: str) -> None:
+    """The same draws, carried on: but for a rounding of each message to the grid, which no later one hears of."""
+    factor, matrix = FACTORS[kind]
+    (fresh, grid), (added, _) = noises(None), noises(factor)
+    wanted = np.einsum("ts,sbd->tbd", np.linalg.inv(matrix), fresh)
+    assert np.abs(added - wanted).max() <= 0.51 * grid
+    assert np.abs(added - fresh)[1:].max() > 1e3 * grid
+    # What goes on is what was added, whatever was sent.
+    elsewhere, _ = noises(factor, query=0.123456)
+    assert np.abs(elsewhere - wanted).max() <= 0.51 * grid
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_a_releaser_that_starts_late_draws_what_was_before(kind: str) -> None:
+    factor, _ = FACTORS[kind]
+    (whole, _), (late, _) = noises(factor), noises(factor, from_index=6)
+    assert np.array_equal(whole[5:], late)
+
+
+# The price ------------------------------------------------------------------------------------------------------------
+
+
+def reads(job: Any, agent: int) -> Any:
+    """(n, T) which rounds read each record of an agent, seen by what replacing it changes."""
+    (node,) = job.nodes([job.n_agents])
+    found = []
+    point = np.zeros((job.n_agents, job.problem.p)), np.full((job.n_agents, job.problem.q), 0.1)
+    before = [np.asarray(node.dataset.batch(t).lower_grad_y(*point).private[agent]) for t in range(job.rounds)]
+    mine = job.records["train"][agent]
+    for k in range(len(mine.labels if hasattr(mine, "labels") else mine[0])):
+        changed = type(mine)(*(np.concatenate([part[:k], -2.0 * part[k : k + 1], part[k + 1 :]]) for part in mine))
+        parts = tuple(changed if i == agent else part for i, part in enumerate(job.records["train"]))
+        (other,) = replace(job, records={**job.records, "train": parts}).nodes([job.n_agents])
+        after = [np.asarray(other.dataset.batch(t).lower_grad_y(*point).private[agent]) for t in range(job.rounds)]
+        found.append([not np.array_equal(a, b) for a, b in zip(before, after, strict=True)])
+    return np.array(found)
+
+
+def long_inverse(kind: str, factor: TimeFactor) -> Any:
+    """C⁻¹ of the coefficients as they are in float64, in long double."""
+    if kind == "own":
+        return OWN.astype(np.longdouble)
+    column = np.zeros(T, dtype=np.longdouble)
+    column[0] = 1
+    if factor.drawn.size:
+        column[1 : 1 + factor.drawn.shape[1]] = factor.drawn[0]
+        return np.tril(toeplitz(column))
+    series = np.zeros(T, dtype=np.longdouble)
+    series[1 : 1 + factor.kept.size] = factor.kept
+    for k in range(1, T):
+        series[k] += (factor.weights.astype(np.longdouble) * factor.decays.astype(np.longdouble) ** (k - 1)).sum()
+    for k in range(1, T):
+        column[k] = -sum(series[j] * column[k - j] for j in range(1, k + 1))
+    return np.tril(toeplitz(column))
+
+
+MATRICES = {
+    "banded_square_root": lambda r: lower_of(SQUARE_ROOT[:3], r),
+    "banded_inverse": lambda r: np.linalg.inv(lower_of(-SQUARE_ROOT[:4] / (2.0 * np.arange(4) - 1.0), r)),
+    "anti_pgd": lambda r: np.tril(np.ones((r, r))),
+}
+
+
+def lower_of(column: Any, rounds: int) -> Any:
+    return np.tril(toeplitz(np.pad(column, (0, rounds - len(column)))))
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+@pytest.mark.parametrize("batch", [30, 47, None])
+def test_no_record_and_no_signs_show_more_than_is_charged(kind: str, batch: int | None) -> None:
+    """The law written out: reads as they are, contributions of every sign, at every end of the run."""
+    rounds = 8
+    bands = {"banded_square_root": {"bands": 3}, "banded_inverse": {"bands": 4}}.get(kind, {})
+    job = decentral_dp.build(scenario({"kind": kind, **bands}, batch, rounds)).simulation()
+    matrix, agent = MATRICES[kind](rounds), 1
+    n = int(job.counts["train"][agent])
+    size = n if batch is None else batch
+    sigma, moved = float(job.noise["y"].scale[agent]), 0.5 * 2.0 * 0.1 / size
+    (line,) = job.ledger.charged
+    column = line.group[agent]
+    spent = np.cumsum(np.square(line.sensitivity["train"][:, column] / line.scale[:, column]))
+    found = reads(job, agent)
+    assert found.any(axis=1).all()
+    assert (found.sum(axis=0) == size).all()
+    shown = np.zeros(rounds)
+    for pattern in np.unique(found, axis=0):
+        signs = np.array(list(product((-1.0, 1.0), repeat=int(pattern.sum()))))
+        at = np.zeros((len(signs), rounds))
+        at[:, pattern] = signs
+        shown = np.maximum(shown, np.cumsum(np.square(at @ matrix.T * moved / sigma), axis=1).max(axis=0))
+    assert (shown <= spent).all()
+    # What is charged beside it is the grid, and that some records wait a round longer where batches do not divide n.
+    assert shown[-1] >= (0.98 if size == n else 0.7) * spent[-1]
+
+
+def test_two_records_together_may_be_read_in_any_rounds() -> None:
+    job = scenario("anti_pgd", rounds=6, privacy={"unit": {"records": 2}})
+    sizes = decentral_dp.plan(job).ledger.query("channel == 'y' and agent == 0")["sensitivity"].to_numpy()
+    assert sizes / sizes[0] == pytest.approx(np.arange(1.0, 7.0), rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_the_grid_is_charged_as_often_as_it_is_rounded_to(kind: str) -> None:
+    """Queries that do not differ may be rounded apart in every coordinate of every round, always to the same side."""
+    factor, matrix = FACTORS[kind]
+    nothing, grid, d = np.zeros((T, 1)), np.full((T, 1), 0.5), 9
+    cost = charged_sensitivity(factor, np.arange(1, T + 1), nothing, grid, d) + 3.0 * grid
+    rounded = np.abs(matrix).sum(axis=1) * 3.0 * 0.5
+    assert (cost[:, 0] >= rounded).all()
+    assert cost[:, 0] == pytest.approx(rounded, rel=5e-3)
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_float64_goes_on_as_finely_as_is_stated(kind: str) -> None:
+    """Draws as large as they get, of the worst signs, against long doubles."""
+    factor, matrix = FACTORS[kind]
+    inverse = np.linalg.inv(matrix)
+    draws = np.random.default_rng(4).integers(-(2**40), 2**40, (T, 300)).astype(np.float64)
+    draws[:, 0] = 2.0**40 * np.sign(inverse[-1])
+    past, wrong, largest = no_past(factor, (300,)), 0.0, 0.0
+    for t, draw in enumerate(draws):
+        # C⁻¹ by forward substitution, in 64 bits of mantissa.
+        exact = draws[t].astype(np.longdouble) * 0
+        for s in range(t):
+            exact = exact + np.longdouble(long_inverse(kind, factor)[t, s]) * draws[s]
+        found = carried(factor, past)
+        wrong = max(wrong, float(np.abs(found - exact).max()))
+        largest = max(largest, float(np.abs(found + draw).max()))
+        past = next_past(factor, past, draw)
+    assert wrong <= factor.error * 2.0**40
+    assert 2.0**40 <= largest <= factor.growth * 2.0**40
+
+
+@pytest.mark.parametrize("case", ["banded_square_root", "anti_pgd", "every record", "across as well"])
+def test_scores_of_an_audit_have_the_law_of_what_is_priced(case: str) -> None:
+    job = decentral_dp.build(CASES[case]).simulation()
+    neighbours = worst_neighbours(job, b"search")
+    (line,) = job.ledger.charged
+    column = line.group[neighbours.victim]
+    priced = float(np.linalg.norm(line.sensitivity["train"][:, column] / line.scale[:, column]))
+    apart = []
+    for k in range(25):
+        seen = observe(neighbours.first.keyed(bytes([k]) * 32), neighbours.victim)
+        first, second = (replay(side, neighbours.victim, seen) for side in (neighbours.first, neighbours.second))
+        mu = float(np.linalg.norm(movement(seen, first, second).gaussian))
+        assert 0.0 < mu <= priced
+        apart.append((log_ratio(seen, first, second) - 0.5 * mu**2) / mu)
+        residuals = seen.residuals["gaussian"]
+        assert residuals.std() == pytest.approx(1.0, abs=5.0 / np.sqrt(residuals.size))
+    assert abs(np.mean(apart)) < 4.0 / np.sqrt(25)
+    assert 0.5 < np.std(apart) < 1.6
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+def test_a_factor_in_a_file(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "factor.csv", OWN, delimiter=",")
+    job = scenario({"file": str(tmp_path / "factor.csv")}, rounds=T)
+    plan = decentral_dp.plan(job)
+    wanted = np.abs(np.linalg.inv(OWN)).sum(axis=1)
+    sizes = plan.ledger.query("channel == 'y' and agent == 0")["sensitivity"].to_numpy()
+    assert sizes / sizes[0] == pytest.approx(wanted, rel=1e-2)
+    run = decentral_dp.run(job, out=tmp_path / "run")
+    assert np.array_equal(decentral_dp.run(tmp_path / "run" / "scenario.toml").released["y"], run.released["y"])
+    with pytest.raises(InputError, match="10 lines, wanted one for each of 11"):
+        decentral_dp.plan(scenario({"file": str(tmp_path / "factor.csv")}, rounds=T + 1))
+    (tmp_path / "factor.csv").write_text("1,words\n")
+    with pytest.raises(InputError, match="no table of numbers"):
+        decentral_dp.plan(job)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "laplace": ("both are normal", {"privacy.mechanism": "laplace"}),
+    "minibatch": ("secret sample", {"problem.stream": {"kind": "minibatch", "batch": 30}}),
+    "poisson": ("secret sample", {"problem.stream": {"kind": "poisson", "rate": 0.1}}),
+    "accumulate": ("each moves as much", {"problem.stream": {"kind": "accumulate", "batch": 3}}),
+    "steps": ("do not decay", {"algorithm.y": {"scale": 0.5, "decay": 0.5}}),
+    "noise": ("do not decay", {"privacy.y": {"decay": 0.5}}),
+    "away": ("still goes on from", {"topology.offline": 0.2}),
+    "local steps": ("one release", {"algorithm.local_steps": 2}),
+    "links": ("links that change", {"privacy.correlation": ACROSS["correlation"], "topology.over_time": "matching"}),
+    "fresh": ("turns are priced", {"privacy.correlation": {"across": "pairwise", "ratio": 2.0}}),
+    "nothing": ("give across", {"privacy.correlation": {}}),
+    "a ratio alone": ("ratio is of across", {"privacy.correlation": {"in_time": "anti_pgd", "ratio": 2.0}}),
+    "two factors": ("either kind or file", {"privacy.correlation": {"in_time": {"bands": 2}}}),
+    "bands": ("alone", {"privacy.correlation": {"in_time": {"kind": "anti_pgd", "bands": 2}}}),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_the_proof_does_not_cover_is_refused(why: str) -> None:
+    said, changed = REFUSED[why]
+    with pytest.raises(InputError, match=said):
+        decentral_dp.plan(scenario(), set=changed)
+
+
+def test_a_state_that_is_never_noised_is_refused() -> None:
+    with pytest.raises(InputError, match="goes on from was released"):
+        decentral_dp.plan(
+            "ring_breast_cancer",
+            set={
+                "privacy.mechanism": "gaussian",
+                "algorithm.protocol": "private",
+                "privacy.correlation": {"in_time": "anti_pgd"},
+            },
+        )
+
+
+ONE_MEAN = ("dp_dsgd", "gradient_tracking", "exact_diffusion", "choco", "push_sum", "ldp_single_level")
+
+
+@pytest.mark.parametrize("kind", ONE_MEAN)
+def test_a_release_reads_the_turn_of_its_round_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is priced supposes that a record is in no other release until its next turn."""
+    seen: list[tuple[str, int]] = []
+    batch_of, release = LocalDataset._batch_of, ScheduledReleaser.release
+
+    def read(self: Any, t: int, *more: Any) -> Any:
+        seen.append(("read", t))
+        return batch_of(self, t, *more)
+
+    def sent(self: Any, index: int, *more: Any) -> Any:
+        seen.append(("sent", index))
+        return release(self, index, *more)
+
+    monkeypatch.setattr(LocalDataset, "_batch_of", read)
+    monkeypatch.setattr(ScheduledReleaser, "release", sent)
+    job = scenario("banded_square_root", rounds=5)
+    job["algorithm"] = {"kind": kind, "rounds": 5, "y": {"scale": 0.5}}
+    if kind == "choco":
+        job["topology"]["compression"] = {"kind": "sign"}
+    run = decentral_dp.run(job)
+    assert run.result.privacy.epsilon_max <= 4.0
+    of_round = {t: [index for index, (what, at) in enumerate(seen) if (what, at) == ("sent", t)] for t in range(6)}
+    for place, (what, t) in enumerate(seen):
+        if what == "read":
+            assert of_round[t][0] < place < of_round[t + 1][0]
+
+
+@pytest.mark.parametrize("name", ["gradient_tracking", "ldp_dsbo"])
+def test_other_algorithms_of_all_records_go_on_from_it(name: str) -> None:
+    """Planned as recorded, or a run fails; channel by channel."""
+    keys = {"algorithm.rounds": 3, "run.evaluate_every": 3, "run.average": 1, "privacy.mechanism": "gaussian"}
+    fixed = {"privacy.correlation": {"in_time": "banded_square_root"}}
+    try:
+        run = decentral_dp.run(name, set={**keys, **fixed})
+    except InputError as error:
+        pytest.fail(str(error))
+    assert run.result.privacy.epsilon_max > 0.0
