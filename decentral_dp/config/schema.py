@@ -298,8 +298,8 @@ class TimeFactorTable(Table):
         "each round takes back what the one before drew."
     )
     bands: Count | None = optional(
-        "Coefficients, the leading 1 included, or sums of buffered_toeplitz, from 2 on; if left out, as many as rounds "
-        "from one read of a record to the next. Not read by anti_pgd."
+        "Coefficients, the leading 1 included, if left out as many as rounds from one read of a record to the next; or "
+        "sums of buffered_toeplitz, from 2 on, 4 if left out. Not read by anti_pgd."
     )
     file: str | None = optional("Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind.")
 

@@ -254,8 +254,9 @@ def _toeplitz(
     sums = size.copy()
     for k in range(apart, rounds):
         sums[k] += sums[k - apart]
-    # Every term is positive in all kinds: a sum of products, one for each coefficient and each round before.
-    upwards = 1.0 + rounds * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
+    # Every term is positive in all kinds: a sum of products, one for each coefficient and each round before. What a
+    # round costs does not depend on how many follow.
+    upwards = 1.0 + np.arange(1.0, rounds + 1.0) * (drawn.size + kept.size + weights.size + 8.0) * _UNIT
     # C⁻¹ is Toeplitz as well: its last row is its first column backwards.
     made = TimeFactor(drawn[None], kept, weights, decays, sums * upwards, 1.0, 0.0)
     past, growth = no_past(made, ()), 0.0

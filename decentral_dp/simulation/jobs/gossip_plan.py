@@ -479,15 +479,13 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
     key = "privacy.correlation.in_time"
     # The rounds of several records together may be any.
     apart = min(stream.apart(n) for n in counts.values() if n.any()) if unit.records == 1 else 1
-    kept = rounds if table.file is not None else table.bands or apart
+    kept = rounds if table.file is not None else table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
     if 8.0 * numbers * kept > machine_memory() / 4.0:
         raise InputError(
             f"{key}: draws of {kept} rounds are kept, more than this machine has room for. Take fewer bands."
         )
     if table.file is None:
-        return time_factor(
-            str(table.kind), rounds, max(kept, 2 if table.kind == "buffered_toeplitz" else 1), apart=apart
-        )
+        return time_factor(str(table.kind), rounds, kept, apart=apart)
     path = s.resolve(table.file)
     try:
         inverse = np.loadtxt(regular(path, f"{key}.file"), delimiter=",", ndmin=2)
