@@ -23,7 +23,7 @@ def over_time(kind: str, graph: str = "torus", agents: int = 12, **options: Any)
 @pytest.mark.parametrize("t", [0, 1, 17])
 def test_a_matching_pairs_neighbours_and_nobody_free_is_left_beside_another(t: int) -> None:
     graph = nx.grid_2d_graph(3, 4, periodic=True)
-    weights = over_time("matching").heard(t).toarray()
+    weights = over_time("matching").heard_weights(t).toarray()
     np.testing.assert_array_equal(weights, weights.T)
     assert set(np.unique(weights)) == {0.0, 0.5}
     assert ((weights > 0).sum(axis=1) <= 1).all()
