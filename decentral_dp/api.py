@@ -9,7 +9,7 @@ given by keyword. Keys of a scenario are changed by a dict: `set={"table.key": v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from decentral_dp.config import loading
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, by_keyword, deprecated, quoted
+from decentral_dp.errors import InputError, quoted
 from decentral_dp.privacy.accounting.accountants import Budget
 from decentral_dp.privacy.ledger import Ledger
 from decentral_dp.privacy.mechanisms import Mechanism
@@ -66,7 +66,6 @@ class Changes(Objects, total=False):
 
     set: Mapping[str, Any] | None
     unset: Sequence[str]
-    overrides: Sequence[str]
 
 
 class Job:
@@ -138,13 +137,6 @@ class Job:
         """What a run costs each agent."""
         return self.simulation().budget
 
-    def __getattr__(self, name: str) -> Any:
-        # What the planned job has besides was read from here, untyped.
-        if name.startswith("_") or name not in dir(self.simulation()):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        deprecated(f"job.{name}", f"job.simulation().{name}")
-        return getattr(self.simulation(), name)
-
     def __repr__(self) -> str:
         return repr(self.simulation())
 
@@ -163,7 +155,7 @@ class Job:
         self,
         out: str | Path | None = None,
         *,
-        progress: Callable[..., None] | None = None,
+        progress: ProgressCallback | None = None,
         keep_secret: bool = True,
         baselines: bool = False,
     ) -> Run:
@@ -194,7 +186,7 @@ class Job:
         confidence: float = 0.95,
         seed: int = 0,
         out: str | Path | None = None,
-        progress: Callable[..., None] | None = None,
+        progress: ProgressCallback | None = None,
         canaries: int | None = None,
         curve: bool = False,
         workers: int = 1,
@@ -220,7 +212,7 @@ class Job:
         *,
         pairs: int | None = None,
         seed: int = 0,
-        progress: Callable[..., None] | None = None,
+        progress: ProgressCallback | None = None,
         rounds: int | None = None,
     ) -> CheckResult:
         """Try what its components must keep; as `check`. Raises InputError for components that are in no file."""
@@ -235,7 +227,7 @@ class Job:
             return check(self.simulation().scenario, PAIRS if pairs is None else pairs, seed, callback, rounds)
 
     def network(
-        self, coalitions: Sequence[Sequence[int | str]] | None = None, *, progress: Callable[..., None] | None = None
+        self, coalitions: Sequence[Sequence[int | str]] | None = None, *, progress: ProgressCallback | None = None
     ) -> NetworkView:
         """Price what curious agents learn from their neighbours' messages; as `network_view`."""
         from decentral_dp.adversaries.network.view import prepare
@@ -244,7 +236,6 @@ class Job:
             return prepare(self.simulation(), coalitions).view(callback)
 
 
-@by_keyword("problem", "algorithm", "mechanism", "topology", "data", "partition")
 def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     """Build everything that a scenario names, and plan and price its releases.
 
@@ -261,7 +252,7 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario.
-        **options: these, by keyword. `overrides`, strings as on the command line, is deprecated: use `set`.
+        **options: these, by keyword.
 
     Returns:
         The job; its `budget` is what a run would cost.
@@ -280,7 +271,6 @@ def build(scenario: Source, **options: Unpack[Changes]) -> Job:
     return Job(building.build(named), named)
 
 
-@by_keyword("overrides", "problem", "algorithm", "mechanism", "topology", "data", "partition", "unset")
 def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     """Price every release of a scenario, without running anything.
 
@@ -307,12 +297,11 @@ def plan(scenario: Source | Job, **options: Unpack[Changes]) -> Plan:
     return plans.plan(scenario, text, unset=options.get("unset", ()), **objects)
 
 
-@by_keyword("out", "problem", "progress", "algorithm", "mechanism", "topology", "data", "partition", "keep_secret")
 def run(
     scenario: Source | Job,
     *,
     out: str | Path | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: ProgressCallback | None = None,
     keep_secret: bool = True,
     baselines: bool = False,
     **options: Unpack[Changes],
@@ -349,7 +338,6 @@ def run(
     return job.run(out, progress=progress, keep_secret=keep_secret, baselines=baselines)
 
 
-@by_keyword("runs", "vantage", "confidence", "seed", "overrides", "out", "progress", "canaries", "curve")
 def audit(
     scenario: Source | Job,
     *,
@@ -358,11 +346,10 @@ def audit(
     confidence: float = 0.95,
     seed: int = 0,
     out: str | Path | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: ProgressCallback | None = None,
     canaries: int | None = None,
     curve: bool = False,
     workers: int = 1,
-    jobs: int | None = None,
     address: str | None = None,
     **options: Unpack[Changes],
 ) -> AuditResult:
@@ -379,7 +366,6 @@ def audit(
         canaries: records that are put in or left out by coins in one single run, in place of many runs.
         curve: whether the trade-off curve is measured as well.
         workers: processes on this machine.
-        jobs: deprecated, use `workers`.
         address: of a Ray cluster to use instead.
         **options: as in `build`; a job and a run folder take none.
 
@@ -404,13 +390,10 @@ def audit(
     if isinstance(scenario, Job):
         _require_nothing("audit", options)
         scenario = cast(Any, scenario.simulation())
-    elif set(options) - {"set", "overrides"}:
+    elif set(options) - {"set"}:
         scenario = cast(Any, build(scenario, **options).simulation())
     else:
         text, _ = _split(options)
-    if jobs is not None:
-        deprecated("jobs=", "workers=")
-        workers = jobs
     asked = planned(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _shown(progress, "runs") as callback:
         return play(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
@@ -446,12 +429,11 @@ def check(what: Any, **options: Any) -> CheckResult:
         return tried(what, progress=callback, **options)
 
 
-@by_keyword("coalitions", "overrides", "progress", "problem", "topology", "data")
 def network_view(
     scenario: Source | Job,
     *,
     coalitions: Sequence[Sequence[int | str]] | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: ProgressCallback | None = None,
     **options: Unpack[Changes],
 ) -> NetworkView:
     """Price what curious agents learn of the others' records from their neighbours' messages.
@@ -479,17 +461,14 @@ def network_view(
     return _job("network_view", scenario, options).network(coalitions, progress=progress)
 
 
-@by_keyword("out", "set", "jobs", "address", "progress")
 def study(
     study: str | Path | Mapping[str, Any] | Study,
     *,
     out: str | Path | None = None,
     set: Mapping[str, Any] | None = None,
-    overrides: Sequence[str] = (),
     workers: int | None = None,
-    jobs: int | None = None,
     address: str | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Findings:
     """Run a grid of scenarios × seeds, and judge the claims about it.
 
@@ -497,9 +476,7 @@ def study(
         study: a shipped name, a path, a dict of the same shape, or a loaded study.
         out: the folder for tables and pictures, from which it goes on if it is interrupted; by default nothing is kept.
         set: key → value of the study, or else of the scenario in every cell. A loaded study takes none.
-        overrides: "key=value", as on the command line; deprecated, use `set`.
         workers: processes on this machine, by default one per core.
-        jobs: deprecated, use `workers`.
         address: of a Ray cluster ("auto", "host:port") to use instead.
         progress: called with a `Progress` of cells, with those that failed; by default notebooks show a bar.
 
@@ -520,10 +497,7 @@ def study(
     from decentral_dp.studies.schema import Study, load_study
     from decentral_dp.studies.study import conduct
 
-    if jobs is not None:
-        deprecated("jobs=", "workers=")
-        workers = jobs
-    text = changes(set, overrides)
+    text = changes(set)
     if isinstance(study, Study) and text:
         raise InputError("study: changed keys are for a study that is read. Give its name, path or dict.")
     loaded = study if isinstance(study, Study) else load_study(study, text)
@@ -534,16 +508,13 @@ def study(
             return replace(conduct(loaded, Path(folder), workers, address, callback), folder=None)
 
 
-def write_shards(
-    scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
-) -> list[Path]:
+def write_shards(scenario: Source, out: str | Path, *, set: Mapping[str, Any] | None = None) -> list[Path]:
     """Write the records of every agent, dealt as the scenario says and not yet scaled, to a file of its own.
 
     Args:
         scenario: a shipped name, a path, a dict of the same shape, or a loaded scenario, whose records are here.
         out: new or empty folder.
         set: "table.key" → value.
-        overrides: "table.key=value", as on the command line; deprecated, use `set`.
 
     Returns:
         What was written: a file for each agent, the manifest, and a scenario that names them. The files of agents are
@@ -560,15 +531,14 @@ def write_shards(
     """
     from decentral_dp.simulation.folder.shards import write_shards as written
 
-    return written(scenario, out, changes(set, overrides))
+    return written(scenario, out, changes(set))
 
 
-def changes(set: Mapping[str, Any] | None, overrides: Sequence[str] = ()) -> list[str]:
+def changes(set: Mapping[str, Any] | None) -> list[str]:
     """Write changed keys as the command line has them.
 
     Args:
         set: "table.key" → value; None takes the key out.
-        overrides: "table.key=value", deprecated.
 
     Raises:
         InputError: no dict, or a value that no scenario can hold.
@@ -577,14 +547,10 @@ def changes(set: Mapping[str, Any] | None, overrides: Sequence[str] = ()) -> lis
         >>> changes({"privacy.epsilon": 2.0, "topology": {"kind": "ring", "agents": 4}})
         ['privacy.epsilon=2.0', 'topology={ kind = "ring", agents = 4 }']
     """
-    if overrides:
-        deprecated("overrides=", "set={…}")
-    if isinstance(overrides, str):
-        raise InputError(f'overrides: got {quoted(overrides)}; wanted a dict, set={{"table.key": value}}.')
     if set is not None and not isinstance(set, Mapping):
         raise InputError(f'set: got {type(set).__name__}; wanted a dict, for example set={{"privacy.epsilon": 2.0}}.')
     written = {k: "null" if v is None else loading.toml_value(_plain(k, v)) for k, v in (set or {}).items()}
-    return [*overrides, *(f"{key}={text}" for key, text in written.items())]
+    return [f"{key}={text}" for key, text in written.items()]
 
 
 def _plain(key: str, value: Any) -> Any:
@@ -620,7 +586,7 @@ def _split(options: Changes) -> tuple[list[str], Objects]:
                 f"{what}: got the text {quoted(value)}; wanted an object. A {kind} goes into the scenario: "
                 f"set={{{entry}}}."
             )
-    return changes(options.get("set"), options.get("overrides", ())), objects
+    return changes(options.get("set")), objects
 
 
 def _job(function: str, scenario: Source | Job, options: Changes) -> Job:
@@ -640,21 +606,19 @@ def _require_nothing(function: str, options: Mapping[str, Any]) -> None:
         )
 
 
-def _shown(progress: Callable[..., None] | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
+def _shown(progress: ProgressCallback | None, unit: str) -> AbstractContextManager[ProgressCallback | None]:
     # rich is slow to import, and what runs nothing shows no bar.
     from decentral_dp.reporting.notebook_progress import show_progress
 
     return show_progress(progress, unit)
 
 
-@by_keyword("overrides", "folder", "unset")
 def load(
     scenario: Source,
     *,
     set: Mapping[str, Any] | None = None,
     unset: Sequence[str] = (),
     folder: Path | None = None,
-    overrides: Sequence[str] = (),
 ) -> Scenario:
     """Read and validate a scenario.
 
@@ -663,7 +627,6 @@ def load(
         set: "table.key" → value of keys that are changed; None takes a key out.
         unset: "table.key" of keys and tables that are taken out first.
         folder: where the relative paths in a dict start, by default here.
-        overrides: "table.key=value", as on the command line; deprecated, use `set`.
 
     Returns:
         The scenario, with all defaults.
@@ -677,4 +640,4 @@ def load(
         >>> scenario.algorithm.kind, scenario.algorithm.rounds
         ('ldp_dsbo', 5)
     """
-    return loading.load(scenario, changes(set, overrides), folder, unset)
+    return loading.load(scenario, changes(set), folder, unset)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import unicodedata
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 # Letters of a refusal, and of a word in it that is no path and of one that is, at most.
 _LONGEST, _WORD, _PATH = 2000, 160, 400
@@ -159,37 +157,3 @@ def quoted_path(path: object) -> str:
     """
     text = str(path)
     return json.dumps(text if len(text) <= _SHOWN else f"… {text[-_SHOWN:]}", ensure_ascii=False)
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def by_keyword(*names: str, first: int = 1) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Take arguments by position, too, for this release, and warn of it.
-
-    Args:
-        names: of these, in order.
-        first: how many before them are by position; default 1.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def called(*given: P.args, **options: P.kwargs) -> R:
-            placed = dict(zip(names, given[first:], strict=False))
-            if not placed or len(given) - first > len(names) or placed.keys() & options.keys():
-                return function(*given, **options)
-            written = ", ".join(f"{name}=" for name in placed)
-            deprecated(f"{function.__name__} with arguments by position", f"their names, {written}")
-            whole: Any = function
-            made: R = whole(*given[:first], **options, **placed)
-            return made
-
-        return called
-
-    return decorate
-
-
-def deprecated(old: str, new: str) -> None:
-    """Warn of what goes with the next release."""
-    warnings.warn(f"{old} is deprecated, and goes with the next release; use {new}.", DeprecationWarning, stacklevel=4)

@@ -21,7 +21,7 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.data.scaling import normalise
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import CoordinatorNode, RunControl, Snapshot
-from decentral_dp.errors import InputError, by_keyword
+from decentral_dp.errors import InputError
 from decentral_dp.participants.clients import ClientBlock
 from decentral_dp.participants.coordinator_context import CoordinatorContext
 from decentral_dp.participants.pooled import PooledBounds
@@ -33,7 +33,7 @@ from decentral_dp.privacy.randomness import Streams, secret_root, seeded_root
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation, ridge_regularisation
 from decentral_dp.problems.domain import Domain
 from decentral_dp.reporting.notebook_progress import show_progress
-from decentral_dp.simulation.events import Reporter
+from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.coordinator_plan import planned_line, target_plan
 
 LossName: TypeAlias = Literal["logistic", "squared"]
@@ -95,7 +95,6 @@ class Tuned:
     statement: str
 
 
-@by_keyword("train", "validation", first=0)
 def tune(
     *,
     train: Any,
@@ -110,7 +109,7 @@ def tune(
     steps: int = 15,
     lam: float = 10.0,
     seed: int | None = None,
-    progress: Callable[..., None] | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Tuned:
     """Choose w in `weight_range` to make the validation loss of the w-regularised model small, and train that model.
 

@@ -112,10 +112,7 @@ def test_attributes_of_a_job_are_typed_and_others_warn(job: decentral_dp.Job) ->
         "ledger",
     ):
         assert getattr(job, name) is getattr(planned, name)
-    with pytest.warns(DeprecationWarning, match=r"job\.shards is deprecated.*job\.simulation\(\)\.shards"):
-        assert job.shards is planned.shards
-    with pytest.raises(AttributeError):
-        _ = job.nothing
+    assert not hasattr(job, "shards")
 
 
 def test_the_command_line_words_its_own_mends() -> None:
@@ -125,16 +122,14 @@ def test_the_command_line_words_its_own_mends() -> None:
     assert refused.value.command.startswith("--set: got")
 
 
-def test_arguments_by_position_warn() -> None:
-    with pytest.warns(DeprecationWarning, match="by position"):
-        assert decentral_dp.network_view("network_view", [[0]], set=FEW).certified.shape == (1, 5)
-    with pytest.raises(TypeError):
-        decentral_dp.network_view("network_view", [[0]], coalitions=[[0]], set=FEW)
+def test_what_stands_behind_the_first_argument_is_given_by_keyword() -> None:
+    by_position: Any = decentral_dp.network_view
+    with pytest.raises(TypeError, match="positional argument"):
+        by_position("network_view", [[0]], set=FEW)
 
 
-def test_what_goes_with_the_next_release_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="overrides= is deprecated"):
-        plan = decentral_dp.plan("quadratic", overrides=["algorithm.rounds=2"])
-    assert plan.rounds == 2
-    with pytest.warns(DeprecationWarning, match="jobs= is deprecated"):
-        decentral_dp.study({"scenario": "quadratic", "kind": "plan", "measure": ["rounds"]}, jobs=1)
+@pytest.mark.parametrize("name", ["overrides", "jobs"])
+def test_names_of_earlier_versions_are_refused(name: str) -> None:
+    for function in (decentral_dp.plan, decentral_dp.audit, decentral_dp.study, decentral_dp.load):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            function("quadratic", **{name: 1})

@@ -374,14 +374,10 @@ def test_shapes_that_cannot_be_used(train: Any, validation: Any, words: str) -> 
         )
 
 
-def test_train_and_validation_by_position_are_taken_with_a_warning() -> None:
-    pair, asked = draw(8, 2, 1), {"epsilon": 1.0, "delta": 1e-6, "weight_range": (0.1, 1.0), "seed": 3, "steps": 1}
-    by_position: Any = tune
-    with pytest.warns(DeprecationWarning, match="their names, train=, validation="):
-        found = by_position(pair, pair, **asked)
-    assert found.weight == by_position(train=pair, validation=pair, **asked).weight
-    with pytest.raises(TypeError):
-        by_position(pair, pair, 1.0, **asked)
+def test_train_and_validation_are_given_by_keyword() -> None:
+    pair, by_position = draw(8, 2, 1), tune
+    with pytest.raises(TypeError, match="positional argument"):
+        by_position(pair, pair, epsilon=1.0, delta=1e-6, weight_range=(0.1, 1.0))  # type: ignore[misc]  # the point
 
 
 def test_public_numbers_that_float64_cannot_serve() -> None:

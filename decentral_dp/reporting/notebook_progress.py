@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Columns
 
-from decentral_dp.simulation.events import Progress, ProgressCallback, accepted
+from decentral_dp.simulation.events import Progress, ProgressCallback
 
 # Whether a bar is shown already: the runs of a study have none of their own.
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
@@ -37,18 +37,18 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def show_progress(callback: Callable[..., None] | None, unit: str) -> Iterator[ProgressCallback | None]:
+def show_progress(callback: ProgressCallback | None, unit: str) -> Iterator[ProgressCallback | None]:
     """Show a bar inside `with`, in a notebook, where nobody else is told of progress and no other bar is shown.
 
     Args:
-        callback: that somebody gave, or None; see `accepted`.
+        callback: that somebody gave, or None.
         unit: of what is counted.
 
     Yields:
         What is to be called.
     """
     if callback is not None or _inside.get() or not in_notebook():
-        yield accepted(callback, unit)
+        yield callback
         return
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
     outer = _inside.set(True)

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from decentral_dp.errors import InputError, by_keyword
+from decentral_dp.errors import InputError
 from decentral_dp.simulation.folder import remote
 from decentral_dp.simulation.result import IN_PROGRESS
 from decentral_dp.simulation.run import Run
@@ -101,11 +101,10 @@ def _is_interrupted(audit: Path) -> bool:
     return bool(read_json(audit, "resume").get("status") == INTERRUPTED)
 
 
-@by_keyword("problem", "progress", "algorithm", "mechanism", "topology", "data", "partition", "rounds", "priced")
 def resume(
     folder: str | Path,
     *,
-    progress: Callable[..., None] | None = None,
+    progress: ProgressCallback | None = None,
     rounds: int | None = None,
     priced: Callable[[Plan], None] | None = None,
     charge_again: bool = False,

@@ -9,10 +9,8 @@ and no budget covers it: such a log is to be kept as the records are.
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -109,45 +107,6 @@ class Reporter:
         speed = (done - first) / (now - at) if now > at and done > first else None
         left = None if speed is None else (total - done) / speed
         self._callback(Progress(done, total, self._unit, loss, self._spent, failed, speed, left, note))
-
-
-# Unit → what a callback of several arguments was called with before there was one form of progress.
-_EARLIER: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"rounds": ("done", "total", "loss", "epsilon"), "cells": ("done", "total", "failed")}
-)
-
-
-def accepted(callback: Callable[..., None] | None, unit: str) -> ProgressCallback | None:
-    """A callback as all functions call it: one of several arguments is called as in earlier versions, with a warning.
-
-    Args:
-        callback: that somebody gave.
-        unit: of what it is called with.
-
-    Example:
-        >>> accepted(None, "runs") is None
-        True
-    """
-    if callback is None or not _takes_several(callback):
-        return callback
-    names = _EARLIER.get(unit, ("done", "total"))
-    warnings.warn(
-        f"progress: a callback of {len(names)} arguments is deprecated, and goes with the next release; take one, "
-        f"whose fields are {', '.join(names)} and more.",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    return lambda progress: callback(*(getattr(progress, name) for name in names))
-
-
-def _takes_several(callback: Callable[..., None]) -> bool:
-    try:
-        parameters = inspect.signature(callback).parameters.values()
-    except (TypeError, ValueError):
-        # Not written in Python, and says nothing of itself.
-        return False
-    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
-    return len(placed) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
 def together(*callbacks: ProgressCallback) -> ProgressCallback:

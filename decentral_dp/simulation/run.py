@@ -121,7 +121,7 @@ class Run:
         cls,
         folder: str | Path,
         *,
-        progress: Callable[..., None] | None = None,
+        progress: ProgressCallback | None = None,
         rounds: int | None = None,
         priced: Callable[[Plan], None] | None = None,
         charge_again: bool = False,

@@ -1,4 +1,4 @@
-"""Every long function says how far it is in one form; callbacks of earlier versions are called as before."""
+"""Every long function says how far it is in one form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import decentral_dp
-from decentral_dp.simulation.events import Progress, accepted, together
+from decentral_dp.simulation.events import Progress, together
 
 STUDY = {"scenario": "quadratic", "kind": "plan", "measure": ["rounds"], "grid": {"algorithm.rounds": [1, 2, -3]}}
 
@@ -72,42 +72,9 @@ def test_long_evaluations_are_told_before_the_first(monkeypatch: pytest.MonkeyPa
     assert notes[1:] == [""] * 5
 
 
-@pytest.mark.parametrize(
-    ("unit", "expected"), [("rounds", (1, 4, 0.5, 2.0)), ("cells", (1, 4, 3)), ("runs", (1, 4)), ("pairs", (1, 4))]
-)
-def test_callbacks_of_several_arguments_are_called_as_before(unit: str, expected: tuple[float, ...]) -> None:
-    seen: list[tuple[float, ...]] = []
-
-    def four(done: int, rounds: int, loss: float, epsilon: float) -> None:
-        seen.append((done, rounds, loss, epsilon))
-
-    def three(done: int, total: int, failed: int) -> None:
-        seen.append((done, total, failed))
-
-    def two(done: int, total: int) -> None:
-        seen.append((done, total))
-
-    own = {"rounds": four, "cells": three}.get(unit, two)
-    at = Progress(1, 4, unit, 0.5, 2.0, 3)
-    for callback in (own, lambda *state: seen.append(state), lambda first, *rest: seen.append((first, *rest))):
-        with pytest.warns(DeprecationWarning, match=f"a callback of {len(expected)} arguments is deprecated"):
-            callback = accepted(callback, unit)
-        assert callback is not None
-        callback(at)
-    assert seen == [expected] * 3
-
-
-def test_callbacks_of_one_argument_are_called_as_they_are() -> None:
+def test_callbacks_are_called_together() -> None:
     seen: list[Progress] = []
-
-    class Watcher:
-        def __call__(self, at: Progress, kept: bool = True) -> None:
-            seen.append(at)
-
-    watcher = Watcher()
-    assert accepted(watcher, "runs") is watcher
-    assert accepted(seen.append, "runs") == seen.append
-    together(watcher, seen.append)(Progress(1, 2, "runs"))
+    together(seen.append, seen.append)(Progress(1, 2, "runs"))
     assert seen == [Progress(1, 2, "runs")] * 2
 
 

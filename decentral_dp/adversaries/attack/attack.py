@@ -17,7 +17,7 @@ Student's over runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -32,7 +32,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.config.component_tables import Partition
 from decentral_dp.config.loading import load
 from decentral_dp.config.schema import Scenario
-from decentral_dp.errors import InputError, by_keyword
+from decentral_dp.errors import InputError
 from decentral_dp.files.durable import digest
 from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.privacy.accounting.auc_bounds import within_run
@@ -321,9 +321,8 @@ def read(folder: Path) -> RunFolder:
     return RunFolder(folder, job, published_values(folder, "attack"))
 
 
-@by_keyword("runs", "progress")
 def attack(
-    folders: str | Path | Sequence[str | Path], *, runs: int = 10, progress: Callable[..., None] | None = None
+    folders: str | Path | Sequence[str | Path], *, runs: int = 10, progress: ProgressCallback | None = None
 ) -> Inference:
     """Try to tell the train records of runs from held-out ones by what was published.
 
