@@ -33,6 +33,7 @@ from decentral_dp.problems import Entry as ProblemEntry
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Planned, Predictor, Problem
+from decentral_dp.topology import Topology
 from decentral_dp.user_code import blamed, call
 
 # More agents than this, and their records are dealt before their graph is built.
@@ -286,6 +287,23 @@ _WHOLE: Mapping[str, tuple[str, ...]] = {
     "minimax": ("sums", "p", "q", "start", "terms", "width", "prepare", "public", "known", "project_x", "project_y"),
 }
 _EVALUATED = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
+
+
+def check_server(s: Scenario, topology: Topology) -> None:
+    """Refuse what messages along links alone have, where agents answer a server. Raises InputError."""
+    kind = s.algorithm.kind
+    if topology.over_time is not None:
+        raise InputError(
+            f"topology: the agents of {kind} answer a server, and no message goes along a link. Leave out over_time, "
+            "drop, offline and delay."
+        )
+    if s.topology.compression is not None:
+        raise InputError(
+            f"topology.compression: the agents of {kind} answer a server, and keep no replicas of one another. Leave "
+            "it out."
+        )
+    for channel in s.privacy.domain:
+        raise InputError(f"privacy.box.{channel}: agents of {kind} answer a server, in no domain. Leave the box out.")
 
 
 def problem_options(c: Components) -> dict[str, Any]:

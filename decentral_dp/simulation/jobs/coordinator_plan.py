@@ -17,7 +17,14 @@ from decentral_dp.algorithms.printed.protocol import PrintedCoordinated
 from decentral_dp.algorithms.protocol import Charge, Coordinated
 from decentral_dp.bounded import Array, Split
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import algorithm_of, check_levels, deal, problem_options, stream_of
+from decentral_dp.config.scenario_components import (
+    algorithm_of,
+    check_levels,
+    check_server,
+    deal,
+    problem_options,
+    stream_of,
+)
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.constants.families import Declared, Family, family_of
 from decentral_dp.data import Shards
@@ -33,8 +40,7 @@ from decentral_dp.problems.domain import Domain
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.protocol import TERMS, Problem
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
-from decentral_dp.simulation.jobs.gossip_plan import LARGEST_PLAN, check_server
-from decentral_dp.simulation.jobs.job import CoordinatorBilevelJob, CoordinatorMinimaxJob
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN, CoordinatorBilevelJob, CoordinatorMinimaxJob
 
 # Keys of [privacy] that no coordinator reads → why.
 _OF_GOSSIP: Mapping[str, str] = {

@@ -21,6 +21,7 @@ from decentral_dp.config.components import Components
 from decentral_dp.config.scenario_components import (
     algorithm_of,
     check_levels,
+    check_server,
     deal,
     local_problem_of,
     stream_of,
@@ -46,15 +47,13 @@ from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
-from decentral_dp.simulation.jobs.job import GossipJob, public_network
+from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
 from decentral_dp.simulation.jobs.settings import settings_note, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime, off_diagonal
 from decentral_dp.user_code import blamed, call
 
-# Rounds times columns: each takes some 200 bytes while it is priced.
-LARGEST_PLAN = 3e7
 # Agents, and colluders among them, of which the best ratio of shared noise is found in seconds; of which the scales of
 # each link are, by number of colluders.
 _MOST_FOR_RATIO, _FEW_COLLUDERS, _MOST_FOR_SCALES = 256, 3, (256, 40)
@@ -823,23 +822,6 @@ def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, 
         raise InputError(f"privacy.cap: the first round alone costs more than {cap}. Raise the cap, or add noise.")
     reason = f"stopped after round {allowed} of {rounds}: round {allowed + 1} would pass the declared cap ε = {cap}"
     return allowed, "budget_reached", reason
-
-
-def check_server(s: Scenario, topology: Topology) -> None:
-    """Refuse what messages along links alone have, where agents answer a server. Raises InputError."""
-    kind = s.algorithm.kind
-    if topology.over_time is not None:
-        raise InputError(
-            f"topology: the agents of {kind} answer a server, and no message goes along a link. Leave out over_time, "
-            "drop, offline and delay."
-        )
-    if s.topology.compression is not None:
-        raise InputError(
-            f"topology.compression: the agents of {kind} answer a server, and keep no replicas of one another. Leave "
-            "it out."
-        )
-    for channel in s.privacy.domain:
-        raise InputError(f"privacy.box.{channel}: agents of {kind} answer a server, in no domain. Leave the box out.")
 
 
 def check_links(s: Scenario, algorithm: Algorithm, topology: Topology) -> None:

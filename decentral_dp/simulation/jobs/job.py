@@ -55,6 +55,9 @@ from decentral_dp.topology.compression import Compression
 from decentral_dp.topology.over_time import off_diagonal
 from decentral_dp.topology.partition import graph_partition
 
+# Releases of a plan times its columns: each takes some 200 bytes while it is priced.
+LARGEST_PLAN = 3e7
+
 
 @dataclass(frozen=True, kw_only=True, repr=False, slots=True)
 class Job(Protocol):
