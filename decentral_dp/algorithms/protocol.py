@@ -103,7 +103,7 @@ class Planned(NamedTuple):
 
 
 # What the lower level alone is solved by.
-ONE_LEVEL = ("lower_grad_y",)
+ONE_LEVEL = ("lower_grad_y", "feature_mean")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from decentral_dp.algorithms import ALGORITHMS, Entry, Options
 from decentral_dp.algorithms.coordinator_minimax.released_class_prior import check_share
 from decentral_dp.algorithms.entry import RULES
-from decentral_dp.algorithms.protocol import Algorithm, Coordinated, StepSize
+from decentral_dp.algorithms.protocol import ONE_LEVEL, Algorithm, Coordinated, StepSize
 from decentral_dp.config.component_tables import DECLARED_KEYS, AlgorithmTable, Column, DomainTable, ProblemTable, Step
 from decentral_dp.config.components import Components
 from decentral_dp.config.missing_keys import refusal_of_levels
@@ -36,6 +36,8 @@ from decentral_dp.problems.protocol import Planned, Predictor, Problem
 from decentral_dp.topology import Topology
 from decentral_dp.user_code import blamed, call
 
+# Algorithms that read features from their mean, which agents release.
+CENTRING = ("dp_dsgd", "alone", "central")
 # More agents than this, and their records are dealt before their graph is built.
 _MANY_AGENTS = 100_000
 _ABSENT = (
@@ -275,7 +277,7 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
     Raises:
         InputError: the problem has one level, and they read more than the gradient of the lower loss.
     """
-    if c.one_level and not set(terms) <= {"lower_grad_y"}:
+    if c.one_level and not set(terms) <= set(ONE_LEVEL):
         s = c.scenario
         raise refusal_of_levels(s.algorithm.kind, s.problem.kind)
 
@@ -370,9 +372,14 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
 
 
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
-    """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one."""
+    """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one.
+
+    A clip of x, by which features are centred, is for algorithms that do so.
+    """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee == "certified"
+    if s.algorithm.kind not in CENTRING:
+        clip = replace(clip, x=np.inf)
     return problem.with_clip(clip) if knows else problem
 
 

@@ -621,6 +621,10 @@ class Batch:
         """∇_x f, (b, p)."""
         return self._term("upper_grad_x", x, y, None, times)
 
+    def feature_mean(self, x: Value, y: Value) -> Value:
+        """The mean of the features, (b, p), of a problem that centres them at x."""
+        return self._term("feature_mean", x, y, None, 1.0)
+
     def lower_hessian(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
         """∇²_yy g, (b, q·q), row by row."""
         return self._matrix("lower_hessian", x, y, None, times)

@@ -9,6 +9,9 @@ its train records plus a data-independent regulariser R(x, y). Per record the al
 
 and of the regulariser  ∇_y R,  ∇²_yy R · z,  ∇²_xy R · z, which are exact and never clipped.
 
+Problems that read features from a public centre x have a sixth, which reads train records: feature_mean (p), the mean
+of the features.
+
 Algorithms that send second derivatives instead of products with a vector need matrices as well:
 
     lower_hessian = ∇²_yy l (q, q)     lower_jacobian = ∇²_xy l (p, q)     lower_hessian_product = ∇²_yy l · Z (q, p)
@@ -36,6 +39,7 @@ CHANGE = "lower_grad_x_change"
 
 # The family that a term belongs to, and with it the clip that bounds it and the noise that its releases follow.
 CLIP_OF_TERM = {
+    "feature_mean": "x",
     "lower_grad_y": "y",
     "lower_hvp": "z",
     "upper_grad_y": "z",
@@ -58,6 +62,7 @@ class Terms(NamedTuple):
     lower_jvp: Array | None = None
     upper_grad_y: Array | None = None
     upper_grad_x: Array | None = None
+    feature_mean: Array | None = None
 
 
 # What a problem reads whose losses are of y alone, and whose ∇_x h is 0.
@@ -217,7 +222,7 @@ class StackedProblem(Problem, Stacked, Protocol):
     ) -> Terms:
         out = Terms()
         for split, records in (("train", train), ("validation", validation)):
-            if some := [term for term in TERMS if term in wanted and self.reads_records.get(term) == split]:
+            if some := [term for term in CLIP_OF_TERM if term in wanted and self.reads_records.get(term) == split]:
                 alone = type(records)(*(a[None] for a in records))
                 found = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
                 out = out._replace(**{term: getattr(found, term)[0] for term in some})
@@ -336,17 +341,22 @@ class StepFacts(NamedTuple):
             network starts; infinite where features are not bounded.
         start: root mean square of the random weights that a network starts from; 0 of a linear model.
         linear: whether the model is.
+        features: d of a model that can read features from a centre; 0 of others.
     """
 
     classes: int
     curvature: float
     start: float
     linear: bool
+    features: int = 0
 
 
 @runtime_checkable
 class Planned(Protocol):
     """A model at one level whose steps and clip may be left to be planned, in `simulation.jobs.settings`."""
+
+    @property
+    def p(self) -> int: ...
 
     @property
     def q(self) -> int: ...

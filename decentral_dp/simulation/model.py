@@ -31,6 +31,7 @@ from decentral_dp.formatting import agent_names
 from decentral_dp.models.devices import tensor
 from decentral_dp.problems.entry import Facts
 from decentral_dp.problems.protocol import Predictor
+from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.result import (
     RunResult,
     as_written,
@@ -82,7 +83,8 @@ class Model:
 
     Args:
         problem: what weights say of records.
-        published: (m, q) weights that each agent published; of a coordinator one row.
+        published: (m, q) weights that each agent published, behind the centre of features where they have one; of a
+            coordinator one row.
         reading: how it reads a table.
         classes: of the labels, in the order of the probabilities; none where numbers are predicted.
         label_range: public (low, high) of labels that are numbers, which [−1, 1] is scaled back to; None where they
@@ -339,6 +341,8 @@ def model_of(scenario: Scenario, result: RunResult, published: Mapping[str, Arra
             'predict: problem.scale = "standard" was fitted on the records, and no run publishes it. Declare '
             "ranges, and run again."
         )
+    if isinstance(problem, Training):
+        y = problem.predicting(published["x"], y)
     path = scenario.files().get(("problem", "scale"))
     prepare = partial(
         features_for_model,

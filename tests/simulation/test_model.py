@@ -98,7 +98,7 @@ def test_predictions_repeat_the_accuracy_that_the_run_prints(csv: Path, model: A
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert run.model.classes == ("no", "yes")
     assert list(said) == [("no", "yes")[k] for k in shares.argmax(axis=1)]
-    mean = Model(run.model.problem, run.published["y"].mean(axis=0)[None], run.model.reading, run.model.classes)
+    mean = Model(run.model.problem, run.model.published.mean(axis=0)[None], run.model.reading, run.model.classes)
     np.testing.assert_array_equal(mean.predict_proba(rows), shares)
     # Months later the records are gone.
     csv.unlink()

@@ -342,6 +342,11 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     changes = job.topology.over_time
     problem: Any = job.problem
+    if getattr(job.algorithm, "centring", 0):
+        raise InputError(
+            "privacy.clip.x: what an observer inside learns where features are read from their mean is not derived. "
+            "Give privacy.clip without x, for example clip = { y = 0.1 }; where clip is left out, it may be planned."
+        )
     trained = isinstance(problem, Training)
     if changes is not None and not trained:
         raise InputError(

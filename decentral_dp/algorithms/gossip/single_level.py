@@ -9,6 +9,10 @@ With ỹ what an agent released, and a_i = 1 − |w_ii|:
     c_{i,t+1} = a_i ỹ_{i,t+1} + Σ_j w_ij ỹ_{j,t+1},      c_{i,−1} = c_{i,0}
     β, `heavy_ball`, is 0 by default. Its difference is one of released values, and so it costs no privacy; in effect it
     makes steps 1/(1 − β) times as long.
+    Where the problem reads features from a centre x (`problems.training`), x_{i,1} is the clipped mean of agent i's
+    features, released with noise of its own once, and x_{i,t+1} = a_i x̃_{i,t} + Σ_j w_ij x̃_{j,t} for `centring`
+    − 1 rounds, then once multiplied by max(0, 1 − ν²/‖x‖²), ν² what is expected of its noise (James & Stein 1961), and
+    sent as it stays: functions of what was released. Gradients are taken at the x of their round.
     With K `local_steps` a round goes on from ỹ by K − 1 further steps, each released to oneself at its price. Where all
     that an agent holds is protected (privacy.unit = "agent") they are taken without noise from c to y_K, and
     y_{i,t+1} = c_{i,t} + β (c_{i,t} − c_{i,t−1}) + clip(y_K − c_{i,t}) is the release of the round, as in DP-FedAvg.
@@ -71,9 +75,12 @@ class LdpSingleLevel(OneLevel):
 
 
 class Moving(NamedTuple):
-    """x: (b, p), constant and public. y: (b, q): before noise. before: (b, q), c of the round before, public."""
+    """x: (b, p), public but for round 1 of centring, where it is before noise. y: (b, q): before noise.
 
-    x: dp.Array
+    before: (b, q), c of the round before, public.
+    """
+
+    x: dp.Value
     y: dp.Value
     before: dp.Array
 
@@ -93,6 +100,10 @@ class DpDsgd(OneLevel):
     )
     # Whether a round's steps are one release.
     block: bool = dp.internal(default=False)
+    # In how many rounds the features' means of agents are sent; 0 where features have no centre.
+    centring: int = dp.internal(default=0)
+    # ν².
+    centre_noise: float = dp.internal(default=0.0)
 
     @property
     def steps(self) -> int:
@@ -106,6 +117,10 @@ class DpDsgd(OneLevel):
     def for_unit(self, unit: dp.Unit) -> DpDsgd:
         return replace(self, block=unit.records is None and self.local_steps is not None)
 
+    def releases(self, p: int, q: int) -> dict[str, dp.Channel]:
+        channels = super().releases(p, q)
+        return channels | {"x": dp.Channel("x", p, ("feature_mean",))} if self.centring else channels
+
     def planned_releases(self, public: dp.Public) -> dict[str, dp.Planned]:
         indices = np.arange(1, public.rounds * self.releases_per_round + 1)
         if self.block:
@@ -113,15 +128,29 @@ class DpDsgd(OneLevel):
         else:
             t = (indices - 1) // self.steps
             sent = dp.released(public, indices, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)])
-        free = dp.free_release(public, indices[-1:])
-        return {channel: sent if channel == "y" else free for channel in self._sent()}
+        x = dp.free_release(public, indices[-1:])
+        if self.centring:
+            first = indices[self.releases_per_round - 1 : self.releases_per_round]
+            x = dp.released(public, first, [dp.Use("feature_mean", np.ones(1), np.zeros(1, dtype=np.int64))])
+        return {"x": x, "y": sent}
 
     def init(self, dataset: dp.LocalDataset) -> Moving:
         start = dataset.start("y", self.start)
         return Moving(dataset.start("x", self.start), start, start)
 
     def step(self, t: int, dataset: dp.LocalDataset, s: Moving) -> dp.GossipSteps[Moving]:
-        released, neighbour_sum = yield dp.Gossip(y=s.y)
+        x = s.x
+        if 0 < t <= self.centring:
+            released, neighbour_sum = yield dp.Gossip(x=x, y=s.y)
+            # In the last of these rounds as it was sent, so that what is published is what gradients are taken at.
+            x = released.x
+            if t < self.centring:
+                x = (1.0 - dataset.neighbour_weight) * x + neighbour_sum.x
+            if t == self.centring - 1 and self.centre_noise:
+                length = np.square(x).sum(axis=1, keepdims=True)
+                x = np.maximum(0.0, 1.0 - self.centre_noise / np.maximum(length, self.centre_noise)) * x
+        else:
+            released, neighbour_sum = yield dp.Gossip(y=s.y)
         # In place: of a network every further array of all agents' weights takes as long as a product.
         combined = (1.0 - dataset.neighbour_weight) * released.y
         combined += neighbour_sum.y
@@ -131,13 +160,15 @@ class DpDsgd(OneLevel):
             ahead *= self.heavy_ball
             ahead += combined
         if self.block:
-            return Moving(s.x, ahead + dataset.local_steps(t, s.x, combined, self.steps, self.y(t)), combined)
-        y = ahead + -self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined)
+            return Moving(x, ahead + dataset.local_steps(t, x, combined, self.steps, self.y(t)), combined)
+        y = ahead + -self.y(t) * dataset.batch(t).lower_grad_y(x, combined)
         for k in range(1, self.steps):
             # A release to itself: neighbours go on from the last one of a round alone.
             own = (yield dp.Gossip(y=y)).released.y
-            y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(s.x, own)
-        return Moving(s.x, y, combined)
+            y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
+        if self.centring and t == 0:
+            x = dataset.batch(t).feature_mean(x, combined)
+        return Moving(x, y, combined)
 
 
 ENTRIES = (

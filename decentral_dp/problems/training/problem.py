@@ -3,6 +3,15 @@
 As a bilevel problem it has no upper level: x has no coordinates (p = 0), no validation record is read, and the only
 term is ∇_y ℓ, clipped record by record. ℓ is a loss of the outputs φ of a model with weights y (q,).
 
+What all records have in common fills the clip beside how they differ. So a linear model may read features from a public
+centre: x (p = d) is then the mean of the features that agents released with noise, φ is that of a − x, and
+
+    feature_mean = (1/N) Σ clip(a, C_x)
+
+is the term that x comes from. Whatever x is, a gradient is clipped to C_y after a − x was taken, so that one record
+moves each release as without a centre (docs/proofs/02). It is worth most where records are few: Sun et al., "The
+Importance of Feature Preprocessing for Differentially Private Linear Optimization", ICLR 2024.
+
 Under a small clip C all gradients would be equally long, and the rarer class outvoted wherever it is less likely than
 not. So for two classes and dense layers, with δ = σ(φ) − b and n = ‖∇φ‖, a record's clip is C min(1, 2|δ|): it
 contributes F(|δ|) along ±∇φ/n, F(δ) = min(nδ, C, 2Cδ). Where a record is of the second class with probability p, these
@@ -18,7 +27,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +41,7 @@ from decentral_dp.models.dense import DenseLayers
 from decentral_dp.models.learner import Learner, OneByOne
 from decentral_dp.models.linear_terms import blocks, checked_features, class_index
 from decentral_dp.models.stacked_convolution import ConvolutionLayers
-from decentral_dp.privacy.clipping import Clip
+from decentral_dp.privacy.clipping import Clip, clipped_sums
 from decentral_dp.problems.entry import Entry, Facts
 from decentral_dp.problems.minimax.losses import Loss as LossChoice
 from decentral_dp.problems.protocol import Regulariser, StackedProblem, StepFacts, Terms
@@ -49,6 +58,8 @@ _BIAS_OF_ONE, _BIAS_OF_MORE = 0.2, 0.1
 _WHOLE = 0.5
 # Records that a network's curvature is read off.
 _MADE_UP = 16
+_PLAIN: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train"})
+_CENTRED: Mapping[str, Split] = MappingProxyType({"lower_grad_y": "train", "feature_mean": "train"})
 
 
 class Examples(NamedTuple):
@@ -74,11 +85,9 @@ class Training(StackedProblem):
         threshold: probability above which the second of two classes is said in recall, precision, F1 and balanced
             accuracy; default 0.5.
         radius: bound on ‖a‖₂ of every possible record; infinite by default, where features are not bounded.
-        clip: of the gradients that the weights were trained on, which probabilities allow for; none by default.
+        clip: of the gradients that the weights were trained on, which probabilities allow for; none by default. With
+            one of x a linear model reads features from the centre x.
     """
-
-    reads_records: ClassVar[Mapping[str, Split]] = MappingProxyType({"lower_grad_y": "train"})
-    p: ClassVar[int] = 0
 
     name: str
     model: Learner
@@ -89,6 +98,15 @@ class Training(StackedProblem):
     radius: float = math.inf
     threshold: float = 0.5
     clip: Clip = field(default_factory=Clip)
+
+    @property
+    def reads_records(self) -> Mapping[str, Split]:
+        return _CENTRED if self.p else _PLAIN
+
+    @property
+    def p(self) -> int:
+        """d where features are centred at x, else 0."""
+        return self.n_features if self.length is not None and math.isfinite(self.clip.x) else 0
 
     @property
     def length(self) -> float | None:
@@ -119,7 +137,8 @@ class Training(StackedProblem):
     def step_facts(self) -> StepFacts:
         weights = self.model.start
         start = math.sqrt(float(np.square(weights).sum()) / max(1, int(np.count_nonzero(weights))))
-        return StepFacts(self.n_classes, self.curvature, start, self.length is not None)
+        linear = self.length is not None
+        return StepFacts(self.n_classes, self.curvature, start, linear, self.n_features if linear else 0)
 
     def with_clip(self, clip: Clip) -> Training:
         return replace(self, clip=clip)
@@ -152,16 +171,20 @@ class Training(StackedProblem):
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, wanted: Collection[str]
     ) -> Terms:
+        if "feature_mean" in wanted:
+            total = clipped_sums(self._gain * records.features, clip.x, clip.norm)
+            return Terms(feature_mean=total / max(records.label.shape[1], 1))
         if "lower_grad_y" not in wanted:
             return Terms()
+        features = self._from_centre(x[:, None], records.features)
 
         def cotangents(agents: slice, part: slice, outputs: Array) -> Array:
             return self.loss.slopes(outputs, records.label[agents, part])
 
         if (model := self._in_proportion) is not None:
-            total = model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm, whole=_WHOLE)
+            total = model.clipped_sums(y, features, cotangents, clip.y, clip.norm, whole=_WHOLE)
         else:
-            total = self.model.clipped_sums(y, records.features, cotangents, clip.y, clip.norm)
+            total = self.model.clipped_sums(y, features, cotangents, clip.y, clip.norm)
         total /= max(records.label.shape[1], 1)
         return Terms(lower_grad_y=total)
 
@@ -185,7 +208,7 @@ class Training(StackedProblem):
         """The weighted mean of ℓ, twice: there is no other loss."""
         mean = np.zeros(len(y))
         with np.errstate(all="ignore"):
-            for rows, part, outputs in self._outputs(y, records.features):
+            for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
                 mean[rows] += self.loss.value(outputs, records.label[part]) @ weights[part]
         return mean, mean.copy()
 
@@ -195,7 +218,7 @@ class Training(StackedProblem):
             return None
         right = np.zeros(len(y))
         with np.errstate(all="ignore"):
-            for rows, part, outputs in self._outputs(y, records.features):
+            for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
                 scores = self.scores_of(outputs)
                 best = scores == scores.max(axis=-1, keepdims=True)
                 mine = np.take_along_axis(best, records.label[None, part, None].astype(np.int64), axis=-1)[..., 0]
@@ -208,7 +231,7 @@ class Training(StackedProblem):
             return {}
         squares = np.zeros(len(y))
         with np.errstate(all="ignore"):
-            for rows, part, outputs in self._outputs(y, records.features):
+            for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
                 squares[rows] += np.square(outputs[..., 0] - records.label[part]).sum(axis=1)
         return fit_scores(squares / len(records.label), records.label)
 
@@ -231,7 +254,8 @@ class Training(StackedProblem):
         label, chosen = records.label.astype(np.int64), [k for k in range(self.n_classes) if (records.label == k).any()]
         out: dict[str, list[float]] = {}
         for row in range(len(y)):
-            share = np.nan_to_num(self.predict(y[row : row + 1], records.features)[0], nan=1.0 / self.n_classes)
+            weights = self.predicting(x[row : row + 1], y[row : row + 1])
+            share = np.nan_to_num(self.predict(weights, records.features)[0], nan=1.0 / self.n_classes)
             for name, value in _judged(share, label, chosen, self.threshold).items():
                 out.setdefault(name, []).append(value)
         return {name: np.array(values) for name, values in out.items()}
@@ -245,7 +269,7 @@ class Training(StackedProblem):
         """What the weights say of records: a probability for each class, or a number.
 
         Args:
-            y: (b, q).
+            y: (b, p + q), as of `predicting`.
             features: (N, d), prepared as the train records were.
 
         Returns:
@@ -266,27 +290,52 @@ class Training(StackedProblem):
         return self.model.words
 
     def named(self, y: Array) -> dict[str, Array]:
-        """Names as in a torch `state_dict`."""
-        return self.model.named(y)
+        """Names as in a torch `state_dict`. y: (p + q,), as of `predicting`."""
+        return self.model.named(y[self.p :])
+
+    def predicting(self, x: Array, y: Array) -> Array:
+        """(b, p + q): the centre, and weights that say of features what y says of features less the centre.
+
+        Args:
+            x: (b, p).
+            y: (b, q).
+        """
+        if not self.p:
+            return y
+        wide = self.q - self.model.outputs
+        moved = np.einsum("boi,bi->bo", y[:, :wide].reshape(len(y), -1, self.p), x)
+        # Of a linear model, which alone has a centre.
+        bias = y[:, wide:] - moved / getattr(self.model, "bias", 1.0)
+        return np.concatenate([x, y[:, :wide], bias], axis=1)
 
     @property
     def _in_proportion(self) -> DenseLayers | None:
         """The model, where a record's clip is in proportion to its slope."""
         return self.model if isinstance(self.loss, Logistic) and isinstance(self.model, DenseLayers) else None
 
-    def _outputs(self, y: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
+    @property
+    def _gain(self) -> float:
+        return self.model.gain if isinstance(self.model, DenseLayers) else 1.0
+
+    def _from_centre(self, x: Array, features: Array) -> Array:
+        """a − x, in the unit of features."""
+        return features - x / self._gain if self.p else features
+
+    def _outputs(self, weights: Array, features: Array) -> Iterator[tuple[slice, slice, Array]]:
         """Rows of weights, records, and the outputs (rows, records, e) of these, a few at a time.
 
         Of weights that were trained on clipped gradients the outputs are those log-odds at which these gradients are 0
         on average, as the module says.
         """
         model = self._in_proportion if math.isfinite(self.clip.y) else None
+        x, y = weights[:, : self.p], weights[:, self.p :]
         for row in range(len(y)):
             for part in blocks(len(features), self.model.cells):
                 rows = slice(row, row + 1)
                 outputs = self.model.outputs_of(y[rows], features[part])
                 if model is not None:
-                    share = self.clip.y / model.unit_norms(y[rows], features[part], self.clip.norm)[..., None]
+                    read = self._from_centre(x[rows], features[part])
+                    share = self.clip.y / model.unit_norms(y[rows], read, self.clip.norm)[..., None]
                     far = np.logaddexp(0.0, np.abs(outputs)) + np.log(np.clip(share, _WHOLE, 1.0))
                     outputs = np.sign(outputs) * np.minimum(np.abs(outputs), far)
                 yield rows, part, outputs

@@ -46,9 +46,10 @@ from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.pair_ratio import best_ratio, best_scales
 from decentral_dp.privacy.unit import RECORD, Unit, unit_of
 from decentral_dp.problems.protocol import CLIP_OF_TERM, MATRICES, Problem
+from decentral_dp.problems.protocol import Planned as PlannedSteps
 from decentral_dp.simulation.jobs.agent_records import held_out, records_of
 from decentral_dp.simulation.jobs.job import LARGEST_PLAN, GossipJob, public_network
-from decentral_dp.simulation.jobs.settings import settings_note, with_heavy_ball, with_settings
+from decentral_dp.simulation.jobs.settings import centred, settings_note, with_heavy_ball, with_settings
 from decentral_dp.topology import Topology
 from decentral_dp.topology import build as build_graph
 from decentral_dp.topology.over_time import OverTime, off_diagonal
@@ -932,10 +933,13 @@ def gossip_job(c: Components) -> GossipJob:
     problem = local_problem_of(c, shards)
     # What agents average is planned as one noise; who has no neighbour has that of its own alone.
     averaged = topology.n_agents if topology.edges.size else 1
-    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, averaged)
+    c = with_settings(with_heavy_ball(c, problem, topology), problem, shards, topology, averaged)
     s, privacy = c.scenario, c.scenario.privacy
+    problem = with_clip(problem, s, Clip(c.mechanism.norm or "l2", **by_channel(privacy.clip)))
     _check_memory(s, topology.n_agents, problem)
     algorithm = cast(Algorithm, algorithm_of(c))
+    if isinstance(problem, PlannedSteps) and problem.p:
+        algorithm = centred(s, algorithm, problem, shards, topology, averaged)
     if isinstance(algorithm, Checked):
         algorithm.check(problem.p, problem.q)
     if algorithm.central:
@@ -956,7 +960,6 @@ def gossip_job(c: Components) -> GossipJob:
     check_levels(c, [term for channel in channels.values() for term in channel.terms])
     check_domain(s, channels)
     clip = clips(s, channels, problem, c.mechanism)
-    problem = with_clip(problem, s, clip)
     constants = problem.constants(by_channel(privacy.box), shards.l1) if guarantee == "as_printed" else None
     counts: Counts = {"train": shards.train_counts, "validation": shards.validation_counts}
     mechanism = NO_NOISE if guarantee == "none" else c.mechanism
