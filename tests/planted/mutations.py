@@ -27,6 +27,9 @@ _NOISE = "tests/simulation/test_noise_and_records.py"
 _RELEASES = "tests/simulation/folder/test_releases.py"
 _TRAINING = "tests/problems/training/test_problem.py::test_one_replaced_record_moves_a_mean_by_two_clips_over_n"
 
+_CENTRED = "tests/problems/training/test_problem.py::test_one_replaced_record_moves"
+_CENTRING = "tests/algorithms/gossip/test_centring.py"
+
 _CORRELATED = "tests/privacy/accounting/test_correlated_noise.py"
 _FACTORS = "tests/privacy/mechanisms/test_time_factors.py"
 _IN_TIME = "tests/simulation/test_noise_in_time.py"
@@ -1314,6 +1317,34 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            size += sizes(by_rows, norm) + sizes(by_bias, norm)\n",
         "            size += (sizes(by_rows, norm) + sizes(by_bias, norm)) * (k > 0)\n",
         (f"{_CONVOLUTIONS}::test_one_replaced_record_moves_a_mean_by_two_clips_over_n",),
+    ),
+    Mutation(
+        "a mean of features that are not clipped",
+        "problems/training/problem.py",
+        "clipped_sums(self._gain * records.features, clip.x, clip.norm)",
+        "clipped_sums(self._gain * records.features, np.inf, clip.norm)",
+        (f"{_CENTRED}_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n",),
+    ),
+    Mutation(
+        "a centre that is taken off gradients after they were clipped",
+        "problems/training/problem.py",
+        "        features = self._from_centre(x[:, None], records.features)\n",
+        "        features = records.features\n",
+        ("tests/problems/training/test_problem.py::test_a_centre_is_taken_off_before_gradients_are_clipped",),
+    ),
+    Mutation(
+        "half the price of a mean of features",
+        "algorithms/gossip/single_level.py",
+        'dp.Use("feature_mean", np.ones(1), ',
+        'dp.Use("feature_mean", 0.5 * np.ones(1), ',
+        (f"{_CENTRING}::test_the_plan_is_the_hand_made_one_and_what_is_recorded",),
+    ),
+    Mutation(
+        "a centre before noise",
+        "algorithms/gossip/single_level.py",
+        "            x = released.x\n",
+        "            x = s.x.value if t == 1 else released.x\n",
+        (f"{_CENTRING}::test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it",),
     ),
     Mutation(
         "a heavy ball on values before noise",

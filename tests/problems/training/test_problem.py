@@ -175,3 +175,82 @@ def test_slopes_and_curvatures_of_losses(loss: Loss, classes: int) -> None:
         change = loss.slopes(outputs + step * direction, labels) - loss.slopes(outputs - step * direction, labels)
         largest = max(largest, float(np.linalg.norm(change, axis=1).max() / (2 * step)))
     assert 0.3 * loss.curvature < largest <= loss.curvature * (1 + 1e-6)
+
+
+# Features that are read from a centre -------------------------------------------------------------------------------
+
+
+def _centred(
+    loss: Loss, classes: int, outputs: int, norm: Norm, bound: float
+) -> tuple[Training, Array, Array, Examples]:
+    """A problem, its centres, weights and records; the last agent's centre lies far outside of all records."""
+    problem, y, records = _case((D, outputs), loss, classes)
+    x = 0.3 * np.random.default_rng(8).normal(size=(AGENTS, D))
+    x[-1] *= 1e3
+    return replace(problem, clip=Clip(norm, x=1.0, y=bound)), x, y, records
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    ("loss", "classes", "outputs"), [(Logistic(), 2, 1), (CrossEntropy(), 3, 3), (Squared(), 0, 1)]
+)
+def test_a_centre_is_taken_off_before_gradients_are_clipped(loss: Loss, classes: int, outputs: int, norm: Norm) -> None:
+    """All that is said of records at a centre is what is said without one of records that were moved by it."""
+    problem, x, y, records = _centred(loss, classes, outputs, norm, BOUND)
+    plain = replace(problem, clip=Clip(norm, y=BOUND))
+    assert (problem.p, plain.p) == (D, 0)
+    # The model takes half of every feature.
+    moved = Examples(records.features - x[:, None] / 0.5, records.label)
+    none = np.zeros((AGENTS, 0))
+    terms = problem.stacked_terms(x, y, y, records, problem.clip, ("lower_grad_y",))
+    expected = plain.stacked_terms(none, y, y, moved, plain.clip, ("lower_grad_y",))
+    np.testing.assert_allclose(terms.lower_grad_y, expected.lower_grad_y, rtol=1e-9, atol=1e-13)
+    for i in range(AGENTS - 1):
+        own, there = (Examples(r.features[i], r.label[i]) for r in (records, moved))
+        at, said = (x[i : i + 1], y[i : i + 1]), problem.predicting(x, y)[i : i + 1]
+        rows = plain.predict(y[i : i + 1], there.features)
+        np.testing.assert_allclose(problem.predict(said, own.features), rows, rtol=1e-9)
+        np.testing.assert_allclose(
+            problem.losses(*at, own, np.full(N, 1 / N)), plain.losses(none[:1], y[i : i + 1], there, np.full(N, 1 / N))
+        )
+        named = problem.named(said[0])
+        scores = own.features @ named["weight"].T + named["bias"]
+        np.testing.assert_allclose(scores, plain.model.outputs_of(y[i : i + 1], there.features)[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_one_replaced_record_moves_a_mean_of_features_and_a_gradient_at_any_centre_by_two_clips_over_n(
+    norm: Norm,
+) -> None:
+    problem, x, y, records = _centred(Logistic(), 2, 1, norm, BOUND)
+    draw, size = np.random.default_rng(5), np.abs if norm == "l1" else np.square
+    for term, clip in (("feature_mean", 1.0), ("lower_grad_y", BOUND)):
+        largest = 0.0
+        for i in range(AGENTS):
+            ends = []
+            for length in (1e-3, 1.0, 1e3, 1e160, np.nan):
+                for _ in range(12):
+                    features, label = records.features[i].copy(), records.label[i].copy()
+                    features[2], label[2] = length * draw.uniform(-1.0, 1.0, size=D), draw.integers(2)
+                    own = Examples(features[None], label[None])
+                    got = problem.stacked_terms(x[i : i + 1], y[i : i + 1], y[i : i + 1], own, problem.clip, (term,))
+                    ends.append(getattr(got, term)[0])
+            assert np.isfinite(ends).all()
+            gaps = size(np.array(ends)[:, None] - np.array(ends)[None]).sum(axis=-1)
+            largest = max(largest, float(gaps.max() if norm == "l1" else np.sqrt(gaps.max())))
+        assert 0.5 < largest * N / (2.0 * clip) <= 1.0 + 1e-9
+
+
+def test_a_mean_of_features_is_that_of_what_the_model_takes_of_them() -> None:
+    problem, x, y, records = _centred(Logistic(), 2, 1, "l2", BOUND)
+    got = problem.stacked_terms(x, y, y, records, problem.clip, ("feature_mean",)).feature_mean
+    taken = 0.5 * records.features
+    lengths = np.linalg.norm(taken, axis=2, keepdims=True)
+    assert got is not None
+    assert (lengths > 1.0).any()
+    np.testing.assert_allclose(got, (taken * np.minimum(1.0, 1.0 / lengths)).mean(axis=1), rtol=1e-12)
+
+
+def test_a_network_has_no_centre() -> None:
+    problem, _, _ = _case((D, 6, 3), CrossEntropy(), 3)
+    assert replace(problem, clip=Clip("l2", x=1.0, y=BOUND)).p == 0
