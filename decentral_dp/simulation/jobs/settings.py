@@ -54,7 +54,7 @@ _MOVING = ("dp_dsgd", "alone", "federated", "central")
 # Of the largest stable step 2/L; a heavy ball allows more.
 _OF_CURVATURE = 1.5
 # Noise of the features' mean that is aimed at, and borne, in lengths of a record; what of μ² is spent on it.
-_CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.25, (0.02, 0.05)
+_CENTRE_NOISE, _MOST_CENTRE_NOISE, _FOR_CENTRE = 0.1, 0.5, (0.02, 0.05)
 # Times the noise of all rounds from which agents whose whole data are protected learnt: two seeds had an AUC of 0.38
 # and 0.71 at 5 times, 0.72 and 0.80 at 10, 0.82 and 0.85 at 16, where 0.87 is possible.
 _LEARNS = 15.0
@@ -227,7 +227,7 @@ def share_of_centre(features: int, noise: float) -> float:
         noise: of each coordinate of the mean over agents, were it all that is released.
 
     Returns:
-        The share; 0 where noise would be above a quarter of a record's length.
+        The share; 0 where noise would be longer than half a record.
 
     Example:
         >>> round(share_of_centre(10, 2 / (640 * 0.27 * 5**0.5)), 3), share_of_centre(64, 0.1), share_of_centre(0, 0.1)
