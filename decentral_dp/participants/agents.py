@@ -621,9 +621,13 @@ class Batch:
         """∇_x f, (b, p)."""
         return self._term("upper_grad_x", x, y, None, times)
 
-    def feature_mean(self, x: Value, y: Value) -> Value:
-        """The mean of the features, (b, p), of a problem that centres them at x."""
-        return self._term("feature_mean", x, y, None, 1.0)
+    def feature_mean(self) -> Value:
+        """The mean of the features, (b, p), of a problem that is `Centred`."""
+        problem: Any = self._problem
+        mean = np.zeros((self._rows, problem.p))
+        for rows, stack, clip in self._equally_clipped("train", 1.0):
+            mean[rows] = problem.feature_mean(stack, clip)
+        return self._bounded("feature_mean", "train", np.zeros_like(mean), mean, False, 1.0)
 
     def lower_hessian(self, x: Value, y: Value, times: float | Array = 1.0) -> Value:
         """∇²_yy g, (b, q·q), row by row."""

@@ -62,7 +62,6 @@ class Terms(NamedTuple):
     lower_jvp: Array | None = None
     upper_grad_y: Array | None = None
     upper_grad_x: Array | None = None
-    feature_mean: Array | None = None
 
 
 # What a problem reads whose losses are of y alone, and whose ∇_x h is 0.
@@ -222,7 +221,7 @@ class StackedProblem(Problem, Stacked, Protocol):
     ) -> Terms:
         out = Terms()
         for split, records in (("train", train), ("validation", validation)):
-            if some := [term for term in CLIP_OF_TERM if term in wanted and self.reads_records.get(term) == split]:
+            if some := [term for term in TERMS if term in wanted and self.reads_records.get(term) == split]:
                 alone = type(records)(*(a[None] for a in records))
                 found = self.stacked_terms(x[None], y[None], z[None], alone, clip, some)
                 out = out._replace(**{term: getattr(found, term)[0] for term in some})
@@ -380,6 +379,14 @@ class Steepening(Protocol):
 
     def largest_x(self, curvature: float) -> float:
         """The largest coordinate of x at which no eigenvalue of ∇²_yy R is above `curvature`; public."""
+        ...
+
+
+class Centred(Protocol):
+    """A problem that reads features from a public centre x."""
+
+    def feature_mean(self, records: Any, clip: Clip) -> Array:
+        """Average the features of each agent, (g, n, …) → (g, p), each record's clipped to clip.x."""
         ...
 
 

@@ -67,9 +67,9 @@ def check_metrics(run: decentral_dp.Run, channels: Sequence[str]) -> None:
     wanted = METRICS | spent | {f"consensus_{c}" for c in channels if not trusted}
     wanted -= set() if run.simulation().test is not None else {"test_loss"}
     own = {"weight_clean", "weight_corrupted"}
-    if not run.simulation().problem.p:
-        # Nothing is tuned: there is no upper level, and no x to disagree on.
-        wanted -= {"upper_loss", "consensus_x"}
+    if run.simulation().components.one_level:
+        # Nothing is tuned: there is no upper level, and no x to disagree on but the centre that features may have.
+        wanted -= {"upper_loss"} if run.simulation().problem.p else {"upper_loss", "consensus_x"}
         names = ("auc", "balanced_accuracy", "f1", "recall", "precision", "brier", "calibration")
         own = {f"test_{name}" for name in names}
     gap = {"hypergradient_gap"} if trusted else set()

@@ -167,7 +167,7 @@ class DpDsgd(OneLevel):
             own = (yield dp.Gossip(y=y)).released.y
             y = own - self.y(t) * dataset.batch(t, draw=k).lower_grad_y(x, own)
         if self.centring and t == 0:
-            x = dataset.batch(t).feature_mean(x, combined)
+            x = dataset.batch(t).feature_mean()
         return Moving(x, y, combined)
 
 

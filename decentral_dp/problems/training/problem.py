@@ -171,9 +171,6 @@ class Training(StackedProblem):
     def stacked_terms(
         self, x: Array, y: Array, z: Array, records: Examples, clip: Clip, wanted: Collection[str]
     ) -> Terms:
-        if "feature_mean" in wanted:
-            total = clipped_sums(self._gain * records.features, clip.x, clip.norm)
-            return Terms(feature_mean=total / max(records.label.shape[1], 1))
         if "lower_grad_y" not in wanted:
             return Terms()
         features = self._from_centre(x[:, None], records.features)
@@ -187,6 +184,11 @@ class Training(StackedProblem):
             total = self.model.clipped_sums(y, features, cotangents, clip.y, clip.norm)
         total /= max(records.label.shape[1], 1)
         return Terms(lower_grad_y=total)
+
+    def feature_mean(self, records: Examples, clip: Clip) -> Array:
+        """The mean of features as the model takes them, (g, n, d) → (g, d), each record's clipped to clip.x."""
+        total = clipped_sums(self._gain * records.features, clip.x, clip.norm)
+        return total / max(records.label.shape[1], 1)
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]

@@ -135,7 +135,7 @@ class Again(DpDsgd):
 
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         after = yield from super().step(t, dataset, s)
-        return after._replace(x=after.x + dataset.batch(t).feature_mean(s.x, s.y)) if t == 1 else after
+        return after._replace(x=after.x + dataset.batch(t).feature_mean()) if t == 1 else after
 
 
 def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_second_one() -> None:
