@@ -18,6 +18,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.files.regular import DAMAGED, NoArchiveError, names_in, read_arrays, regular
 from decentral_dp.formatting import epsilon_text
+from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.statements.statement import (
     IN_TABLE,
     MOST_ENTRIES,
@@ -170,8 +171,9 @@ class RunResult(Mapping[str, Any]):
 
     @property
     def is_one_level(self) -> bool:
-        """Whether there are weights alone: x has no coordinates."""
-        return self.problem.get("p") == 0
+        """Whether there are weights alone: x has no coordinates, or is the centre of features."""
+        kind = PROBLEMS.get(str(self.problem.get("kind")))
+        return self.problem.get("p") == 0 or (kind is not None and kind.one_level)
 
     def metric(self, name: str) -> float | None:
         """One of the metrics; None where it was not measured."""

@@ -142,7 +142,7 @@ def test_the_page_says_what_was_run_and_what_is_guaranteed(certified: Path) -> N
         "metrics, curves and plots, this very page",
         "This is a simulation",
         "the probability of any event in what is released becomes at most e^ε times what it was, plus δ",
-        "x is what is tuned, y is the model. z is the inverse Hessian of the lower loss times a gradient",
+        "z tells how the model follows x: the inverse Hessian of the lower loss times a gradient",
         "Channel x is free: it reads no record, being a function of public and released values.",
         "ε → ∞. Once all records are in use",
         "ε → 2.14, if new records kept arriving for ever: an ε at δ = 1e-5, in exact arithmetic. Not a budget of this",

@@ -189,8 +189,8 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
     clip = privacy.clip if "clip" in (result.get("privacy") or {}) else privacy_table.get("clip")
     rows: list[tuple[str, Part]] = [
         ("Problem", " · ".join(str(v) for v in (problem.get("kind"), problem.get("data")) if v)),
-        ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), words.lower)),
-        ("Variables", words.variables if problem.get("p") else ""),
+        ("Dimensions", _dimensions(problem.get("p"), problem.get("q"), "y" if result.is_one_level else words.lower)),
+        ("Variables", (_CENTRE if result.is_one_level else words.variables) if problem.get("p") else ""),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
         ("Topology", capitalised(words.network) or network),
@@ -352,6 +352,7 @@ def _messages(ran: Json, privacy: PrivacyStatement) -> str:
 
 # Beyond so many coordinates x is drawn, not listed.
 LISTED_COORDINATES = 4
+_CENTRE = "x is the mean of the features, which agents released once, and which features are read from. y is the model."
 # Where x is not tuned there is no upper level, and agents never differ in x.
 _OF_X = ("upper_loss", "consensus_x", "hypergradient_")
 
