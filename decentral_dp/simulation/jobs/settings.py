@@ -13,7 +13,8 @@ numbers alone. So the rule is C τ = D/ν, within
 
     λ ≤ 1.5/L, L the largest curvature that declared features allow;    C of the range below.
 
-Where one of λ and C is given, the other follows from it.
+Where one of λ and C is given, the other follows from it. Where neither clip nor shares are, features of linear models
+are read from their mean, which agents first release (`share_of_centre`), and μ is what is left of it.
 
 Of a network, which starts from public random weights, L is what is usual there (`StepFacts.curvature`), and D is taken
 in deviations of these weights: noise may move a weight about as far from its start as that is from 0, or a seventh as

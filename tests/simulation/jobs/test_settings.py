@@ -19,7 +19,7 @@ from decentral_dp.privacy.accounting.accountants import largest_mu
 from decentral_dp.problems import Facts as ProblemFacts
 from decentral_dp.problems.protocol import StepFacts
 from decentral_dp.problems.training.problem import classification
-from decentral_dp.simulation.jobs.settings import Facts, settings_of
+from decentral_dp.simulation.jobs.settings import Facts, settings_of, share_of_centre
 
 AGENTS, RECORDS = 5, 800
 TWO = Facts(classes=2, records=640, agents=5, mu=1.0, rounds=1000, heavy_ball=0.9, curvature=0.2525)
@@ -187,6 +187,46 @@ def test_a_plan_says_how_many_agents_it_takes_where_all_that_one_holds_is_protec
     needed = agents * (15.0 / share) ** 2
     assert float(said.split("takes about ")[1].split(" agents")[0].replace(",", "")) == pytest.approx(needed, rel=0.05)
     assert "Expect little to be learnt below 15 times" in said
+
+
+# Of the centre that features are read from.
+
+
+@pytest.mark.parametrize("records", [20, 200, 20_000])
+@pytest.mark.parametrize("mu", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("features", [1, 10, 300])
+def test_a_mean_of_features_costs_little_and_its_noise_is_bounded_or_it_is_not_released(
+    features: int, mu: float, records: int
+) -> None:
+    noise = 2.0 / (records * mu)
+    share = share_of_centre(features, noise)
+    length = math.sqrt(features) * noise
+    assert share == 0.0 or 0.02 <= share <= 0.05
+    assert share == 0.0 or length / math.sqrt(share) <= 0.5 * (1.0 + 1e-9)
+    assert share > 0.0 or length / math.sqrt(0.05) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("tables", "centred"),
+    [
+        ({}, True),
+        ({"algorithm": {"kind": "central"}}, True),
+        ({"privacy": {"share": {"y": 1.0}}}, False),
+        ({"privacy": {"clip": {"y": 0.1}}}, False),
+        ({"privacy": {"epsilon": 0.1}}, False),
+        ({"privacy": {"unit": "agent"}}, False),
+        ({"privacy": {"guarantee": "none"}}, False),
+        ({"problem": {"model": {"kind": "mlp", "widths": [8]}}}, False),
+        ({"problem": {"stream": {"kind": "minibatch", "batch": 8}}}, False),
+        ({"topology": {"drop": 0.1}}, False),
+        ({"algorithm": {"kind": "ldp_single_level"}}, False),
+        ({"algorithm": {"kind": "federated"}}, False),
+    ],
+)
+def test_features_are_read_from_their_mean_where_that_is_planned(tables: dict[str, Any], centred: bool) -> None:
+    job = decentral_dp.build(_scenario(**tables)).simulation()
+    assert job.problem.p == (30 if centred else 0)
+    assert ("x" in {c.channel for c in job.ledger.charged}) is centred
 
 
 # What a scenario says.
