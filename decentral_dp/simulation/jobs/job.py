@@ -230,8 +230,13 @@ class Job(Protocol):
         return block_sizes(self.n_agents, self.scenario.run.blocks or 1, self.scenario.run.agents_per_block)
 
     def _records_of(self, agents: NDArray[np.int64]) -> dict[Split, Sequence[Any]]:
-        own = [] if isinstance(self.records, RecordsElsewhere) else agents.tolist()
-        return {k: [self.records[k][a] for a in own] for k in self.records}
+        if isinstance(self.records, RecordsElsewhere):
+            return {k: [] for k in self.records}
+        first, last = int(agents[0]), int(agents[-1]) + 1
+        if last - first == agents.size:
+            # A million agents' records stay what they are: a few arrays.
+            return {k: self.records[k][first:last] for k in self.records}
+        return {k: [self.records[k][a] for a in agents.tolist()] for k in self.records}
 
 
 def public_network(topology: Topology, s: Scenario) -> Network:
