@@ -269,7 +269,7 @@ class ScheduledReleaser:
             widths = tuple(v.shape[1] for v in zeros.values())
             self._past = 1, no_past(factor, (len(self._streams), sum(widths)))
             for before in range(1, index):
-                self._noised(before, none, self._noise(before, tuple(none), widths))
+                self._noised(before, none, widths, self._noise(before, tuple(none), widths))
         return self._past[1]
 
     def _drawing_of(self, index: int, channels: Sequence[str], first: int, row: int, channel: int) -> Drawing:
