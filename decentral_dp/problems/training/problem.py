@@ -187,8 +187,9 @@ class Training(StackedProblem):
 
     def feature_mean(self, records: Examples, clip: Clip) -> Array:
         """The mean of features as the model takes them, (g, n, d) → (g, d), each record's clipped to clip.x."""
-        total = clipped_sums(self._gain * records.features, clip.x, clip.norm)
-        return total / max(records.label.shape[1], 1)
+        total: Array = clipped_sums(self._gain * records.features, clip.x, clip.norm)
+        total /= max(records.label.shape[1], 1)
+        return total
 
     def matrices(
         self, x: Array, y: Array, matrix: Array | None, train: Examples, clip: Clip, wanted: Collection[str]
