@@ -374,11 +374,11 @@ def predictor_of(s: Scenario, facts: Facts) -> Predictor | None:
 def with_clip(problem: Any, s: Scenario, clip: Clip) -> Any:
     """The problem that knows which clip its weights are trained on: none where an agent's steps are clipped as one.
 
-    A clip of x, by which features are centred, is for algorithms that do so.
+    A clip of x, by which features are centred, is for algorithms that do so, on all records: batches have other means.
     """
     whole = s.privacy.unit == "agent" and s.algorithm.own_keys().get("local_steps")
     knows = isinstance(problem, Planned) and not whole and s.privacy.guarantee == "certified"
-    if s.algorithm.kind not in CENTRING:
+    if s.algorithm.kind not in CENTRING or stream_of(s).kind != "all":
         clip = replace(clip, x=np.inf)
     return problem.with_clip(clip) if knows else problem
 

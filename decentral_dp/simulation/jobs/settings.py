@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.config.component_tables import Step
 from decentral_dp.config.components import Components
-from decentral_dp.config.scenario_components import CENTRING
+from decentral_dp.config.scenario_components import CENTRING, stream_of
 from decentral_dp.config.schema import Scenario, by_channel
 from decentral_dp.data import Shards
 from decentral_dp.errors import InputError
@@ -266,11 +266,8 @@ def centred(s: Scenario, algorithm: Any, problem: Any, shards: Shards, topology:
 
 def _no_centre(s: Scenario, topology: Topology) -> str | None:
     """Why features are not read from their mean, in words; None where they may be."""
-    stream = s.problem.stream
-    if s.algorithm.kind not in CENTRING:
-        return f"{s.algorithm.kind} does not do so"
-    if (stream if isinstance(stream, str) else stream.kind) != "all":
-        return 'batches have another mean each; use stream = "all"'
+    if s.algorithm.kind not in CENTRING or stream_of(s).kind != "all":
+        return "agents release none here"
     if topology.over_time is not None or s.topology.compression is not None:
         return "the network changes or messages are compressed"
     if s.privacy.correlation is not None:

@@ -148,7 +148,6 @@ def test_the_search_sees_a_mean_before_noise_and_the_comparison_of_records_a_sec
 @pytest.mark.parametrize(
     ("tables", "why"),
     [
-        ({"problem": {"stream": {"kind": "minibatch", "batch": 2}}}, "batches have another mean each"),
         ({"topology": {"drop": 0.1}, "algorithm": {"heavy_ball": 0.0}}, "the network changes"),
         ({"privacy": {"correlation": {"across": "pairwise", "ratio": 1.0}}}, "agents share noise"),
     ],
