@@ -383,7 +383,7 @@ def audit(
         (True, 0.0)
     """
     from decentral_dp.adversaries.audit.audit import play
-    from decentral_dp.adversaries.audit.runs import planned
+    from decentral_dp.adversaries.audit.runs import plan_audit
     from decentral_dp.tasks.parallel import Workers
 
     text: Sequence[str] = ()
@@ -394,7 +394,7 @@ def audit(
         scenario = cast(Any, build(scenario, **options).simulation())
     else:
         text, _ = _split(options)
-    asked = planned(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
+    asked = plan_audit(cast(Any, scenario), runs, vantage, confidence, seed, text, canaries, curve)
     with _shown(progress, "runs") as callback:
         return play(asked, None if out is None else Path(out), callback, workers=Workers(workers, address))
 

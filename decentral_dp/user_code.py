@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from decentral_dp.errors import InputError, missing_package, quoted
 from decentral_dp.files.regular import regular
-from decentral_dp.files.source_lines import class_at, defined, line_at_top, line_in_class, place_in_class
+from decentral_dp.files.source_lines import class_at, definitions, line_at_top, line_in_class, place_in_class
 
 # What a file or a function of the user's own may raise; a sentence reports it. Classes of errors of one's own and of
 # libraries, such as networkx.NetworkXError, inherit from Exception alone.
@@ -92,7 +92,7 @@ def own_name(kind: str) -> str:
     return kind if place is None else f"{Path(place.file).name}:{place.name}"
 
 
-def installed(what: str) -> dict[str, Any]:
+def entry_points_of(what: str) -> dict[str, Any]:
     """Name → entry point, of the components that installed packages declare. what: a key of `GROUPS`."""
     return _installed(GROUPS[what], tuple(sys.path))
 
@@ -136,12 +136,12 @@ def find_outside(what: str, kind: str, folder: Path, key: str) -> Any | None:
         return found
     if kind.lower().endswith(".py"):
         path = folder / Path(kind).expanduser()
-        names = list(defined(path)) or ["Name"]
+        names = list(definitions(path)) or ["Name"]
         known = f"; {path} defines {', '.join(names)}" if names != ["Name"] else ""
         raise InputError(
             f"{key}: got {quoted(kind)}, wanted what the file defines as well: {quoted(f'{kind}:{names[0]}')}{known}."
         )
-    point = installed(what).get(kind)
+    point = entry_points_of(what).get(kind)
     if point is None:
         return None
     try:
@@ -258,7 +258,7 @@ def _plain(found: Any) -> str:
 
 def _instead(name: str, path: Path) -> str:
     """The name in a file that one comes nearest to, with its line, and all that are there, for a refusal."""
-    lines = defined(path)
+    lines = definitions(path)
     near = difflib.get_close_matches(name, lines, n=1, cutoff=0.5)
     meant = f"; did you mean {near[0]}, in line {lines[near[0]]}" if near else ""
     others = [f"{other} (line {line})" for other, line in lines.items() if other not in near]
@@ -363,7 +363,7 @@ def is_users(error: BaseException) -> bool:
     return any("site-packages" not in f.filename for f in _frames(error))
 
 
-def miscounted(program: Any, t: int, verb: str, made: str) -> NoReturn:
+def wrong_exchanges(program: Any, t: int, verb: str, made: str) -> NoReturn:
     """End a run in round t, in which a program makes another number of exchanges than it states.
 
     Prices and noise go by the number of an exchange, so that one too many has neither.
@@ -384,7 +384,7 @@ def miscounted(program: Any, t: int, verb: str, made: str) -> NoReturn:
     )
 
 
-def failed(error: BaseException, t: int) -> BaseException:
+def error_of_round(error: BaseException, t: int) -> BaseException:
     """What ends a run: a sentence where code of the user's own raised in round t, else the error itself."""
     if isinstance(error, UserCodeError):
         return error if str(error).startswith("round ") else UserCodeError(f"round {t}: {error}")

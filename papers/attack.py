@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from decentral_dp.adversaries.audit.bounds import counted
+from decentral_dp.adversaries.audit.bounds import bound_by_counts
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.constants.problem_constants import ProblemConstants, minimiser_sensitivity
 from decentral_dp.privacy.accounting.accountants import gaussian_epsilon
@@ -137,7 +137,7 @@ def lower_bound(first: Array, second: Array, delta: float) -> float:
         first, second: (n,) scores of transcripts of either world, larger where the first is likelier.
         delta: δ.
     """
-    return counted(first, second, delta, 1.0 - _CONFIDENCE, np.geomspace(1e-4, 0.5, 60))
+    return bound_by_counts(first, second, delta, 1.0 - _CONFIDENCE, np.geomspace(1e-4, 0.5, 60))
 
 
 def _at_least(hits: int, trials: int) -> float:

@@ -24,7 +24,7 @@ from decentral_dp.adversaries.network.attacks import NetworkAudit, audit_network
 from decentral_dp.adversaries.network.view import NetworkView, Unpriced, prepare
 from decentral_dp.bounded import Array
 from decentral_dp.cli.progress import ProgressBar
-from decentral_dp.config.loading import assign, load, parsed
+from decentral_dp.config.loading import assign, load, parse_change
 from decentral_dp.config.outside import keep_label
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable, quoted
@@ -339,7 +339,7 @@ def comparisons(scenario: Scenario, graphs: Sequence[str], agents: int) -> dict[
         for option in options:
             if "=" not in option:
                 raise InputError(f"--beside: {quoted(graph)} has {quoted(option)}, wanted KEY=VALUE, as in degree=4.")
-            table = assign(table, *parsed(option))
+            table = assign(table, *parse_change(option))
         content = scenario.model_dump(exclude_unset=True) | {"topology": table}
         try:
             unpriced = prepare(build(load(content, folder=scenario.folder)))

@@ -231,10 +231,10 @@ def report(
     """Draw the plots and the page of a run folder again."""
     from decentral_dp.reporting.page import write_report
     from decentral_dp.reporting.plots import write_plots
-    from decentral_dp.simulation.folder.remote import downloaded
+    from decentral_dp.simulation.folder.remote import local_folder
     from decentral_dp.simulation.result import as_written, require_run_folder
 
-    folder = downloaded(run)
+    folder = local_folder(run)
     # Without one of those needed a page would say that nothing was measured, or released.
     needed = ("result.json", "metrics.parquet", "ledger.parquet")
     require_run_folder(folder, "report", needed, more=("scenario.toml", "state.npz"))
@@ -262,9 +262,9 @@ def predict(
     record of the run is needed, and no further ε is spent.
     """
     from decentral_dp.cli.run import write_predictions
-    from decentral_dp.simulation.folder.remote import downloaded
+    from decentral_dp.simulation.folder.remote import local_folder
 
-    write_predictions(downloaded(run), file, out, agent)
+    write_predictions(local_folder(run), file, out, agent)
 
 
 @app.command()
@@ -279,9 +279,9 @@ def compare(
     shown as far as it goes.
     """
     from decentral_dp.cli.run import print_and_write_comparison
-    from decentral_dp.simulation.folder.remote import downloaded
+    from decentral_dp.simulation.folder.remote import local_folder
 
-    print_and_write_comparison([downloaded(run) for run in runs], out, [f.value for f in formats or []])
+    print_and_write_comparison([local_folder(run) for run in runs], out, [f.value for f in formats or []])
 
 
 @app.command()
@@ -378,7 +378,7 @@ def audit(
     certified, or where the audit itself is broken. "audit network" plays attacks of curious neighbours on hidden
     states of training, in a few seconds; --out is a folder then.
     """
-    from decentral_dp.adversaries.audit.runs import planned
+    from decentral_dp.adversaries.audit.runs import plan_audit
     from decentral_dp.adversaries.network.attacks import RUNS
     from decentral_dp.cli import adversaries
     from decentral_dp.tasks.parallel import Workers, cores
@@ -401,7 +401,7 @@ def audit(
     else:
         if curve is not None:
             adversaries.require_curve(curve, canaries)
-        asked = planned(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
+        asked = plan_audit(scenario, runs, vantage, confidence, seed, override or [], canaries, curve is not None)
         sound = adversaries.audit_one(asked, Path(scenario), out, curve, Workers(jobs or 1, address))
     if not sound:
         raise typer.Exit(1)

@@ -44,7 +44,7 @@ from decentral_dp.simulation.plan import console
 from decentral_dp.studies.measures import group_measures
 from decentral_dp.studies.schema import Study, load_study
 from decentral_dp.topology import GENERATORS, WEIGHTS, Parameter, from_file, names, title
-from decentral_dp.user_code import GROUPS, find_outside, in_file, installed
+from decentral_dp.user_code import GROUPS, entry_points_of, find_outside, in_file
 
 # Names that a refusal suggests, at most.
 _NEAREST = 3
@@ -122,7 +122,7 @@ def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
     # Those of installed packages, which are not imported to be listed, come first.
     for what, group in GROUPS.items():
         registry = "problems" if what == "objective" else group.rpartition(".")[2]
-        found = {name: f"of an installed package: {point.value}" for name, point in installed(what).items()}
+        found = {name: f"of an installed package: {point.value}" for name, point in entry_points_of(what).items()}
         lines[registry] = found | lines[registry]
     return lines
 
@@ -444,7 +444,11 @@ def print_entry(name: str) -> None:
     Where there is a scenario, all that stands before it is in comments: the whole can be kept as a scenario file.
     """
     # What a file or a package brings may be a component of any kind, and only the thing itself says which.
-    if in_file(name) is not None or name.lower().endswith(".py") or any(name in installed(what) for what in GROUPS):
+    if (
+        in_file(name) is not None
+        or name.lower().endswith(".py")
+        or any(name in entry_points_of(what) for what in GROUPS)
+    ):
         print(printable(_outside(name)))
         return
     if name == "measures":
@@ -502,7 +506,7 @@ _PASSED = {
 
 def _outside(name: str) -> str:
     """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
-    groups = [what for what in GROUPS if name in installed(what)]
+    groups = [what for what in GROUPS if name in entry_points_of(what)]
     found: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
     if hasattr(found, "step"):
         return terminal(_algorithm(outside_entry(found, name))._replace(name=name))

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from decentral_dp.api import build
 from decentral_dp.bounded import Array
-from decentral_dp.config.loading import ABSENT, parsed
+from decentral_dp.config.loading import ABSENT, parse_change
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, printable
 from decentral_dp.formatting import epsilon_text
@@ -56,7 +56,7 @@ def run_name(stem: str, overrides: Sequence[str]) -> str:
         >>> run_name("quadratic", ["topology.kind=star", "algorithm.kind=ma_dsbo", "topology.weights={kind='lazy'}"])
         'quadratic-topology.kind=star-algorithm.kind=ma_dsbo-weights=lazy'
     """
-    changed = {tuple(keys): value for keys, value in map(parsed, overrides)}
+    changed = {tuple(keys): value for keys, value in map(parse_change, overrides)}
     parts = [f"{_key_in_name(keys, list(changed))}={_value_in_name(value)}" for keys, value in changed.items()]
     if not parts:
         return stem

@@ -48,7 +48,7 @@ from decentral_dp.files.tables import (
 from decentral_dp.models.build import ModelTable
 from decentral_dp.problems import PROBLEMS
 from decentral_dp.problems.bilevel.losses import StartTable
-from decentral_dp.user_code import in_file, installed
+from decentral_dp.user_code import entry_points_of, in_file
 
 
 class Partition(Table):
@@ -176,7 +176,7 @@ class StreamTable(Table):
 
 
 def _partition_from_outside(name: str) -> str:
-    if in_file(name) is None and name not in installed("partition"):
+    if in_file(name) is None and name not in entry_points_of("partition"):
         raise PydanticCustomError("outside_name", "the name of a function in a file")
     return name
 

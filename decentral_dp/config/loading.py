@@ -102,7 +102,7 @@ def load(
     for key in [unset] if isinstance(unset, str) else unset:
         content = _without(content, key)
     for override in overrides:
-        content = assign(content, *parsed(override))
+        content = assign(content, *parse_change(override))
     content = with_planned(content)
     try:
         loaded = Scenario.model_validate(content)
@@ -133,7 +133,7 @@ def _read(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
 
 def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The content less one key. Raises InputError where it is not there."""
-    keys = dotted(key)
+    keys = key_parts(key)
     table: Any = content
     for k, name in enumerate(keys):
         if not isinstance(table, Mapping) or name not in table:
@@ -177,10 +177,10 @@ def _toml(path: Path, what: str) -> dict[str, Any]:
 ABSENT = object()
 
 
-def parsed(override: str) -> tuple[list[str], Any]:
+def parse_change(override: str) -> tuple[list[str], Any]:
     """ "a.b=value" as the parts of its key and its value; "a.b=null" takes the key out."""
     key, equals, text = override.partition("=")
-    keys = dotted(key)
+    keys = key_parts(key)
     if not equals or not all(keys):
         raise _not_set(f"got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
     if text.strip() == "null":
@@ -232,7 +232,7 @@ def toml_key(name: str) -> str:
     return tomli_w.dumps({name: 0}).rpartition(" = ")[0]
 
 
-def dotted(key: str) -> list[str]:
+def key_parts(key: str) -> list[str]:
     """The parts of a TOML key: a."b.c" has two."""
     try:
         table = tomllib.loads(f"{key} = 0")

@@ -36,7 +36,7 @@ from decentral_dp.files.tables import (
 )
 from decentral_dp.privacy.pair_ratio import LEAST, MOST
 from decentral_dp.privacy.secret import Secret
-from decentral_dp.user_code import in_file, installed
+from decentral_dp.user_code import entry_points_of, in_file
 
 # (table, …, key) → the absolute path of the file that the value names.
 Files: TypeAlias = Mapping[tuple[str, ...], Path]
@@ -244,7 +244,7 @@ class TopologyTable(BaseModel):
                 'to replace one by the other, set the whole table, for example topology = { file = "abilene" }'
             )
         # A function of one's own may give a graph that has its number of agents.
-        own = self.kind is None or in_file(self.kind) is not None or self.kind in installed("topology")
+        own = self.kind is None or in_file(self.kind) is not None or self.kind in entry_points_of("topology")
         if self.agents is None and not own:
             raise ValueError("a generator needs agents")
         return self
@@ -443,7 +443,7 @@ class PrivacyTable(Table):
         if kind in ("laplace", "gaussian"):
             if not isinstance(mechanism, str) and mechanism.model_extra:
                 raise ValueError(f"{kind} noise takes no options, got {', '.join(mechanism.model_extra)}")
-        elif in_file(kind) is None and kind not in installed("mechanism"):
+        elif in_file(kind) is None and kind not in entry_points_of("mechanism"):
             raise ValueError(
                 f'got {quoted(kind)}, wanted "laplace" or "gaussian", or a mechanism of your own as "file.py:Name"'
             )

@@ -29,7 +29,7 @@ from decentral_dp.constants.problem_constants import (
     box_strengths,
     box_weights,
     box_width,
-    rounded,
+    round_up,
     solution_spread,
 )
 from decentral_dp.errors import InputError
@@ -148,7 +148,7 @@ class Weighed(LossFamily):
         ridge, (weight, slope) = self.problem.ridge, box_weights(low, high)
         r = self.loss.reach(ridge, weight + record_mass - 1.0, 0.0)
         g, smooth = self.loss.gradient(r), self.loss.smoothness
-        return rounded(
+        return round_up(
             _of_y_alone(
                 radius=r,
                 mu=ridge,
@@ -184,7 +184,7 @@ class Mean(QuadraticFamily):
         k, a = self.problem.ridge, self.record_radius
         out = k / (1.0 + k) * box_norm(self.problem.p, low, high, record_mass)
         r = (record_mass * a + (record_mass - 1.0) * out) / (k + record_mass)
-        return rounded(
+        return round_up(
             _of_constant_curvature(
                 radius=r,
                 mu=1.0 + k,
@@ -218,7 +218,7 @@ class Linear(QuadraticFamily):
         box_norm(self.problem.p, low, high, record_mass)
         k, slope = self.problem.ridge, self.problem.slope * self.record_radius
         r = (record_mass - 1.0) * slope / k
-        return rounded(
+        return round_up(
             _of_constant_curvature(
                 radius=r,
                 mu=k,
@@ -279,7 +279,7 @@ class Declared(Family):
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """Return the same everywhere: the box, which may have no bounds, and the mass are not read."""
-        return rounded(self.given._replace(label="declared"))
+        return round_up(self.given._replace(label="declared"))
 
 
 @dataclass(frozen=True)
@@ -439,7 +439,7 @@ def _regularised(
     the derivatives of R grow with e^x, at their own rate.
     """
     g = loss.gradient(norm)
-    return rounded(
+    return round_up(
         _of_y_alone(
             radius=radius,
             mu=mu,

@@ -192,7 +192,7 @@ def box_width(low: Array, high: Array) -> float:
     return float(np.linalg.norm(high - low))
 
 
-def rounded(c: ProblemConstants) -> ProblemConstants:
+def round_up(c: ProblemConstants) -> ProblemConstants:
     """Round every bound up, and μ down: room for the float64 arithmetic that led to them."""
     sensitivity = ProblemConstants._make([*(UP * float(v) for v in c[:-1]), c.label])
     return sensitivity._replace(mu=c.mu * (2.0 - UP))

@@ -34,7 +34,7 @@ from decentral_dp.exchange import (
 )
 from decentral_dp.privacy.recorder import Recorder
 from decentral_dp.topology.compression import Compression
-from decentral_dp.user_code import USER_ERRORS, failed, miscounted
+from decentral_dp.user_code import USER_ERRORS, error_of_round, wrong_exchanges
 
 # Up to so many neighbours a Python loop over them is faster than a sparse product.
 _FEW_NEIGHBOURS = 16
@@ -145,7 +145,7 @@ class Host:
                 values = self._next_round() if self._own is None else self._reply(messages)
                 self._own, message = self._released(values)
             except USER_ERRORS as error:
-                raise failed(error, self._round + 1) from error
+                raise error_of_round(error, self._round + 1) from error
             # A sum that is finite has finite terms, and is quicker than a look at each.
             if self._divergence is None and not (
                 math.isfinite(np.add.reduce(message, None)) or np.isfinite(message).all()
@@ -253,13 +253,13 @@ class Host:
             planned = self._node.program.releases_per_round
             made = self._index - self._round * planned
             if made != planned:
-                miscounted(self._node.program, self._round + 1, "makes", _exchanges(made))
+                wrong_exchanges(self._node.program, self._round + 1, "makes", _exchanges(made))
             self._state = _within(self._node.domain, done.value)
             self._round += 1
             return self._next_round()
         made = self._index - self._round * self._node.program.releases_per_round
         if made == self._node.program.releases_per_round:
-            miscounted(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
+            wrong_exchanges(self._node.program, self._round + 1, "makes", f"{_exchanges(made + 1)} or more")
         return self._opened(exchange)
 
     def _neighbours(self, stacked: Array, released: Bundle) -> Neighbours:
@@ -507,10 +507,10 @@ class _Coordinator:
                     self._state = done.value
                     break
                 except USER_ERRORS as error:
-                    raise failed(error, t + 1) from error
+                    raise error_of_round(error, t + 1) from error
                 if isinstance(request, Release):
                     if index == end:
-                        miscounted(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
+                        wrong_exchanges(program, t + 1, "publishes", f"{program.releases_per_round + 1} times or more")
                     index += 1
                     reply = self.releaser.release(index, request.values)
                     self._look_at(t + 1, reply.released)
@@ -526,7 +526,7 @@ class _Coordinator:
         self._look_at(t + 1, program.published(self._state))
         if index != end:
             made = index - t * program.releases_per_round
-            miscounted(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
+            wrong_exchanges(program, t + 1, "publishes", f"{made} time{'s' * (made != 1)}")
 
     def _ask(self, request: Ask) -> Any:
         questions = request.values

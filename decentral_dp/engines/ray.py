@@ -37,7 +37,7 @@ from decentral_dp.engines.protocol import (
     boundaries,
     last_common,
 )
-from decentral_dp.engines.ray_cluster import cluster, shows_token, started, wanted
+from decentral_dp.engines.ray_cluster import cluster, resources_of, shows_token, start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.recorder import assemble
 
@@ -141,7 +141,7 @@ class RayEngine:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
         kept = _Kept(control.saved, -1, self.recovery, joined=self.address is not None)
-        places, cut = [wanted(self.place, node.agents) for node in nodes], boundaries(nodes)
+        places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
                 parts = [None] * len(nodes) if kept.saved is None else kept.saved.parts
@@ -168,7 +168,7 @@ class RayEngine:
             ActorLostError: actors are lost again and again at one question.
         """
         arguments = [(client_block,) for client_block in coordinator_node.client_blocks]
-        places = [wanted(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
+        places = [resources_of(self.place, client_block.agents) for client_block in coordinator_node.client_blocks]
         with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
 
             def everywhere(method: str, *given: Any) -> list[Any]:
@@ -181,7 +181,7 @@ class RayEngine:
                         kept.lost(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
                             ray.kill(actor)
-                        actors[:] = started(ClientActor, arguments, places, self.gpus)
+                        actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
 
             return coordinate(coordinator_node, rounds, everywhere, control)
 
@@ -253,7 +253,7 @@ def _actors(
     kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float
 ) -> Iterator[list[Any]]:
     """One actor for each, for the length of the block."""
-    actors = started(kind, arguments, places, gpus)
+    actors = start_actors(kind, arguments, places, gpus)
     try:
         yield actors
     finally:

@@ -162,7 +162,7 @@ def shows_token() -> bool:
     return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
-def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
+def resources_of(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     """The resources that the machine of some agents must have.
 
     Args:
@@ -171,7 +171,7 @@ def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
 
     Example:
         >>> import numpy as np
-        >>> sorted(wanted("site-{agent}", np.arange(2))), wanted(None, np.arange(2))
+        >>> sorted(resources_of("site-{agent}", np.arange(2))), resources_of(None, np.arange(2))
         (['site-0', 'site-1'], {})
     """
     if place is None:
@@ -179,7 +179,7 @@ def wanted(place: str | None, agents: NDArray[Any]) -> dict[str, float]:
     return {place.replace("{agent}", str(int(agent))): _TRACE for agent in agents}
 
 
-def started(
+def start_actors(
     kind: type[Any], arguments: Sequence[tuple[Any, ...]], places: Sequence[Mapping[str, float]], gpus: float = 0.0
 ) -> list[Any]:
     """Start one actor for each, on a machine that has what it wants.

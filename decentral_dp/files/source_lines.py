@@ -11,7 +11,7 @@ _VALUES = ("NamedTuple", "TypedDict", "Enum")
 _PARSED_ANEW = 5
 
 
-def defined(path: Path) -> dict[str, int]:
+def definitions(path: Path) -> dict[str, int]:
     """Name → line of the public classes and functions at the top of a file; without named tuples, classes first."""
     found: list[ast.ClassDef | ast.FunctionDef] = []
     for statement in _statements(path):
@@ -70,7 +70,7 @@ def place_in_class(found: type, attribute: str, text: str | None = None) -> str:
     members: Mapping[str, object] = vars(found)
     files = [getattr(getattr(member, "__code__", None), "co_filename", "") for member in members.values()]
     for file in dict.fromkeys(f for f in files if f.endswith(".py")):
-        line = line_in_class(Path(file), found.__name__, attribute, text) or defined(Path(file)).get(found.__name__)
+        line = line_in_class(Path(file), found.__name__, attribute, text) or definitions(Path(file)).get(found.__name__)
         if line is not None:
             return f", in line {line} of {file}"
     return ""

@@ -194,7 +194,7 @@ class Convolutional:
             block, kept = blocks[k], tape[k]
             _, height, width, _ = kept.shape
             o = len(block.bias)
-            slope = unpooled(back, kept.before.copy(), kept.after).reshape(n, height * width, o)
+            slope = pooling_slopes(back, kept.before.copy(), kept.after).reshape(n, height * width, o)
             by_shift, by_scale = slope.sum(axis=1), np.einsum("kio,kio->ko", slope, kept.unit)
             # Through the normalisation: dv = (v̂' − mean v̂' − v̂·mean(v̂'·v̂))/spread, the means over a group.
             size = height * width * (o // self.groups)
@@ -207,7 +207,7 @@ class Convolutional:
                 out[:, end - rows.shape[1] : end] = rows
                 end -= rows.shape[1]
             if k:
-                back = unpatched(slope.reshape(n * height * width, o) @ block.kernel, kept.shape)
+                back = sum_patches(slope.reshape(n * height * width, o) @ block.kernel, kept.shape)
         return out
 
     def clipped(self, x: Array, tape: Sequence[Kept], cotangents: Array, bound: float, norm: Norm) -> Array:
@@ -286,7 +286,7 @@ def patches_of(h: Array) -> Array:
     return view.reshape(n, height * width, 9 * c)
 
 
-def unpatched(patches: Array, shape: tuple[int, ...]) -> Array:
+def sum_patches(patches: Array, shape: tuple[int, ...]) -> Array:
     """Adjoint of `patches_of`: (n, h·w, 9c) → the shape (n, h, w, c), each pixel the sum of its copies."""
     n, height, width, c = shape
     parts = patches.reshape(n, height, width, 3, 3, c)
@@ -303,7 +303,7 @@ def corners_of(height: int, width: int) -> list[tuple[slice, ...]]:
     return [(slice(None), slice(i, down, 2), slice(j, right, 2)) for i in (0, 1) for j in (0, 1)]
 
 
-def unpooled(back: Array, before: Array, after: Array) -> Array:
+def pooling_slopes(back: Array, before: Array, after: Array) -> Array:
     """Slopes of what goes into pooling and ReLU: to the first largest of each window of 2 × 2, else 0.
 
     Args:

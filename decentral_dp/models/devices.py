@@ -47,7 +47,7 @@ def check_device(device: str, where: str) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-def described(device: str) -> str:
+def device_words(device: str) -> str:
     """What the last bits of a device's numbers depend on, besides the version of torch; "" of the processor."""
     if device == "cpu":
         return ""

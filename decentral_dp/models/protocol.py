@@ -77,7 +77,7 @@ class Named(Protocol):
 
 @runtime_checkable
 class Gathering(Protocol):
-    """A model that adds up the records of many evaluations at once: `clipped` is `joined` of one `kept`."""
+    """A model that adds up the records of many evaluations at once: `clipped` is `sum_parts` of `clipped_parts`."""
 
     def clipped_parts(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Any, Array]:
         """What the records that count contribute, in whatever form, and s (n,), both as of `clipped`."""

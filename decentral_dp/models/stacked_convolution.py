@@ -26,7 +26,7 @@ import numpy as np
 from decentral_dp.bounded import Array, Norm
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
-from decentral_dp.models.convolution import Image, corners_of, patches_of, unpatched, unpooled
+from decentral_dp.models.convolution import Image, corners_of, patches_of, pooling_slopes, sum_patches
 from decentral_dp.models.learner import Cotangents
 from decentral_dp.models.protocol import UNDERFLOW, sizes
 from decentral_dp.privacy.clipping import clip_factors
@@ -208,13 +208,15 @@ class ConvolutionLayers:
         gradients: list[tuple[Array, Array]] = []
         for k in reversed(range(len(tape))):
             (_, height, width, c), seen, before, after = tape[k]
-            slope = unpooled(back.reshape(after.shape), before, after).reshape(g * n, height * width, -1)
+            slope = pooling_slopes(back.reshape(after.shape), before, after).reshape(g * n, height * width, -1)
             by_rows = np.matmul(slope.swapaxes(1, 2), seen.reshape(g * n, height * width, 9 * c)).reshape(g, n, -1)
             by_bias = slope.sum(axis=1).reshape(g, n, -1)
             size += sizes(by_rows, norm) + sizes(by_bias, norm)
             gradients.append((by_rows, by_bias))
             if k:
-                back = unpatched(np.matmul(slope.reshape(g, n * height * width, -1), layers[k].by_rows), tape[k].shape)
+                back = sum_patches(
+                    np.matmul(slope.reshape(g, n * height * width, -1), layers[k].by_rows), tape[k].shape
+                )
         factors = clip_factors((np.sqrt(size) if norm == "l2" else size) + UNDERFLOW, bound)
         counts = factors[..., None] > 0.0
         finite = bool(counts.all())

@@ -55,8 +55,8 @@ from decentral_dp.problems.protocol import (
     Problem,
     Started,
     Steepening,
+    as_stacked,
     public_part,
-    stacked,
 )
 from decentral_dp.problems.records import counts_of, regulariser_matrices, stacked_by_count, take
 from decentral_dp.topology.over_time import OverTime
@@ -194,7 +194,7 @@ class LocalDataset:
         self._unit = unit
         self._draw: DrawBatch = _drawn_afresh
         # Asked once: checking a protocol at run time costs as much as a small round.
-        self._stackable = stacked(problem)
+        self._stackable = as_stacked(problem)
         self._steepening = problem if isinstance(problem, Steepening) else None
         self._reads = dict(problem.reads_records)
         self._terms_of = {k: [t for t in TERMS if self._reads.get(t) == k] for k in SPLITS}

@@ -229,19 +229,19 @@ def moments(problem: Problem, records: Any) -> Moments:
     )
 
 
-def squared(problem: Problem) -> bool:
+def are_squared(problem: Problem) -> bool:
     """Whether both losses are the squared loss."""
     return isinstance(problem, Quadratic)
 
 
-def alike(problem: Problem) -> bool:
+def share_hessian(problem: Problem) -> bool:
     """Whether the upper loss of a validation record has the Hessian in y that the lower loss has of it."""
     return isinstance(problem, LogisticHyperparameter | SoftmaxHyperparameter | Quadratic | HyperCleaning)
 
 
 def _upper_product(problem: Problem, x: Array, y: Array, v: Array, records: Any) -> Array:
     """∇²_yy F v, (q,): exact, or by central differences of ∇_y F, which are exact enough for a direction."""
-    if alike(problem):
+    if share_hessian(problem):
         return mean_term(problem, x, y, v, records, "lower_hvp")
     length = float(np.linalg.norm(v))
     if not length > 0.0:
@@ -252,7 +252,7 @@ def _upper_product(problem: Problem, x: Array, y: Array, v: Array, records: Any)
 
 
 def _upper_hessian(problem: Problem, x: Array, y: Array, records: Any) -> Array:
-    if alike(problem):
+    if share_hessian(problem):
         return mean_hessian(problem, x, y, records)
     columns = np.stack([_upper_product(problem, x, y, unit, records) for unit in np.eye(problem.q)])
     return np.asarray(0.5 * (columns + columns.T))
@@ -381,7 +381,7 @@ def minimise(objective: Objective, f: Facts, start: Array | None = None, slope: 
     Returns:
         (q,).
     """
-    y = f.centre.copy() if start is None else inside(start, f.centre, f.radius)
+    y = f.centre.copy() if start is None else project_to_ball(start, f.centre, f.radius)
     with np.errstate(all="ignore"):
         gradient = objective.gradient(y) if slope is None else slope
         best = math.inf
@@ -401,7 +401,7 @@ def minimise(objective: Objective, f: Facts, start: Array | None = None, slope: 
                 there = y - step * (math.log1p(length) / length)
                 new = objective.gradient(there)
             y, gradient = there, new
-    return inside(y, f.centre, f.radius)
+    return project_to_ball(y, f.centre, f.radius)
 
 
 class Solve(NamedTuple):
@@ -445,10 +445,10 @@ def inverse_product(objective: Objective, f: Facts, y: Array, target: Array, s: 
     """
     with np.errstate(all="ignore"):
         correction, _ = _correction(objective, y)
-        return solved(lambda d: objective.product(y, d), correction, target, f.mu, f.smooth, s)
+        return solve(lambda d: objective.product(y, d), correction, target, f.mu, f.smooth, s)
 
 
-def solved(product: Product, correction: Product, target: Array, mu: float, smooth: float, s: Solve) -> Array:
+def solve(product: Product, correction: Product, target: Array, mu: float, smooth: float, s: Solve) -> Array:
     """Compute v with ‖v − H⁻¹ target‖ ≤ s.error and ‖v‖ ≤ s.target/μ, (q,).
 
     Args:
@@ -464,10 +464,10 @@ def solved(product: Product, correction: Product, target: Array, mu: float, smoo
 
     with np.errstate(all="ignore"):
         v = _corrected(product, correction, target, mu, smooth, enough)
-    return inside(v, np.zeros_like(v), s.target / mu)
+    return project_to_ball(v, np.zeros_like(v), s.target / mu)
 
 
-def inside(point: Array, centre: Array, radius: float) -> Array:
+def project_to_ball(point: Array, centre: Array, radius: float) -> Array:
     """The point (d,) of the ball around `centre` (d,) that is nearest to one; the centre where that is not finite."""
     with np.errstate(all="ignore"):
         away = point - centre
@@ -495,7 +495,7 @@ def _correction(objective: Objective, y: Array) -> tuple[Product, Product]:
     """Residual → an approximate correction, however good; and products with ∇²h at y."""
     if len(y) <= DENSE_LIMIT:
         hessian = objective.hessian(y)
-        return factored(hessian), lambda v: np.asarray(hessian @ v)
+        return cholesky_solver(hessian), lambda v: np.asarray(hessian @ v)
 
     def product(v: Array) -> Array:
         return objective.product(y, v)
@@ -504,7 +504,7 @@ def _correction(objective: Objective, y: Array) -> tuple[Product, Product]:
     return lambda r: _conjugate(product, r, diagonal), product
 
 
-def factored(matrix: Array) -> Product:
+def cholesky_solver(matrix: Array) -> Product:
     """r (q,) ↦ matrix⁻¹ r by a Cholesky factor of (q, q); r ↦ 0 without one, so that Richardson's steps remain."""
     try:
         factor = cho_factor(matrix, check_finite=False)
@@ -621,7 +621,7 @@ def implicit_mean(a: Value, b: Value, jacobian: Value, hessian: Value, clip: Cli
         sensitivities[split] = Sensitivity(
             np.array([up(total) if priced else np.inf]), np.ones(1), None if unsampled else MIXED
         )
-    v = solved(lambda d: np.asarray(matrix @ d), factored(matrix), target, floor, top, certificate)
+    v = solve(lambda d: np.asarray(matrix @ d), cholesky_solver(matrix), target, floor, top, certificate)
     private = parts[0].cut(np.inf) - parts[2].cut(clip.x).reshape(p, q) @ v
     return Bounded(np.zeros((1, p)), private[None], sensitivities, "l2")
 
@@ -653,7 +653,7 @@ class _Part(NamedTuple):
 
     def cut(self, bound: float) -> Array:
         """The mean, its private part cut to the bound: 1-Lipschitz in l2."""
-        return self.public + inside(self.private, np.zeros_like(self.private), bound)
+        return self.public + project_to_ball(self.private, np.zeros_like(self.private), bound)
 
 
 def _excess(sensitivity: float, clip: float, rate: float, q: int) -> float:

@@ -178,7 +178,9 @@ class PooledBounds:
     def convex(self) -> bool:
         """Whether Φ is a convex quadratic for every data set: y_Z(x) affine in x, f convex and quadratic in y."""
         family = self.family
-        return isinstance(family, Mean | Linear) or (isinstance(family, Pulled) and certified.squared(family.problem))
+        return isinstance(family, Mean | Linear) or (
+            isinstance(family, Pulled) and certified.are_squared(family.problem)
+        )
 
     def quadratic_inexactness(self, low: Array, high: Array) -> float:
         """e ≥ |½ xᵀHx − bᵀx − (Φ(x) − Φ(0))| for the computed (H, b) of `Pooled.quadratic`, evaluated in float64.
@@ -251,7 +253,7 @@ class Pooled:
                 raise InputError(f"problem: the agents have no {split} records; change problem.validation.")
             joined.append(concatenated(parts))
         radius, label_bound = record_bounds(family)
-        return cls(family, *(bounded(records, radius, label_bound) for records in joined))
+        return cls(family, *(bound_records(records, radius, label_bound) for records in joined))
 
     @property
     def counts(self) -> dict[Split, int]:
@@ -310,7 +312,7 @@ class Pooled:
             InputError: clips with more than DENSE_LIMIT lower variables, where no matrix is formed.
         """
         bounds, c, f = self.bounds, self.bounds.at(x), self.bounds.facts(x)
-        y = certified.inside(y, f.centre, f.radius)
+        y = certified.project_to_ball(y, f.centre, f.radius)
         if pointwise:
             c, f = bounds.at_point(c, f, y)
         if clip is not None:
@@ -377,7 +379,7 @@ class Pooled:
     @cached_property
     def _moments(self) -> tuple[certified.Moments, certified.Moments] | None:
         problem = self.family.problem
-        if not certified.squared(problem) or problem.q > certified.DENSE_LIMIT:
+        if not certified.are_squared(problem) or problem.q > certified.DENSE_LIMIT:
             return None
         return certified.moments(problem, self.train), certified.moments(problem, self.validation)
 
@@ -469,7 +471,7 @@ def record_bounds(family: Family) -> tuple[float, float]:
     return math.inf, math.inf
 
 
-def bounded(records: Any, radius: float, label_bound: float) -> Any:
+def bound_records(records: Any, radius: float, label_bound: float) -> Any:
     """Every record by itself into ‖a‖₂ ≤ R and |b| ≤ B; one with a number that is not finite becomes zeros.
 
     Nothing reads two records together, or fails on a value. Records without features are left as they are.
@@ -519,16 +521,16 @@ def solutions_along(path: Array, at: Callable[[Array], tuple[certified.Objective
             found.append(certified.minimise(objective, f, found[-1] if found else None))
             continue
         before = slice(max(0, k - MOST_POINTS), k)
-        guesses = extrapolated(lengths[before], sharp[before], float(lengths[k]))
+        guesses = extrapolate(lengths[before], sharp[before], float(lengths[k]))
         start = guesses[min(points, len(guesses)) - 1] if guesses else f.centre
         y, records, last = _solution(objective, f, start, records)
         found.append(y)
-        sharp.append(certified.inside(last, f.centre, f.radius))
+        sharp.append(certified.project_to_ball(last, f.centre, f.radius))
         points = _best(guesses, sharp[-1])
     return np.array(found)
 
 
-def extrapolated(lengths: Array, values: list[Array], at: float) -> list[Array]:
+def extrapolate(lengths: Array, values: list[Array], at: float) -> list[Array]:
     """Extrapolate by the polynomials through the last 1, 2, … of some values: Neville's scheme.
 
     Args:
@@ -540,7 +542,7 @@ def extrapolated(lengths: Array, values: list[Array], at: float) -> list[Array]:
         n arrays; not finite where two places coincide.
 
     Example:
-        >>> extrapolated(np.array([0.0, 1.0, 2.0]), [np.array([t**2]) for t in (0.0, 1.0, 2.0)], 3.0)
+        >>> extrapolate(np.array([0.0, 1.0, 2.0]), [np.array([t**2]) for t in (0.0, 1.0, 2.0)], 3.0)
         [array([4.]), array([7.]), array([9.])]
     """
     if not values:
@@ -571,15 +573,15 @@ def _solution(
     objective: certified.Objective, f: certified.Facts, start: Array, records: Array | None
 ) -> tuple[Array, Array, Array]:
     """The certified solution, the records' Hessian that led to it, and the solution after one more correction."""
-    y = certified.inside(start, f.centre, f.radius)
+    y = certified.project_to_ball(start, f.centre, f.radius)
     with np.errstate(all="ignore"):
         gradient = objective.gradient(y)
         if records is not None:
-            correction = certified.factored(records + _penalty_hessian(objective, y))
+            correction = certified.cholesky_solver(records + _penalty_hessian(objective, y))
             y, gradient = _chord_steps(objective, f, y, gradient, correction)
         if records is None or float(np.linalg.norm(gradient)) > f.goal:
             hessian = objective.hessian(y)
-            records, correction = hessian - _penalty_hessian(objective, y), certified.factored(hessian)
+            records, correction = hessian - _penalty_hessian(objective, y), certified.cholesky_solver(hessian)
             y, gradient = _chord_steps(objective, f, y, gradient, correction)
         found = certified.minimise(objective, f, y, gradient)
         return found, records, found - correction(gradient) if found is y else found

@@ -53,7 +53,7 @@ from decentral_dp.participants.pooled import PooledBounds
 from decentral_dp.privacy.mechanisms import exponential_samplers
 from decentral_dp.privacy.mechanisms.exponential_samplers import GRID_BITS, Box, Target, law_at, score_unit
 from decentral_dp.privacy.mechanisms.integer_samplers import Weights
-from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, quadratic, regularised
+from decentral_dp.privacy.mechanisms.log_concave_sampler import Regularised, draw_regularised, quadratic
 from decentral_dp.problems.domain import Domain
 
 # (n, p) points → (n,); lower is better.
@@ -479,7 +479,7 @@ class RegularisedSelection:
             return quadratic(generator, declared, *self.coefficients)
         # Where to touch; a grid is quicker than descent along one axis only.
         near = self.bottom() if self.width == 1 else self._descended()
-        return regularised(generator, declared, self.score, self.gradient, near)
+        return draw_regularised(generator, declared, self.score, self.gradient, near)
 
     def scores(self, points: Array) -> Array:
         """Φ at points (n, p)."""

@@ -429,7 +429,7 @@ def matrices_read(wanted: Collection[str], reads_records: Mapping[str, Split]) -
     return [name for name in MATRICES if name in wanted and MATRICES[name] in reads_records]
 
 
-def stacked(problem: Problem) -> Stacked | None:
+def as_stacked(problem: Problem) -> Stacked | None:
     """The problem where it evaluates many agents at once, else None.
 
     A class that overrides `terms` and inherits `stacked_terms` has changed its mathematics in one of two places: what
@@ -445,5 +445,5 @@ def stacked(problem: Problem) -> Stacked | None:
 
 
 def in_closed_form(problem: Problem) -> Stacked | None:
-    """What `stacked` gives, where its terms are formulas: not where they are derivatives that torch takes."""
-    return stacked(problem) if getattr(problem, "closed_form", True) else None
+    """What `as_stacked` gives, where its terms are formulas: not where they are derivatives that torch takes."""
+    return as_stacked(problem) if getattr(problem, "closed_form", True) else None

@@ -48,17 +48,17 @@ from decentral_dp.simulation.folder import releases
 from decentral_dp.simulation.folder.journal import (
     Interruption,
     RunInProgress,
+    advice_on,
     before_damage,
     begin,
-    continued,
     find,
     is_full,
-    mended,
     not_begun,
+    root_of_run,
     scenario_begun,
 )
 from decentral_dp.simulation.folder.layout import check_writable, resolved_toml
-from decentral_dp.simulation.jobs.build import build, hosted
+from decentral_dp.simulation.jobs.build import build, with_blocks
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.metrics import Row
 from decentral_dp.simulation.model import Model, model_of
@@ -245,7 +245,7 @@ def evaluated_rounds(rounds: int, every: int) -> list[int]:
     return sorted({*range(0, rounds + 1, every), rounds})
 
 
-def priced(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
+def with_spent(rows: Sequence[Row], spent: Mapping[int, float]) -> list[Row]:
     """What was measured, with ε spent at the rounds that are priced now: a longer run has others than a shorter."""
     out = []
     for number, measured in itertools.groupby(rows, key=lambda row: row[0]):
@@ -392,13 +392,13 @@ def run_job(
         InputError: the folder holds something, or cannot be written.
         Stopped: interrupted; what was released is on record in the folder.
     """
-    job = hosted(planned)
+    job = with_blocks(planned)
     if out is None:
-        return _finished(job, progress)
+        return _run(job, progress)
     folder = Path(out)
     check_writable(folder)
     check_log(job.scenario.run.log or (), job.scenario.run.engine)
-    return _recorded(job, begin(folder, job, keep_secret), progress)
+    return _run_in_folder(job, begin(folder, job, keep_secret), progress)
 
 
 def _go_on(
@@ -410,48 +410,51 @@ def _go_on(
     **objects: Unpack[Objects],
 ) -> Run:
     """Go on with a run that was cut off, from the last state in its folder; nothing is drawn. As `Run.resume`."""
-    found, lock = find(folder)
+    interruption, lock = find(folder)
     try:
 
-        def made(scenario: Scenario) -> Job:
+        def rebuild(scenario: Scenario) -> Job:
             return build(scenario, **objects)
 
         # Wherever the text lies, it names files from the folder of the run.
-        first = made(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
+        first = rebuild(load(read_toml(scenario_begun(folder)), folder=folder.resolve()))
         check_log(first.scenario.run.log or (), first.scenario.run.engine)
-        root, found = continued(found, first, folder), before_damage(found, first, folder)
-        job, window = lengthened(first, found, folder, rounds, made), None
+        root, interruption = root_of_run(interruption, first, folder), before_damage(interruption, first, folder)
+        job, window = longer_job(first, interruption, folder, rounds, rebuild), None
         if root is None:
             if job.states_are_elsewhere:
-                found = replace(found, saved=None, kept=0, rows=[])
-            job, window = charged_again(job, found, folder, charge_again)
+                interruption = replace(interruption, saved=None, kept=0, rows=[])
+            job, window = charged_again(job, interruption, folder, charge_again)
         else:
             job = job.keyed(root)
         if priced is not None and (rounds is not None or window is not None):
             priced(Plan.of(job))
-        kept = RunInProgress(folder, job, lock, found)
+        journal = RunInProgress(folder, job, lock, interruption)
         if rounds is not None:
-            kept.extend()
+            journal.extend()
         if window is not None:
-            kept.charge_again(window)
+            journal.charge_again(window)
     except BaseException:
         lock.close()
         raise
-    return _recorded(job, kept, progress, found)
+    return _run_in_folder(job, journal, progress, interruption)
 
 
-def _finished(
-    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Interruption | None = None
+def _run(
+    job: Job,
+    progress: ProgressCallback | None,
+    journal: RunInProgress | None = None,
+    interruption: Interruption | None = None,
 ) -> Run:
     started = time.perf_counter()
-    names, place = ((), Path()) if kept is None else (job.scenario.run.log or (), kept.folder)
+    names, place = ((), Path()) if journal is None else (job.scenario.run.log or (), journal.folder)
     with logged(names, place, job.scenario.title, progress) as callback:
-        rows, outcome = _perform(job, callback, kept, found)
+        rows, outcome = _perform(job, callback, journal, interruption)
     ledger = all_released(job, outcome.ledger)
     seconds = time.perf_counter() - started
     metrics = measuring.name_agents(measuring.frame(rows), agent_names(job.topology.labels))
     result = result_of(job, outcome, metrics, seconds)
-    last, folder = outcome.last, None if kept is None else kept.folder
+    last, folder = outcome.last, None if journal is None else journal.folder
     return Run(
         scenario=job.scenario,
         simulation=Secret("the records and the noise of a run", job),
@@ -465,42 +468,42 @@ def _finished(
     )
 
 
-def _recorded(
-    job: Job, kept: RunInProgress, progress: ProgressCallback | None, found: Interruption | None = None
+def _run_in_folder(
+    job: Job, journal: RunInProgress, progress: ProgressCallback | None, interruption: Interruption | None = None
 ) -> Run:
     """Run with a folder that says at every moment what was released."""
-    folder = kept.folder
+    folder = journal.folder
     try:
-        done = _finished(job, progress, kept, found)
-        if job.scenario.seed is None and kept.keeps_secret:
+        done = _run(job, progress, journal, interruption)
+        if job.scenario.seed is None and journal.keeps_secret:
             result = RunResult.from_content({**done.result.content, "root_was_kept": True}, done.result.privacy)
             done = replace(done, result=result)
-        write_contents(done, folder, kept.parts)
+        write_contents(done, folder, journal.parts)
     except KeyboardInterrupt:
-        if kept.discard():
+        if journal.discard():
             raise
-        kept.end("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
+        journal.end("interrupted", f'interrupted; "decentral-dp resume {folder}" goes on')
         raise Stopped(
-            f"Interrupted. Up to round {kept.released} of {job.rounds} may have been released, and is on record in "
+            f"Interrupted. Up to round {journal.released} of {job.rounds} may have been released, and is on record in "
             f'{folder}. "decentral-dp resume {folder}" goes on.'
         ) from None
     except BaseException as error:
-        if not kept.discard():
-            kept.end("failed", " ".join(str(error).split()) or type(error).__name__)
+        if not journal.discard():
+            journal.end("failed", " ".join(str(error).split()) or type(error).__name__)
             if isinstance(error, OSError):
                 raise OSError(
-                    f"{folder} could not be written ({error}). Up to round {kept.released} of {job.rounds} may have "
-                    f'been released. {mended(error)}, then "decentral-dp resume {folder}" goes on.'
+                    f"{folder} could not be written ({error}). Up to round {journal.released} of {job.rounds} may have "
+                    f'been released. {advice_on(error)}, then "decentral-dp resume {folder}" goes on.'
                 ) from error
             if isinstance(error, UserCodeError):
                 raise UserCodeError(
-                    f"{error} Up to round {kept.released} of {job.rounds} may have been released, and is on record in "
-                    f"{folder}."
+                    f"{error} Up to round {journal.released} of {job.rounds} may have been released, and is on record "
+                    f"in {folder}."
                 ) from error
         elif isinstance(error, OSError) and is_full(error):
             raise not_begun(folder, error) from error
         raise
-    kept.complete()
+    journal.complete()
     return done
 
 
@@ -509,14 +512,17 @@ _LONG = 10.0
 
 
 def _perform(
-    job: Job, progress: ProgressCallback | None, kept: RunInProgress | None = None, found: Interruption | None = None
+    job: Job,
+    progress: ProgressCallback | None,
+    journal: RunInProgress | None = None,
+    interruption: Interruption | None = None,
 ) -> tuple[list[Row], Outcome]:
     evaluator, report = job.evaluator(), Reporter(progress, "rounds")
     evaluation_rounds = evaluated_rounds(job.rounds, job.scenario.run.evaluate_every)
     spent = spent_after(job, evaluation_rounds)
-    saved = None if found is None else found.state(job)
+    saved = None if interruption is None else interruption.state(job)
     # What a state comes with was measured before it was kept.
-    rows: list[Row] = [] if found is None else priced(found.rows, spent)
+    rows: list[Row] = [] if interruption is None else with_spent(interruption.rows, spent)
     # Where agents have lost states, rounds that were measured come again.
     measured = max([-1 if saved is None else saved.round, *(row[0] for row in rows)])
     listed, to_come = set(evaluation_rounds), [t for t in evaluation_rounds if t > measured]
@@ -524,13 +530,13 @@ def _perform(
 
     def observe(s: Snapshot) -> bool:
         if s.divergence is not None:
-            if kept is not None:
-                kept.passed(s, rows)
+            if journal is not None:
+                journal.passed(s, rows)
             return True
         if s.round in listed and s.round > measured:
             evaluate(s)
-        if kept is not None:
-            kept.passed(s, rows)
+        if journal is not None:
+            journal.passed(s, rows)
         return False
 
     def note(left: int, seconds: float, word: str = "") -> str:
@@ -571,8 +577,8 @@ def _perform(
     table = job.scenario.run
     engine = ENGINES[table.engine](table.address, table.place, dict(table.recovery or ()), table.gpus_per_actor)
     control = RunControl(evaluation_rounds, observe, saved=saved)
-    if kept is not None:
-        control = control._replace(due=kept.due, keeps_releases=kept.keeps_releases, states=kept.states)
+    if journal is not None:
+        control = control._replace(due=journal.due, keeps_releases=journal.keeps_releases, states=journal.states)
     # Products of one agent's records are too small to share: two BLAS threads on a busy machine cost far more than one.
     with threadpool_limits(limits=1):
         return rows, job.start(engine, control)
@@ -582,8 +588,8 @@ def _perform(
 _MOST = 10**12
 
 
-def lengthened(
-    job: Job, found: Interruption, folder: Path, rounds: int | None, build: Callable[[Scenario], Job]
+def longer_job(
+    job: Job, interruption: Interruption, folder: Path, rounds: int | None, build: Callable[[Scenario], Job]
 ) -> Job:
     """The job of a run that goes on, with the rounds that it has by now.
 
@@ -592,7 +598,7 @@ def lengthened(
 
     Args:
         job: as the run was begun.
-        found: what its folder says, with the rounds that were asked for since.
+        interruption: what its folder says, with the rounds that were asked for since.
         folder: of the run.
         rounds: that are asked for now; None leaves them as they are.
         build: makes the job of a scenario, with the objects that the run was given.
@@ -603,7 +609,7 @@ def lengthened(
     Raises:
         InputError: the longer run would pass a cap or has other noise, or the last round may have been released.
     """
-    current = job if found.extended is None else build(_longer(job.scenario, found.extended))
+    current = job if interruption.extended is None else build(_longer(job.scenario, interruption.extended))
     if rounds is None:
         return current
     asked = current.scenario.algorithm.rounds
@@ -615,7 +621,7 @@ def lengthened(
             f": {job.scenario.algorithm.kind} plans its whole budget beforehand, and more rounds would have needed "
             "more noise in the first.",
         )
-    if found.leased >= current.rounds:
+    if interruption.leased >= current.rounds:
         raise _no_longer(
             rounds,
             f": the last of the {current.rounds} rounds of {folder} may have been released, and what leaves at the "
@@ -628,9 +634,9 @@ def lengthened(
             f" would pass the declared cap ε = {job.scenario.privacy.cap:g}; {longer.rounds} rounds are within it. "
             "Give at most as many.",
         )
-    if not _is_same_so_far(current, longer, found.leased):
+    if not _is_same_so_far(current, longer, interruption.leased):
         raise _no_longer(
-            rounds, f": in a run of so many rounds the first {found.leased} would have been released otherwise."
+            rounds, f": in a run of so many rounds the first {interruption.leased} would have been released otherwise."
         )
     return longer
 
@@ -664,11 +670,11 @@ def _is_same_so_far(job: Any, longer: Any, leased: int) -> bool:
 
 def _until(ledger: Ledger, rounds: int) -> Ledger:
     """The releases that are out after so many rounds, without the channels that have none yet."""
-    kept = ledger.until(rounds)
-    return replace(kept, channels=tuple(c for c in kept.channels if c.rounds.size))
+    begun = ledger.until(rounds)
+    return replace(begun, channels=tuple(c for c in begun.channels if c.rounds.size))
 
 
-def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
+def charged_again(job: Job, interruption: Interruption, folder: Path, agreed: bool) -> tuple[Job, Window | None]:
     """The job of a run that goes on with another root, with what was in flight in its ledger and in its budget.
 
     `privacy/ledger.py` says why that covers both passes. What is charged is what may have been released: rounds
@@ -676,7 +682,7 @@ def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> 
 
     Args:
         job: with the rounds that it has by now.
-        found: what its folder says.
+        interruption: what its folder says.
         folder: of the run.
         agreed: whether whoever asks for it agrees to the new price.
 
@@ -687,8 +693,8 @@ def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> 
         InputError: nobody agreed, the price would pass a cap, a trusted coordinator has planned its whole budget, or
             later noise goes on from what is lost.
     """
-    at = found.saved[0] if found.saved else 0
-    new = Window(at, found.in_flight) if found.in_flight else None
+    at = interruption.saved[0] if interruption.saved else 0
+    new = Window(at, interruption.in_flight) if interruption.in_flight else None
     if job.plans_ahead:
         if new is None:
             return job.keyed(secret_root()), None
@@ -702,9 +708,9 @@ def charged_again(job: Job, found: Interruption, folder: Path, agreed: bool) -> 
             "another folder; both runs are to be paid for."
         )
     # A state that cannot be read is refused before anything is charged.
-    found.state(job)
-    before = job.with_windows(found.windows)
-    after = before if new is None else job.with_windows((*found.windows, new))
+    interruption.state(job)
+    before = job.with_windows(interruption.windows)
+    after = before if new is None else job.with_windows((*interruption.windows, new))
     if new is not None:
         _check(before, after, new, folder, agreed)
     return after.keyed(secret_root()), new

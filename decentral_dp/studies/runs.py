@@ -134,11 +134,11 @@ def _record(status: Status, reason: str | None, round_: int = 0) -> Record:
     }
 
 
-def lost(reason: str) -> Record:
+def lost_cell(reason: str) -> Record:
     """Make the record of a cell whose process ended.
 
     Example:
-        >>> lost("The process was killed.")["status"]
+        >>> lost_cell("The process was killed.")["status"]
         'failed'
     """
     return _record("failed", reason)
@@ -279,9 +279,9 @@ def perform(tasks: Sequence[Task], folder: Path, workers: Workers) -> Stream[Tas
         Tasks with their records, in the order in which they are done.
     """
     if workers.address is None:
-        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost, workers, named=str(folder))
+        yield from in_parallel(partial(compute_and_keep, folder), tasks, lost_cell, workers, named=str(folder))
         return
-    for task, record in in_parallel(compute, tasks, lost, workers):
+    for task, record in in_parallel(compute, tasks, lost_cell, workers):
         if is_reproducible(record["status"]):
             write(folder, task.key, record)
         yield task, record

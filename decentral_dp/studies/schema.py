@@ -13,7 +13,17 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get
 import tomli_w
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
-from decentral_dp.config.loading import assign, dotted, explain, find, load, nearest_of, parsed, read_toml, tables_in
+from decentral_dp.config.loading import (
+    assign,
+    explain,
+    find,
+    key_parts,
+    load,
+    nearest_of,
+    parse_change,
+    read_toml,
+    tables_in,
+)
 from decentral_dp.config.schema import Scenario, TopologyTable
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.files.durable import portable_path
@@ -21,7 +31,7 @@ from decentral_dp.files.package import versions
 from decentral_dp.files.tables import Count, Finite, Line, Positive, Seed, Share, Table, optional
 from decentral_dp.reporting.plots.style import Format
 from decentral_dp.topology import GENERATORS
-from decentral_dp.user_code import in_file, installed
+from decentral_dp.user_code import entry_points_of, in_file
 
 Label: TypeAlias = "str | int | float | bool"
 Where = dict[str, Any]
@@ -212,7 +222,7 @@ def load_study(study: str | Path | Mapping[str, Any], overrides: Sequence[str] =
         path = find(str(study), "study")
         folder, content = path.resolve().parent, read_toml(path, "study")
     for override in overrides:
-        keys, value = parsed(override)
+        keys, value = parse_change(override)
         own = keys[0] in Study.model_fields
         content = assign(content, keys if own else ["set", *keys], value)
     try:
@@ -353,11 +363,11 @@ def cells(study: Study) -> list[Cell]:
     for path, _ in leaves(study.set):
         check_key(path, "set", outside)
     for key in study.unset:
-        check_key(tuple(dotted(key)), "unset", outside)
+        check_key(tuple(key_parts(key)), "unset", outside)
     # But what is taken out by a wrong name is missed by nobody, and its cells would run with what was to be left out.
     for variant in study.variants:
         for key in variant.unset:
-            check_key(tuple(dotted(key)), f"variants.{variant.name}.unset", outside)
+            check_key(tuple(key_parts(key)), f"variants.{variant.name}.unset", outside)
     seeds = study.seed_list
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds: got {quoted(seeds)}, wanted a number of seeds, or a list without repetition.")
@@ -398,7 +408,7 @@ def _combinations(
         content, folder = bases[str(at.get(VARIANT, ""))]
         for axis, (_, value) in zip(varied, chosen, strict=True):
             if axis.name != VARIANT:
-                content = assign(content, dotted(axis.name), value)
+                content = assign(content, key_parts(axis.name), value)
         for seed in seeds:
             yield Cell(at, seed, {**content, "seed": seed}, folder)
 
@@ -412,7 +422,7 @@ def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
     for part in (study, variant):
         if part is not None:
             for key in part.unset:
-                content = _without(content, dotted(key))
+                content = _without(content, key_parts(key))
             content = merge(content, part.set)
     return content, path.resolve().parent
 
@@ -440,7 +450,7 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any], top: bool = True) -> d
     """
     out = dict(old)
     for written, value in new.items():
-        key, *rest = dotted(written) if top else [written]
+        key, *rest = key_parts(written) if top else [written]
         for name in reversed(rest):
             value = {name: value}
         before = out.get(key)
@@ -459,7 +469,7 @@ def leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
         [(('a', 'b'), 1), (('c', 'd'), 2)]
     """
     for written, value in table.items():
-        path = (*above, written) if above else tuple(dotted(written))
+        path = (*above, written) if above else tuple(key_parts(written))
         if isinstance(value, Mapping):
             yield from leaves(value, path)
         else:
@@ -482,7 +492,7 @@ def _tables_from_outside(study: Study) -> set[str]:
         tables = [base.get(table) for base in bases]
         kinds = [t.get("kind") for t in tables if isinstance(t, Mapping)] + list(varied.get((table, "kind")) or [])
         texts = [kind for kind in kinds if isinstance(kind, str)]
-        if any(in_file(kind) is not None or any(kind in installed(group) for group in groups) for kind in texts):
+        if any(in_file(kind) is not None or any(kind in entry_points_of(group) for group in groups) for kind in texts):
             out.add(table)
     return out
 

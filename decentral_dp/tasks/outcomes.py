@@ -3,8 +3,8 @@
 Tasks are the cells of a study, the runs of an audit or of an attack, the audits of a table. Whatever decides their
 outcomes has a fingerprint, this package among it: outcomes of another are never taken for one's own.
 
-Many small outcomes share one JSON file with what was asked (`kept`). Large ones have a file each in a folder (`write`
-and `read`), and what was asked is a file, too (`write_request` and `read_request`).
+Many small outcomes share one JSON file with what was asked (`keep_outcomes`). Large ones have a file each in a folder
+(`write` and `read`), and what was asked is a file, too (`write_request` and `read_request`).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def keep_outcomes(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> I
 
 
 def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Outcomes[T]:
-    """Find what a file holds of what is asked; nothing of a new one. Raises InputError as `kept`."""
+    """Find what a file holds of what is asked; nothing of a new one. Raises InputError as `keep_outcomes`."""
     if out is None or not out.exists():
         if out is not None and not out.parent.is_dir():
             raise option_error("out", f": there is no folder {out.parent}; make it, or give a file in another.")

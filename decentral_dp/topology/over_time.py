@@ -255,7 +255,7 @@ def _hops(agents: int) -> int:
     return max(1, math.ceil(math.log2(agents)))
 
 
-def fixed(links: sp.csr_array, seed: int = 0) -> OverTime:
+def fixed_weights(links: sp.csr_array, seed: int = 0) -> OverTime:
     """The same weights in every round, of which messages may be lost or late.
 
     Args:

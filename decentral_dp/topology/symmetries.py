@@ -26,7 +26,7 @@ class Coloured(NamedTuple):
     links: Colours
 
 
-def coloured(agents: Sequence[Array], links: Sequence[Array]) -> Coloured:
+def colour(agents: Sequence[Array], links: Sequence[Array]) -> Coloured:
     """Number agents and links, equal where all their values are.
 
     Args:

@@ -400,7 +400,7 @@ def time_varying(
             '"sequence", "resample", or a list of graphs.'
         )
     if kind == "fixed":
-        made = changes.fixed(links, seed)
+        made = changes.fixed_weights(links, seed)
     elif kind == "matching":
         made = changes.matching(links, seed)
     elif kind == "one_peer_exponential":

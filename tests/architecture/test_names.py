@@ -31,6 +31,7 @@ REPLACED = {
     "watcher": "ProgressCallback",
     "tails": "infinite_horizon",
     "trouble": "divergence",
+    "worlds": "neighbours",
 }
 
 

@@ -20,7 +20,7 @@ from decentral_dp.privacy.accounting.charges import charges
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms.releasers import HeldToPlan, PlannedReleaser, ReleaseRefusedError
 from decentral_dp.simulation.jobs.build import build
-from decentral_dp.simulation.run import lengthened
+from decentral_dp.simulation.run import longer_job
 from decentral_dp.tuner import project
 
 ROOT = bytes(range(32))
@@ -178,11 +178,11 @@ def test_a_longer_run_that_would_have_released_otherwise_is_refused() -> None:
 
         return made
 
-    assert lengthened(job, found, None, 6, build()).rounds == 6  # type: ignore[arg-type]
+    assert longer_job(job, found, None, 6, build()).rounds == 6  # type: ignore[arg-type]
     louder = {"noise": lambda j: {c: replace(n, scale=2.0 * n.scale) for c, n in j.noise.items()}}
     slower = {"noise": lambda j: {c: replace(n, decay=n.decay + 0.1) for c, n in j.noise.items()}}
     fewer = {"noise": lambda j: {"y": j.noise["y"]}}
     other = {"algorithm": lambda j: replace(j.algorithm, average=True) if hasattr(j.algorithm, "average") else None}
     for change in (louder, slower, fewer, other):
         with pytest.raises(InputError, match="the first 2 would have been released otherwise"):
-            lengthened(job, found, None, 6, build(**change))  # type: ignore[arg-type]
+            longer_job(job, found, None, 6, build(**change))  # type: ignore[arg-type]

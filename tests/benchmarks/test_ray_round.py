@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Recovery, RunControl, boundaries
 from decentral_dp.engines.ray import Actor, _drive, _Kept
-from decentral_dp.engines.ray_cluster import started
+from decentral_dp.engines.ray_cluster import start_actors
 from tests.benchmarks.ray_memory import AGENTS, grown, nodes
 from tests.benchmarks.rings import ring_job
 from tests.benchmarks.test_gossip import DIMENSION
@@ -37,7 +37,7 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
     placed = nodes()
     best = {"ours": float("inf"), "bare": float("inf")}
     for _ in range(4):
-        actors = started(
+        actors = start_actors(
             Actor, [(n, b, ROUNDS, None) for n, b in zip(placed, boundaries(placed), strict=True)], [{}] * len(placed)
         )
         ray.get([a.__ray_ready__.remote() for a in actors])
@@ -77,7 +77,7 @@ def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> N
     halves, whole = job.nodes([500, 500]), job.nodes([1000])
     best = {"ray": float("inf"), "local": float("inf")}
     for _ in range(4):
-        actors = started(
+        actors = start_actors(
             Actor, [(n, b, rounds, None) for n, b in zip(halves, boundaries(halves), strict=True)], [{}, {}]
         )
         ray.get([a.__ray_ready__.remote() for a in actors])

@@ -9,7 +9,7 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.config.loading import assign, find, load, parsed, read_toml, scenario_names
+from decentral_dp.config.loading import assign, find, load, parse_change, read_toml, scenario_names
 from decentral_dp.config.missing_keys import missing_keys
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.jobs.build import build
@@ -28,7 +28,7 @@ def refusal(content: dict[str, Any], **objects: Any) -> str:
 
 def mended(content: dict[str, Any]) -> dict[str, Any]:
     for key, value in missing_keys(content).items():
-        content = assign(content, *parsed(f"{key}={value or 2}"))
+        content = assign(content, *parse_change(f"{key}={value or 2}"))
     return content
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from decentral_dp.engines.protocol import AgentNode, Block, blocks, boundaries, server_blocks
 from decentral_dp.topology import build
-from decentral_dp.topology.over_time import OverTime, fixed, matching, off_diagonal, one_peer_exponential
+from decentral_dp.topology.over_time import OverTime, fixed_weights, matching, off_diagonal, one_peer_exponential
 
 GRAPHS: dict[str, dict[str, Any]] = {"ring": {}, "complete": {}, "star": {}, "grid": {"rows": 3}, "path": {}}
 SIZES = ([1] * 12, [5, 4, 3], [6, 6], [1, 10, 1], [12])
@@ -65,7 +65,7 @@ def test_of_a_ring_in_halves_two_rows_travel() -> None:
 
 # Rows that travel in an exchange, in the mean of 60 rounds, of 64 agents in four blocks; and rows of the blocks read.
 CHANGES: dict[str, tuple[OverTime, float, int]] = {
-    "fixed": (fixed(off_diagonal(build("ring", 64).mixing)), 16.0, 128),
+    "fixed": (fixed_weights(off_diagonal(build("ring", 64).mixing)), 16.0, 128),
     "one_peer_exponential": (one_peer_exponential(64, seed=1), 32.0, 128),
     "matching": (matching(off_diagonal(build("ring", 64).mixing), seed=1), 6.0, 128),
 }

@@ -32,10 +32,10 @@ from decentral_dp.engines import ray_cluster as ray_cluster_module
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
 from decentral_dp.engines.ray import RayEngine
-from decentral_dp.engines.ray_cluster import core_share, started
+from decentral_dp.engines.ray_cluster import core_share, start_actors
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import Progress
-from decentral_dp.simulation.jobs.build import build, hosted
+from decentral_dp.simulation.jobs.build import build, with_blocks
 from tests.support.ray_processes import descendants, ray_actors, ray_processes
 
 Make = Callable[..., dict[str, Any]]
@@ -74,9 +74,9 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
 
     def counted(kind: type[Any], arguments: Any, *more: Any) -> list[Any]:
         begun.append(len(arguments))
-        return started(kind, arguments, *more)
+        return start_actors(kind, arguments, *more)
 
-    monkeypatch.setattr("decentral_dp.engines.ray.started", counted)
+    monkeypatch.setattr("decentral_dp.engines.ray.start_actors", counted)
     there = {"engine": "ray", "agents_per_actor": "auto"}
     remote = decentral_dp.run(changed(base, there), out=tmp_path / "run")
     assert begun == [ray.cluster_resources()["CPU"]] == [2]
@@ -91,9 +91,9 @@ def test_agents_are_hosted_by_as_many_actors_as_the_cluster_has_cores(
 
 def test_auto_is_one_agent_an_actor_where_they_have_places_and_nothing_elsewhere(scenario: Make) -> None:
     placed = build(scenario(run={"engine": "ray", "agents_per_actor": "auto", "place": "site-{agent}"}))
-    assert hosted(placed).sizes() == [1] * placed.n_agents
+    assert with_blocks(placed).sizes() == [1] * placed.n_agents
     here = build(scenario(run={"agents_per_actor": "auto", "blocks": 2}))
-    assert hosted(here) is here
+    assert with_blocks(here) is here
     assert here.sizes() == [3, 2]
 
 
@@ -411,13 +411,13 @@ def test_agents_are_where_their_machines_are(
     from decentral_dp.engines import ray_cluster as module
 
     asked: list[dict[str, float]] = []
-    wanted = module.wanted
+    wanted = module.resources_of
 
     def seen(place: str | None, agents: Any) -> dict[str, float]:
         asked.append(wanted(place, agents))
         return asked[-1]
 
-    monkeypatch.setattr("decentral_dp.engines.ray.wanted", seen)
+    monkeypatch.setattr("decentral_dp.engines.ray.resources_of", seen)
     given: Any = scenario(topology={"agents": 4}, algorithm={"rounds": 3}) if name == "scenario" else name
     more = ["algorithm.rounds=3", "topology.agents=4", "run.agents_per_actor=2"]
     there = load(given, [*more, 'run.engine="ray"', 'run.place="site-{agent}"'])

@@ -24,7 +24,7 @@ import pandas as pd
 import tomli_w
 
 import decentral_dp
-from decentral_dp.adversaries.audit.runs import planned
+from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.cli.commands import report
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.result import as_written, read_result
@@ -194,7 +194,7 @@ def _audit(folder: Path) -> None:
     # An audit of every change would take hours: it is planned, and its numbers go where they would.
     with as_written(folder, "audit"):
         read_result(folder)
-    planned(folder, 20, "everybody")
+    plan_audit(folder, 20, "everybody")
 
 
 # What reads a run folder, and which of its files.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from decentral_dp.files.source_lines import defined, place_in_class
+from decentral_dp.files.source_lines import definitions, place_in_class
 from decentral_dp.user_code import run_file
 
 TEXT = '''"""A class."""
@@ -58,11 +58,11 @@ def test_a_parser_that_another_thread_disturbed_is_called_again(
         return parse(source)
 
     monkeypatch.setattr(ast, "parse", disturbed)
-    assert defined(file) == {"Mine": 8, "helper": 4}
+    assert definitions(file) == {"Mine": 8, "helper": 4}
     assert calls == failures + 1
 
 
 def test_what_cannot_be_parsed_has_no_lines(file: Path) -> None:
     file.write_text("def broken(:\n", encoding="utf-8")
-    assert defined(file) == {}
-    assert defined(file.parent / "nowhere.py") == {}
+    assert definitions(file) == {}
+    assert definitions(file.parent / "nowhere.py") == {}

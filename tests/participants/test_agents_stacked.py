@@ -19,7 +19,7 @@ from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.quadratic import Quadratic
 from decentral_dp.problems.bilevel.regularised_losses import biased_regularisation
 from decentral_dp.problems.bilevel.softmax import SoftmaxHyperparameter
-from decentral_dp.problems.protocol import TERMS, Placed, Stacked, stacked
+from decentral_dp.problems.protocol import TERMS, Placed, Stacked, as_stacked
 from decentral_dp.problems.records import take
 
 WIDTH, CLASSES = 6, (0.0, 1.0, 2.0)
@@ -104,8 +104,8 @@ def test_a_class_that_overrides_its_terms_is_asked_agent_by_agent() -> None:
             return found._replace(lower_grad_y=2.0 * found.lower_grad_y)
 
     plain, doubled = LogisticHyperparameter(WIDTH), Doubled(WIDTH)
-    assert stacked(plain) is plain
-    assert stacked(doubled) is None
+    assert as_stacked(plain) is plain
+    assert as_stacked(doubled) is None
     records = {"train": shards(plain, TRAIN, 1, True), "validation": shards(plain, VALIDATION, 2, False)}
     every = np.arange(len(TRAIN))
     once, twice = (directions(problem, every, records, Stream("all")) for problem in (plain, doubled))

@@ -17,11 +17,11 @@ from decentral_dp.participants.certified_solver import (
     Objective,
     Solve,
     facts,
-    inside,
     inverse_product,
     mean_rounding,
     mean_term,
     minimise,
+    project_to_ball,
     solve_certificate,
 )
 from decentral_dp.participants.pooled import Pooled
@@ -132,10 +132,10 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     target = rng.normal(size=6)
     smooth = float(np.linalg.eigvalsh(matrix)[-1]) * 1.01
     solve = Solve(float(np.linalg.norm(target)), 1e-13, 2e-12)
-    v = certified_solver.solved(lambda d: matrix @ d, bad, target, 0.1, smooth, solve)
+    v = certified_solver.solve(lambda d: matrix @ d, bad, target, 0.1, smooth, solve)
     assert np.linalg.norm(v - np.linalg.solve(matrix, target)) <= solve.error
     objective, f, exact = setting(CASES["logistic"], np.full(3, -1.0), "random", 20, None)
-    monkeypatch.setattr(certified_solver, "factored", lambda _: bad)
+    monkeypatch.setattr(certified_solver, "cholesky_solver", lambda _: bad)
     assert float(np.linalg.norm(minimise(objective, f) - exact.minimiser())) <= f.accuracy
 
 
@@ -209,8 +209,8 @@ def test_whatever_a_float_process_does_the_result_is_in_the_ball() -> None:
         assert np.linalg.norm(y) <= f.radius
         v = inverse_product(objective._replace(train=bad), f._replace(smooth=f.mu), y, np.ones(3), Solve(2.0, 0.1, 1.0))
         assert np.linalg.norm(v) <= 2.0 / f.mu * (1 + 1e-12)
-    assert np.array_equal(inside(np.array([np.nan, 1.0]), np.array([3.0, 4.0]), 1.0), [3.0, 4.0])
-    assert np.allclose(inside(np.array([3.0, 4.0]), np.zeros(2), 1.0), [0.6, 0.8])
+    assert np.array_equal(project_to_ball(np.array([np.nan, 1.0]), np.array([3.0, 4.0]), 1.0), [3.0, 4.0])
+    assert np.allclose(project_to_ball(np.array([3.0, 4.0]), np.zeros(2), 1.0), [0.6, 0.8])
 
 
 @pytest.mark.parametrize("bug", ["loose goal", "one step", "another x"])

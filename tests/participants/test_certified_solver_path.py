@@ -11,7 +11,7 @@ from decentral_dp.constants.families import family_of
 from decentral_dp.participants import certified_solver
 from decentral_dp.participants import pooled as pooled_records
 from decentral_dp.participants.certified_solver import CHUNK, UNCLIPPED, Facts, Objective, mean_losses, mean_term
-from decentral_dp.participants.pooled import Pooled, extrapolated, solutions_along
+from decentral_dp.participants.pooled import Pooled, extrapolate, solutions_along
 from decentral_dp.participants.selection import grid
 from decentral_dp.problems.bilevel.logistic import LogisticHyperparameter
 from decentral_dp.problems.bilevel.regularised_losses import logistic_regularisation
@@ -137,7 +137,7 @@ def test_a_bad_factor_costs_time_only(bad: Any, monkeypatch: pytest.MonkeyPatch)
     case = CASES["logistic_shared"]
     pool, records = pooled(case, "random", 20)
     path = straight(1, 8)
-    monkeypatch.setattr(pooled_records.certified, "factored", lambda _: bad)
+    monkeypatch.setattr(pooled_records.certified, "cholesky_solver", lambda _: bad)
     for x, y in zip(path, along(pool, path), strict=True):
         away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
         assert away <= pool.bounds.facts(x).accuracy
@@ -148,7 +148,7 @@ def test_starts_that_lead_astray_cost_time_only(monkeypatch: pytest.MonkeyPatch)
     pool, records = pooled(case, "random", 20)
     path = straight(1, 8)
     for wrong in (1e300, np.nan, -50.0):
-        monkeypatch.setattr(pooled_records, "extrapolated", lambda *a, w=wrong: [np.full(3, w)] * len(a[1]))
+        monkeypatch.setattr(pooled_records, "extrapolate", lambda *a, w=wrong: [np.full(3, w)] * len(a[1]))
         for x, y in zip(path, along(pool, path), strict=True):
             away = float(np.linalg.norm(y - Exact(case, x, records, records).minimiser()))
             assert away <= pool.bounds.facts(x).accuracy
@@ -192,12 +192,12 @@ def test_without_matrices_a_path_is_certified_too(monkeypatch: pytest.MonkeyPatc
 def test_extrapolation_is_exact_for_polynomials() -> None:
     places = np.array([0.0, 0.3, 1.0, 1.1, 2.0])
     for degree in range(5):
-        found = extrapolated(places, [np.array([t**degree, 1.0 - t**degree]) for t in places], 2.5)
+        found = extrapolate(places, [np.array([t**degree, 1.0 - t**degree]) for t in places], 2.5)
         assert len(found) == 5
         for more in range(degree, 5):
             assert np.allclose(found[more], [2.5**degree, 1.0 - 2.5**degree], rtol=1e-12)
     assert not np.allclose(found[3], [2.5**4, 1.0 - 2.5**4])
-    assert extrapolated(np.zeros(0), [], 1.0) == []
+    assert extrapolate(np.zeros(0), [], 1.0) == []
 
 
 @pytest.mark.parametrize("n", [1, CHUNK, 2 * CHUNK, 2 * CHUNK + 7])

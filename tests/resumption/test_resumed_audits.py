@@ -346,11 +346,11 @@ def test_a_killed_attack_goes_on(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "attack.json"
     patch = (
         "import time, decentral_dp.adversaries.attack.attack as r\n"
-        "real, done = r.attacked, []\n"
-        "def attacked(*given):\n"
+        "real, done = r.attack_run, []\n"
+        "def attack_run(*given):\n"
         "    done.append(0)\n"
         "    return real(*given) if len(done) <= 2 else time.sleep(300)\n"
-        "r.attacked = attacked\n"
+        "r.attack_run = attack_run\n"
     )
     words = ["attack", run_folder, "--runs", 4, "--out", out]
     killed(words, tmp_path, patch, lambda: out.exists() and len(json.loads(out.read_text())["outcomes"]) == 2)

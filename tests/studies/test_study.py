@@ -1012,7 +1012,7 @@ def test_cells_of_another_package_or_of_other_inputs_are_computed_anew_and_repla
     assert foreign.exists()
     # A cell that does not come out again leaves its old file, for whoever returns to that state.
     monkeypatch.setattr(cell_files, "package_digest", lambda: "a third")
-    monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: cell_files.lost("no memory"))
+    monkeypatch.setattr("decentral_dp.studies.runs.compute", lambda task: cell_files.lost_cell("no memory"))
     assert again(3)[::2] == (3, 4)
 
 
@@ -1051,7 +1051,7 @@ def test_a_killed_worker_fails_its_cell_only_and_is_not_kept(
     )
     monkeypatch.setenv("PYTHONPATH", str(crash))
     planned = [t for t in (task_of(cell, "run", "last") for cell in cells(make(seeds=3))) if isinstance(t, Task)]
-    done = list(in_processes(partial(cell_files.compute_and_keep, tmp_path), planned, cell_files.lost, 1))
+    done = list(in_processes(partial(cell_files.compute_and_keep, tmp_path), planned, cell_files.lost_cell, 1))
     assert [r["status"] for _, r in done] == ["ok", "failed", "ok"]
     assert "was killed by signal 9" in done[1][1]["reason"]
     assert len(list(tmp_path.glob("*.json"))) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from decentral_dp.adversaries.audit.audit import play
 from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.runs import planned
+from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.tasks.parallel import Workers
 
 
@@ -25,5 +25,5 @@ def audit(
     jobs: int = 1,
     address: str | None = None,
 ) -> AuditResult:
-    plan = planned(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
+    plan = plan_audit(scenario, runs, vantage, confidence, seed, overrides, canaries, curve)
     return play(plan, None if out is None else Path(out), progress, workers=Workers(jobs, address))

@@ -9,11 +9,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from decentral_dp.topology.symmetries import Coloured, coloured, stable_colours, symmetry
+from decentral_dp.topology.symmetries import Coloured, colour, stable_colours, symmetry
 
 
 def graph_of(graph: nx.Graph) -> Coloured:
-    return coloured([np.ones(len(graph))], [nx.to_numpy_array(nx.convert_node_labels_to_integers(graph))])
+    return colour([np.ones(len(graph))], [nx.to_numpy_array(nx.convert_node_labels_to_integers(graph))])
 
 
 def marked(agents: int, **at: int) -> Any:
@@ -60,7 +60,7 @@ def test_what_is_found_is_what_all_permutations_say(seed: int) -> None:
     rng = np.random.default_rng(seed)
     links = rng.integers(0, 2, (5, 5))
     links = np.triu(links) + np.triu(links, 1).T
-    graph = coloured([rng.integers(0, 2, 5).astype(float)], [links.astype(float)])
+    graph = colour([rng.integers(0, 2, 5).astype(float)], [links.astype(float)])
     there_are = [
         p
         for p in map(np.array, permutations(range(5)))
@@ -76,13 +76,13 @@ def test_arcs_numbers_and_later_rounds_break_symmetries() -> None:
     ring = nx.to_numpy_array(nx.cycle_graph(6))
     arcs = np.roll(np.eye(6), 1, axis=1)
     ends = marked(6, _0=1, _1=2), marked(6, _0=2, _1=1)
-    assert taken(coloured([np.ones(6)], [ring]), *ends)
-    assert not taken(coloured([np.ones(6)], [arcs]), *ends)
-    assert not taken(coloured([np.ones(6)], [ring, ring, arcs]), *ends)
+    assert taken(colour([np.ones(6)], [ring]), *ends)
+    assert not taken(colour([np.ones(6)], [arcs]), *ends)
+    assert not taken(colour([np.ones(6)], [ring, ring, arcs]), *ends)
     uneven = np.ones(6)
     uneven[0] = np.nextafter(1.0, 2.0)
-    assert not taken(coloured([np.ones(6), uneven], [ring]), *ends)
-    assert taken(coloured([np.ones(6), uneven], [ring]), marked(6, _0=1, _1=2), marked(6, _0=1, _5=2))
+    assert not taken(colour([np.ones(6), uneven], [ring]), *ends)
+    assert taken(colour([np.ones(6), uneven], [ring]), marked(6, _0=1, _1=2), marked(6, _0=1, _5=2))
 
 
 def test_twins_that_are_marked_otherwise_do_not_change_places() -> None:

@@ -72,7 +72,7 @@ class Attacked(NamedTuple):
     auc: Mapping[str, float]
 
 
-def attacked(job: Job, published: Mapping[str, Array]) -> Attacked:
+def attack_run(job: Job, published: Mapping[str, Array]) -> Attacked:
     """Score every member and every other record by what a run of the job published.
 
     Args:
@@ -389,7 +389,7 @@ def infer(
             if str(k) not in outcomes.done:
                 outcomes.add(str(k), _attack(given, k))
                 report(k + 1, total)
-    return judged(given[0].job, [outcomes.done[str(k)] for k in range(total)], len(given))
+    return judge_attacks(given[0].job, [outcomes.done[str(k)] for k in range(total)], len(given))
 
 
 def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = None) -> Inference:
@@ -428,12 +428,12 @@ def _attack(given: Sequence[RunFolder], k: int) -> Attacked:
     """Attack the run of this number: those given come first, then repetitions."""
     if k < len(given):
         with as_written(given[k].folder, "attack"):
-            return attacked(given[k].job, given[k].published)
+            return attack_run(given[k].job, given[k].published)
     done = run_job(build(repetition(given[0].job.scenario, k)))
-    return attacked(done.simulation(), done.published)
+    return attack_run(done.simulation(), done.published)
 
 
-def judged(job: Job, each: Sequence[Attacked], given: int) -> Inference:
+def judge_attacks(job: Job, each: Sequence[Attacked], given: int) -> Inference:
     """Set every attack's AUCs beside what the job's budget, and the claim, allow.
 
     Args:

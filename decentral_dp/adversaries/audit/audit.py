@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from decentral_dp.adversaries.audit.bounds import counted, from_likelihoods, trade_off
+from decentral_dp.adversaries.audit.bounds import bound_by_counts, from_likelihoods, trade_off
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
-from decentral_dp.adversaries.audit.loss_laws import amplified, loss_law, not_as_stated, worst_neighbours
+from decentral_dp.adversaries.audit.loss_laws import is_amplified, loss_law, not_as_stated, worst_neighbours
 from decentral_dp.adversaries.audit.neighbours import Neighbours
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
 from decentral_dp.adversaries.audit.result import AuditResult, Method, Status
@@ -40,7 +40,7 @@ from decentral_dp.adversaries.audit.runs import (
     play_runs,
     read_runs,
     request_of,
-    summed,
+    sum_noise,
 )
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import at_least_text, delta_text, epsilon_text
@@ -137,7 +137,7 @@ def sentences_of(
         else "No noise hides the record, but what is seen from here does not depend on it.",
     }[bound.method]
     out.append(f"In two data sets {replaced}. {how}")
-    if bound.method in ("exact", "likelihood") and amplified(plan.job):
+    if bound.method in ("exact", "likelihood") and is_amplified(plan.job):
         out.append("It is taken as known how all other records were drawn, as the certificate allows.")
     if bound.noise is not None and not bound.noise[0] <= 1.0 <= bound.noise[1]:
         out.append(
@@ -209,7 +209,7 @@ def play(
     """Play the game, and the game against itself.
 
     Args:
-        plan: as `planned` settles it.
+        plan: as `plan_audit` settles it.
         out: JSON file; one that holds this audit, interrupted, is continued.
         progress: called with a `Progress` of "runs".
         null: the data set that is passed off as the first one, in the game against itself; by default that one, and by
@@ -345,7 +345,7 @@ def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
         for which in (0, 1):
             pairs = zip(values[0], values[which + 1], strict=True)
             differs[which] = differs[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
-        if differs[0] or not amplified(plan.job):
+        if differs[0] or not is_amplified(plan.job):
             break
     return LowerBound("difference", math.inf if differs[0] else 0.0, math.inf if differs[1] else 0.0, 1.0, 1, None)
 
@@ -368,7 +368,7 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
     runs = max(COMPARED, min(plan.runs, 200))
     for k in range(COMPARED, runs):
         sizes.append(noise_sizes(neighbours.observe(neighbours.first, plan.root("compare", k)).residuals))
-    noise = drawn_noise(summed(sizes))
+    noise = drawn_noise(sum_noise(sizes))
     size = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1]
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
@@ -376,20 +376,20 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
 def _judged(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) -> LowerBound:
     """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
     first, second, null = _scores(plan, outcomes).values()
-    drawn = summed(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
+    drawn = sum_noise(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
     delta, risk = plan.job.scenario.privacy.delta, 1.0 - plan.confidence
     share = 0.5 * risk if score.is_likelihood else risk
-    found: list[tuple[float, Method]] = [(counted(first, second, delta, share), "counting")]
+    found: list[tuple[float, Method]] = [(bound_by_counts(first, second, delta, share), "counting")]
     noise = drawn_noise(drawn) if score.is_likelihood else None
     # Of random choices alone, no noise has a size.
     power = {GAUSSIAN.name: 2, LAPLACE.name: 1, "": 1}.get(" and ".join(name for name, _, _ in drawn))
-    mixed = score.is_likelihood and amplified(plan.job)
+    mixed = score.is_likelihood and is_amplified(plan.job)
     if noise is not None and power is not None and (not mixed or noise[0] <= 1.0 <= noise[1]):
         # Under noise of another size than stated, a log-likelihood ratio is so many times as large.
         factor = 1.0 if noise[0] <= 1.0 <= noise[1] else noise[1] ** -power
         found.append((from_likelihoods(factor * first, factor * second, delta, share), "likelihood"))
     bound, method = max(found, key=lambda one: one[0])
-    nothing = counted(first, null, delta, _NULL_RISK)
+    nothing = bound_by_counts(first, null, delta, _NULL_RISK)
     return LowerBound(method, bound, nothing, plan.confidence, plan.runs, noise)
 
 

@@ -18,7 +18,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.statistics import rate_at_least, rate_at_most
 
 
-def counted(first: Array, second: Array, delta: float, risk: float, thresholds: Array | None = None) -> float:
+def bound_by_counts(first: Array, second: Array, delta: float, risk: float, thresholds: Array | None = None) -> float:
     """Compute a lower bound on ε at δ from counts, which holds but for probability `risk`.
 
     Args:

@@ -41,7 +41,7 @@ class Replays(NamedTuple):
     left_out: Replay
 
 
-def amplified(job: Job) -> bool:
+def is_amplified(job: Job) -> bool:
     """Whether the price counts on an observer who does not see who was drawn."""
     return any((rate < 1.0).any() for c in job.ledger.channels for rate in c.rate.values())
 
@@ -360,7 +360,7 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     """
     if not transcript.known:
         return None
-    if amplified(neighbours.first):
+    if is_amplified(neighbours.first):
         return _of_samples(transcript, neighbours)
     first, second = (replay(w, neighbours.victim, transcript) for w in (neighbours.first, neighbours.second))
     moved = movement(transcript, first, second)
@@ -396,7 +396,7 @@ def not_as_stated(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     Returns:
         A sentence about what is contradicted; "" for nothing.
     """
-    if amplified(neighbours.first):
+    if is_amplified(neighbours.first):
         return _frequency(neighbours, roots[:_SAMPLED_RUNS])
     places, made = [], None
     for k, root in enumerate(roots):

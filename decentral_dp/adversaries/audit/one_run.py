@@ -60,7 +60,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
-from decentral_dp.adversaries.audit.loss_laws import amplified
+from decentral_dp.adversaries.audit.loss_laws import is_amplified
 from decentral_dp.bounded import Array
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.errors import InputError
@@ -360,4 +360,4 @@ def one_run_bound(scores: Array, coins: NDArray[np.bool_], delta: float, risk: f
 def gaussian_throughout(job: Job) -> bool:
     """Say whether all that is released of records is their queries under Gaussian noise, without secret samples."""
     charged = job.ledger.charged
-    return bool(charged) and not amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)
+    return bool(charged) and not is_amplified(job) and all(c.mechanism == GAUSSIAN for c in charged)

@@ -25,7 +25,7 @@ import numpy as np
 from decentral_dp.adversaries.audit.bounds import most_counted
 from decentral_dp.adversaries.audit.likelihoods import log_ratio
 from decentral_dp.adversaries.audit.loss_laws import (
-    amplified,
+    is_amplified,
     mixture_log_ratio,
     sampling_rates,
     separate,
@@ -96,7 +96,7 @@ class AuditPlan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What `planned` takes beside the scenario, by name."""
+        """What `plan_audit` takes beside the scenario, by name."""
         return {name: getattr(self, name) for name in _SETTINGS}
 
     @property
@@ -118,7 +118,7 @@ class AuditPlan:
         return seeded_root(self.seed, f"audit {purpose} {number}".encode())
 
 
-def planned(
+def plan_audit(
     scenario: str | Path | Mapping[str, Any] | Scenario | Job,
     runs: int,
     vantage: str,
@@ -265,7 +265,7 @@ def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
         with as_written(regular(out, "resume"), "resume"):
             scenario = load(asked["scenario"], folder=Path(asked["folder"]))
         known = None if file is None or not Path(file).exists() else Path(file)
-        plan = replace(planned(scenario, **_settings_in(asked)), file=known)
+        plan = replace(plan_audit(scenario, **_settings_in(asked)), file=known)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"resume: {out} is not what an audit writes ({error}); audit again with another --out."
@@ -301,7 +301,7 @@ def score_of(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
     """Choose the score for a vantage point.
 
     Args:
-        vantage: "everybody", "published" or "agent:K", as of `planned`.
+        vantage: "everybody", "published" or "agent:K", as of `plan_audit`.
         neighbours: the two neighbouring data sets.
         roots: number of a run → root of its coins, of the runs that the score may learn from.
         lawful: whether random choices have the law that they state.
@@ -311,7 +311,7 @@ def score_of(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
     if vantage == "everybody" and lawful and all(_replayed(neighbours, probe) for probe in probes):
-        if not amplified(neighbours.first):
+        if not is_amplified(neighbours.first):
             return Score(partial(_ratio, neighbours), True)
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
         if rates is not None and all(separate(neighbours, probe) for probe in probes):
@@ -426,7 +426,7 @@ def noise_sizes(residuals: Mapping[str, Array]) -> Sizes:
     }
 
 
-def summed(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
+def sum_noise(sizes: Iterable[Sizes]) -> list[tuple[str, int, float]]:
     """The noise of several runs, for `likelihoods.drawn_noise`."""
     sums: dict[str, tuple[int, float]] = {}
     for run in sizes:
@@ -540,6 +540,6 @@ def _elsewhere(described: str, numbers: tuple[int, ...]) -> list[Run] | str:
 def _game_there(described: str) -> Game:
     """The same game, found again from the same seed."""
     request, lawful = json.loads(described)
-    plan = planned(load(request["scenario"], folder=Path(request["folder"])), **_settings_in(request))
+    plan = plan_audit(load(request["scenario"], folder=Path(request["folder"])), **_settings_in(request))
     neighbours = worst_neighbours(plan.job, plan.root("search", 0))
     return game_of(plan, neighbours, neighbours.first, lawful)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from decentral_dp.adversaries.audit.audit import play
-from decentral_dp.adversaries.audit.runs import planned
+from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
@@ -113,7 +113,7 @@ def audit_table(
     Args:
         names: systems, or names of scenarios, audited under their own guarantee; by default every algorithm without
             noise, as printed and certified.
-        runs, vantage, confidence, seed: as of `planned`.
+        runs, vantage, confidence, seed: as of `plan_audit`.
         progress: called with a `Progress` of "audits".
         out: the folder for table and figure, which keeps every audit when it is done; one that holds some of these is
             gone on with.
@@ -167,7 +167,7 @@ def _row(system: System, runs: int, vantage: str, confidence: float, seed: int) 
     """The row of a system, or a sentence about why there is none."""
     try:
         s = scenario_of(system)
-        found = play(planned(s, runs, vantage, confidence, seed))
+        found = play(plan_audit(s, runs, vantage, confidence, seed))
     except InputError as error:
         return str(error)
     content = found.to_dict()

@@ -24,7 +24,7 @@ from decentral_dp.problems import PROBLEMS
 from decentral_dp.simulation.jobs.build import assemble
 from decentral_dp.simulation.probing.probe import ROUNDS
 from decentral_dp.topology import GENERATORS
-from decentral_dp.user_code import find_outside, in_file, installed
+from decentral_dp.user_code import entry_points_of, find_outside, in_file
 
 Content = Mapping[str, Any]
 
@@ -132,7 +132,7 @@ def _target(what: Any) -> Target:
     if what in scenario_names():
         return Target(what, load(what))
     for group in ("algorithm", "problem", "objective"):
-        if what in installed(group):
+        if what in entry_points_of(group):
             return _of_code(what, find_outside(group, what, Path.cwd(), "check"))
     _refuse_untried(what)
     known = [*ALGORITHMS, *PROBLEMS, *scenario_names()]
@@ -146,7 +146,7 @@ def _refuse_untried(name: str) -> None:
     """Raises InputError for a name of ours, or of an installed package, that is no algorithm, problem or objective."""
     ours = {"topology": GENERATORS, "data": DATASETS, "partition": PARTITIONS, "mechanism": MECHANISMS}
     for group, registered in ours.items():
-        if name in registered or name in installed(group):
+        if name in registered or name in entry_points_of(group):
             kind = "data" if group == "data" else f"a {group}"
             raise InputError(
                 f"check: {quoted(name)} is {kind}, and check tries algorithms, problems and scenarios. Check a "

@@ -34,7 +34,7 @@ from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.problems.training.losses import CrossEntropy
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.jobs.job import GossipJob
-from decentral_dp.topology.symmetries import coloured, stable_colours, symmetry
+from decentral_dp.topology.symmetries import colour, stable_colours, symmetry
 
 # Seconds of a pair and round: about ten banded systems of two times as many diagonals as agents.
 _PER_AGENT, _PER_CUBE = 3e-5, 1e-8
@@ -174,7 +174,7 @@ def first_alike(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray
         marks[row, list(members)] = 1
     if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
         return np.where(marks, -1, own)
-    graph = coloured(
+    graph = colour(
         [*steps.moved, *steps.noise, *steps.rounding],
         [*steps.mixed, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )

@@ -242,14 +242,14 @@ class Unpriced:
         )
 
 
-def numbered(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:
+def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -> list[list[int]]:
     """Sets of agents' numbers, of sets of numbers, or of names as text.
 
     Raises:
         InputError: a name that no agent has.
 
     Example:
-        >>> numbered([["ben", 0], [1]], ["anna", "ben"]), numbered([["1"]], ["0", "1"])
+        >>> observer_numbers([["ben", 0], [1]], ["anna", "ben"]), observer_numbers([["1"]], ["0", "1"])
         ([[1, 0], [1]], [[1]])
     """
     number = {label: agent for agent, label in enumerate(labels)}
@@ -270,7 +270,7 @@ def numbered(coalitions: Sequence[Sequence[int | str]], labels: Sequence[str]) -
 def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = None) -> Unpriced:
     """The job's linear system and what float64 adds to it. Raises InputError for whatever `view` would not price."""
     job, algorithm, problem = _priceable(planned)
-    sets = None if coalitions is None else numbered(coalitions, job.topology.labels)
+    sets = None if coalitions is None else observer_numbers(coalitions, job.topology.labels)
     observers = network.observer_sets(sets, job.n_agents)
     known = np.zeros((len(observers), job.n_agents))
     for row, members in enumerate(observers):

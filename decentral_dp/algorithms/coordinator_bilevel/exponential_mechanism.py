@@ -25,7 +25,7 @@ Equation 4.
 from __future__ import annotations
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, drawn, pure_draw_entry
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
 from decentral_dp.participants.selection import Score
 
 
@@ -39,7 +39,7 @@ class ExponentialMechanism(ScoredDraw):
         pool = yield dp.Pool()
         # The candidates are a public path; where cells lead is not.
         score = pool.scores_along if self.method == "grid" else pool.scores
-        return (yield from drawn(self.law(context, score)))
+        return (yield from release_draw(self.law(context, score)))
 
 
 ENTRY = pure_draw_entry(

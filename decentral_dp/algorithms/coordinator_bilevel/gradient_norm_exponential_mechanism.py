@@ -20,7 +20,7 @@ C.3.
 from __future__ import annotations
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, drawn, pure_draw_entry
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import ScoredDraw, State, pure_draw_entry, release_draw
 from decentral_dp.participants.selection import Score
 
 
@@ -32,7 +32,7 @@ class GradientNormMechanism(ScoredDraw):
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool = yield dp.Pool()
-        return (yield from drawn(self.law(context, pool.gradient_norms)))
+        return (yield from release_draw(self.law(context, pool.gradient_norms)))
 
 
 ENTRY = pure_draw_entry(GradientNormMechanism, "Mechanism (Appendix C.3, its scale corrected)", {"method": '"grid"'})

@@ -27,9 +27,9 @@ from decentral_dp.algorithms.coordinator_bilevel.single_draw import (
     SingleDraw,
     State,
     charge,
-    drawn,
     no_score,
     pure_draw_entry,
+    release_draw,
 )
 from decentral_dp.participants.selection import Function, GridWalkSelection, Score, per_axis
 
@@ -71,7 +71,7 @@ class GridWalk(SingleDraw):
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool = yield dp.Pool()
-        return (yield from drawn(self.law(context, pool.scores)))
+        return (yield from release_draw(self.law(context, pool.scores)))
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         return charge(self.law(context, no_score), _UNPROVEN)

@@ -31,7 +31,7 @@ from typing import Any, Self
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel.second_order_dp_bilevel import bounds_of
-from decentral_dp.algorithms.coordinator_bilevel.single_draw import SingleDraw, State, charge, drawn, no_score
+from decentral_dp.algorithms.coordinator_bilevel.single_draw import SingleDraw, State, charge, no_score, release_draw
 from decentral_dp.participants.selection import NOT_CONVEX, Density, RegularisedSelection
 
 METHODS = ("tangent", "cells")
@@ -119,7 +119,7 @@ class RegularisedExponentialMechanism(SingleDraw):
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
         pool = yield dp.Pool()
-        return (yield from drawn(self.law(context, pool)))
+        return (yield from release_draw(self.law(context, pool)))
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         law = self.law(context)

@@ -72,7 +72,7 @@ class SecondOrder(dp.Coordinated):
         pool = yield dp.Pool()
         released = yield dp.Release(gx=pool.hypergradient(s.x))
         eta = self.x(t) if self.x is not None else 0.0
-        return moved(s, context.domain.project(s.x - eta * released.released.gx[0]))
+        return next_state(s, context.domain.project(s.x - eta * released.released.gx[0]))
 
     def published(self, s: State) -> dict[str, dp.Array]:
         return {"x": s.best}
@@ -91,7 +91,7 @@ def check_bounded(context: dp.CoordinatorContext) -> None:
         )
 
 
-def moved(s: State, x: dp.Array) -> State:
+def next_state(s: State, x: dp.Array) -> State:
     """The state after the iterate x (p,): x, and the iterate whose step was the shortest so far."""
     step = float(np.linalg.norm(x - s.x))
     return State(x, s.x, step) if step < s.step else State(x, s.best, s.step)

@@ -133,7 +133,7 @@ def pure_draw_entry(algorithm: type[SingleDraw], cited: str, example: Mapping[st
     return dp.Entry(algorithm.name, algorithm, citations, pure=True, example=example, needs_domain=True)
 
 
-def drawn(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[State]:
+def release_draw(selection: dp.SelectionMechanism) -> dp.CoordinatorSteps[State]:
     """Release a draw."""
     released = yield dp.Release(x=selection)
     return State(released.released.x[0])

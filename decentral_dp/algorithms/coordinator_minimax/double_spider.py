@@ -50,7 +50,7 @@ from decentral_dp.algorithms.coordinator_minimax.steps import (
     SpiderState,
     block_charges,
     is_anchor,
-    shortened,
+    limited_step,
     split,
 )
 
@@ -95,7 +95,7 @@ class DoubleSpider(Estimating):
         y = problem.project_y(s.y + self.y(t) * (u + problem.public("grad_y", s.x, s.y, t)))
         v = yield from self._estimate(t, context, X, s, (s.x, y), (s.last_x, s.y))
         by_x = v + problem.public("grad_x", s.x, y, t)
-        x = problem.project_x(s.x - shortened(self.x(t), self.longest, by_x) * by_x)
+        x = problem.project_x(s.x - limited_step(self.x(t), self.longest, by_x) * by_x)
         return SpiderState(x, y, v, u, s.x, s.y)
 
     def _estimate(

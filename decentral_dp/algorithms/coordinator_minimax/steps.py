@@ -328,7 +328,7 @@ def composed(
     return cast(Compositional, context.problem).outer(y, inner, inner_x, inner_y)
 
 
-def shortened(size: float, longest: float | None, direction: dp.Array) -> float:
+def limited_step(size: float, longest: float | None, direction: dp.Array) -> float:
     """min{size, longest/‖direction‖₂}: the step size along a direction (d,) with which no step is longer."""
     if longest is None:
         return size

@@ -22,7 +22,7 @@ from decentral_dp.algorithms import vocabulary as dp
 V_TERMS = ("upper_grad_y", "lower_hvp")
 
 
-def solved(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
+def solve(batches: Sequence[dp.Batch], x: dp.Value, y: dp.Value, smoothness: float) -> dp.GossipSteps[dp.Value]:
     """Compute w at (x, y) of every agent by itself.
 
     Args:

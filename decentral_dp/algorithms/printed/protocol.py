@@ -76,7 +76,7 @@ def within(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
     return 2.0 * epsilon / (root + math.sqrt(root * root + 8.0 * releases * epsilon)), each
 
 
-def calibrated(
+def calibrate(
     context: dp.CoordinatorContext,
     factors: Mapping[str, float],
     width: int,

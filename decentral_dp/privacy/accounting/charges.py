@@ -17,7 +17,15 @@ import numpy as np
 
 from decentral_dp.bounded import SPLITS, Array, Split
 from decentral_dp.errors import InputError
-from decentral_dp.privacy.accounting.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely
+from decentral_dp.privacy.accounting.float_slack import (
+    SHARES,
+    Drawn,
+    Slack,
+    drawn_variates,
+    join_by_grid,
+    likely,
+    surely,
+)
 from decentral_dp.privacy.accounting.loss_distributions import Releases, amplified
 from decentral_dp.privacy.ledger import ChannelLedger, IntArray, Ledger
 from decentral_dp.privacy.mechanisms import DominatingPair, Mechanism, NormalVariates
@@ -141,7 +149,7 @@ def _variates(c: ChannelLedger, loss: Array, column: IntArray) -> tuple[Array, A
         if isinstance(slack, NormalVariates):
             # What hides one agent's record are the variates of all agents, where they share noise.
             number = c.dimension * c.shared.get("variates", np.ones((1, 1)))
-            return drawn(loss, number, slack.bits + _finer(c), slack.randomised, column)
+            return drawn_variates(loss, number, slack.bits + _finer(c), slack.randomised, column)
         epsilon += slack[0].sum(axis=0)
         delta += slack[1].sum(axis=0)
     return epsilon, delta
@@ -230,7 +238,7 @@ def sampling_slack(charged: Charges, split: Split, channel: str | None, delta: f
         none = np.zeros((1, groups))
         yield Slack(epsilon, lost, ratio, none, none + np.inf)
         return
-    every = joined(normals)
+    every = join_by_grid(normals)
     for share in (0.0, *SHARES) if delta > 0.0 else (0.0,):
         bound = likely(every, share * delta, ratio) if share else surely(every)
         yield bound._replace(

@@ -124,7 +124,7 @@ def unit(bits: int) -> float:
     return 2.0 ** (bits - 51)
 
 
-def drawn(mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray) -> Drawn:
+def drawn_variates(mu: Array, coordinates: Array | float, bits: int, randomised: bool, column: IntArray) -> Drawn:
     """Count the normal variates of one channel.
 
     Args:
@@ -145,7 +145,7 @@ def drawn(mu: Array, coordinates: Array | float, bits: int, randomised: bool, co
     return Drawn(unit(bits), number[column], count[column], (randomised * releases)[column])
 
 
-def joined(parts: Sequence[Drawn]) -> list[Drawn]:
+def join_by_grid(parts: Sequence[Drawn]) -> list[Drawn]:
     """The same variates, one item for each kind of grid."""
     out: dict[float, Drawn] = {}
     for part in parts:

@@ -201,7 +201,7 @@ class LossMasses(NamedTuple):
     error: float
 
 
-def discretised(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: float) -> list[LossMasses]:
+def discretise(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: float) -> list[LossMasses]:
     """Connect the dots of profiles.
 
     Args:
@@ -216,7 +216,7 @@ def discretised(pairs: Sequence[tuple[Callable[[Array], Array], float]], step: f
         Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022, "Connect the dots". See docs/proofs/10.
 
     Example:
-        >>> coin = discretised([(lambda e: np.maximum(0.0, 3.0 - np.exp(e)) / 4.0, np.log(3.0))], np.log(3.0))
+        >>> coin = discretise([(lambda e: np.maximum(0.0, 3.0 - np.exp(e)) / 4.0, np.log(3.0))], np.log(3.0))
         >>> coin[0].masses.round(12).tolist(), epsilon_at(coin[0], 0.25)
         ([0.25, 0.0, 0.75], 0.6931471805599453)
     """
@@ -471,7 +471,7 @@ def epsilons(segments: Sequence[Releases], delta: float, tilted: bool = False) -
             first_tilted = min(first_tilted, k)
             continue
         if pairs:
-            losses = discretised([(p.profile, p.reach) for p in pairs], step)
+            losses = discretise([(p.profile, p.reach) for p in pairs], step)
             numbers = [p.number for p in pairs]
             if releases > _SQUARED_APART:
                 parts = [powers(losses, numbers, tail)]

@@ -215,7 +215,7 @@ def draw(generator: np.random.Generator, target: Target) -> Array:
     """
     check_box(target.box)
     if len(target.box.low) > 3:
-        raise InputError(f"box: got {len(target.box.low)} dimensions, wanted 3 or fewer for cells; use `regularised`.")
+        raise InputError(f"box: got {len(target.box.low)} dimensions; cells take up to 3. Use `draw_regularised`.")
     not_negative("lipschitz", target.lipschitz)
     return sample(generator, target, refine(target))
 

@@ -12,8 +12,8 @@ is the continuous one, rounded, but for an error e in its log-density: a positio
 score, and what it is inexact by. So the price is (ε + 4e, e^{2e}δ), with e known beforehand. A coarse grid is *not*
 nearly Gaussian.
 
-`regularised` proposes from a Gaussian below the tangent at any point near the minimum, in any dimension: exact discrete
-Gaussians, a geometric tail where the centre lies outside the box, and an exact acceptance, all by integers.
+`draw_regularised` proposes from a Gaussian below the tangent at any point near the minimum, in any dimension: exact
+discrete Gaussians, a geometric tail where the centre lies outside the box, and an exact acceptance, all by integers.
 `Regularised.target` is the same law for cells, which need no tangent, but at most three dimensions.
 """
 
@@ -96,7 +96,7 @@ class Regularised(NamedTuple):
         )
 
 
-def regularised(
+def draw_regularised(
     generator: np.random.Generator,
     declared: Regularised,
     score: Score,
@@ -138,13 +138,13 @@ def regularised(
 
 
 def quadratic(generator: np.random.Generator, declared: Regularised, hessian: Array, linear: Array) -> Array:
-    """Draw a point (d,) from a truncated Gaussian: `regularised` for Φ(x) = x'Hx/2 − b'x.
+    """Draw a point (d,) from a truncated Gaussian: `draw_regularised` for Φ(x) = x'Hx/2 − b'x.
 
     One proposal in √(Π_i (λ_min + μ_r)/(λ_i + μ_r)) is accepted inside the box, λ the eigenvalues of H.
 
     Args:
         generator: of random bits.
-        declared: as of `regularised`; `inexact` has to cover the float64 evaluation of Φ.
+        declared: as of `draw_regularised`; `inexact` has to cover the float64 evaluation of Φ.
         hessian: H, (d, d).
         linear: b, (d,).
     """
@@ -152,7 +152,7 @@ def quadratic(generator: np.random.Generator, declared: Regularised, hessian: Ar
     least = float(eigenvalues[0]) - 1e-9 * float(np.abs(eigenvalues).max())
     ridge = declared.strength * np.eye(len(linear))
     near = np.asarray(np.linalg.solve(hessian + ridge, linear + declared.strength * declared.anchor), dtype=np.float64)
-    return regularised(
+    return draw_regularised(
         generator,
         declared,
         lambda x: np.asarray(0.5 * np.einsum("ni,ij,nj->n", x, hessian, x) - x @ linear),

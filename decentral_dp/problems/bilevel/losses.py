@@ -33,7 +33,7 @@ from pydantic import Field
 from decentral_dp.bounded import Array, LipschitzConstants, Norm, Split
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError, needing, quoted
-from decentral_dp.files.source_lines import defined, place_of
+from decentral_dp.files.source_lines import definitions, place_of
 from decentral_dp.files.tables import Key, Positive, Table
 from decentral_dp.models.autodiff import (
     Captured,
@@ -657,7 +657,7 @@ def load_losses(
             raise InputError(f"{path}: {key} is {type(optional(key)).__name__}; it must be a function.")
 
     missing = [key for key in ("regulariser", "predict") if optional(key) is None]
-    for found, line in defined(path).items():
+    for found, line in definitions(path).items():
         near = next(iter(difflib.get_close_matches(found, missing, n=1, cutoff=NEAR)), None)
         if near is not None and near != found and abs(len(near) - len(found)) <= 1:
             raise InputError(

@@ -196,7 +196,7 @@ class RecordwiseProblem:
         """What a method gives for these records; NaN in the row of a record that it raises on."""
         call = getattr(self.author, name)
         with np.errstate(all="ignore"):
-            return evaluated(lambda some: call(*point, *some), tuple(records), shape)
+            return evaluate(lambda some: call(*point, *some), tuple(records), shape)
 
     def _chunks(self, records: LossRecords, columns: int) -> Iterator[LossRecords]:
         width = self.n_features + columns * (self.p + self.q)
@@ -204,7 +204,7 @@ class RecordwiseProblem:
             yield LossRecords(records.features[part], records.labels[part])
 
 
-def evaluated(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
+def evaluate(call: Callable[[tuple[Array, ...]], Any], records: tuple[Array, ...], shape: tuple[int, ...]) -> Array:
     """Rows (n, …) that a formula of the user's own gives; NaN for a record that it raises on, which clips cut to 0."""
 
     def rows(*some: Array) -> dict[str, Array]:
@@ -302,7 +302,7 @@ def try_rows(
         except USER_ERRORS as error:
             if len(labels) > max(COUNTS) or not np.all(np.abs(features) < _FAR):
                 # Of a record that is far out a formula may raise: it then counts as zero.
-                return {"what it gives": evaluated(lambda some: call(*some), given, wanted)}
+                return {"what it gives": evaluate(lambda some: call(*some), given, wanted)}
             raise InputError(f"{name} does not run on made-up records: {blamed(error, place)}. Mend it.") from error
         if found.shape != wanted:
             raise InputError(

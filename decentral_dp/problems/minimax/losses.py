@@ -52,7 +52,7 @@ from decentral_dp.files.tables import Key, Positive
 from decentral_dp.models.autodiff import advice_on, quiet_torch, rows_or_nan, scalar
 from decentral_dp.models.devices import tensor, to_numpy
 from decentral_dp.models.row_locality import COUNTS, row_dependence, trials
-from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluated, try_rows
+from decentral_dp.problems.bilevel.recordwise import author_sizes, check_has, evaluate, try_rows
 from decentral_dp.problems.minimax.composite import Objective, Values
 from decentral_dp.problems.minimax.protocol import PublicBall
 from decentral_dp.user_code import USER_ERRORS, UserCodeError, blamed, reason, run_file
@@ -358,7 +358,7 @@ class RecordwiseObjective(Objective):
             raise UserCodeError(str(error)) from error
 
     def slopes(self, outputs: Array, extra: Array, y: Array, labels: Array) -> Values:
-        both = evaluated(
+        both = evaluate(
             lambda some: np.concatenate(self.author.slopes(some[0], y, some[1]), axis=1),
             (outputs, labels),
             (len(labels), self.outputs + self.q),
@@ -403,7 +403,7 @@ class RecordwiseObjective(Objective):
             try_rows(lambda o, b, k=k: author.slopes(o, y, b)[k], (width,), name, tried, slopes)
 
     def _losses(self, outputs: Array, y: Array, labels: Array) -> Array:
-        return evaluated(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
+        return evaluate(lambda some: self.author.loss(some[0], y, some[1]), (outputs, labels), (len(labels),))
 
     def _value(self, outputs: Array, y: Array, labels: Array) -> float:
         own = self.author.regulariser(y) if hasattr(self.author, "regulariser") else 0.0

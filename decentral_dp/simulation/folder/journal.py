@@ -46,7 +46,7 @@ from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
 from decentral_dp.files.regular import permitted, regular
-from decentral_dp.models.devices import described
+from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
 from decentral_dp.privacy.randomness import GENERATORS, PHILOX, Root, generator_of, key_of, root_of
@@ -122,7 +122,7 @@ class Interruption:
         return Saved(t, parts)
 
 
-def locked(folder: Path) -> IO[bytes]:
+def lock_folder(folder: Path) -> IO[bytes]:
     """Lock a folder against other processes until the file is closed. Raises InputError where it is locked."""
     path = regular(folder / IN_PROGRESS / LOCK, str(folder))
     if path.is_dir():
@@ -144,7 +144,7 @@ def progress_in(folder: Path) -> Literal["none", "under way", "complete"]:
     """
     if not (folder / IN_PROGRESS).is_dir():
         return "complete" if (folder / "result.json").is_file() and is_complete(folder) else "none"
-    with locked(folder):
+    with lock_folder(folder):
         if is_complete(folder):
             shutil.rmtree(folder / IN_PROGRESS)
             return "complete"
@@ -165,7 +165,7 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
         if not place.is_dir():
             state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
             raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
-        lock = locked(folder)
+        lock = lock_folder(folder)
         try:
             if is_complete(folder):
                 # It was killed between its result and the end of its tidying up.
@@ -211,7 +211,7 @@ def scenario_begun(folder: Path) -> Path:
     return kept if kept.is_file() else folder / BEGUN
 
 
-def continued(found: Interruption, job: Job, folder: Path) -> Root | None:
+def root_of_run(found: Interruption, job: Job, folder: Path) -> Root | None:
     """The root of a run that goes on; None where it was not kept, so that nothing can be drawn again.
 
     Raises:
@@ -347,7 +347,7 @@ def noise_digest(job: Job) -> str:
 def computed_on(job: Job) -> dict[str, str]:
     """What they depend on besides, where the problem computes on another device than the processor."""
     device = getattr(job.problem, "device", job.scenario.run.device)
-    found = described(device)
+    found = device_words(device)
     return {"device": found} if found else {}
 
 
@@ -555,7 +555,7 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
         place.mkdir(OWNERS_FOLDER)
     except FileExistsError:
         raise option_error("out", f": another run writes {folder} already. Give another folder.") from None
-    lock = locked(folder)
+    lock = lock_folder(folder)
     try:
         _begin(folder, job, keep_secret)
         return RunInProgress(folder, job, lock)
@@ -571,8 +571,8 @@ def begin(folder: Path, job: Job, keep_secret: bool = True) -> RunInProgress:
 def not_begun(folder: Path, error: OSError) -> OSError:
     """What is said where a folder cannot be written before anything is released."""
     return OSError(
-        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {mended(error)}, "
-        "then run it again."
+        f"{folder} could not be written ({error}). Nothing was released, and nothing is left there. {advice_on(error)},"
+        " then run it again."
     )
 
 
@@ -581,7 +581,7 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def mended(error: OSError) -> str:
+def advice_on(error: OSError) -> str:
     """What to do about a file that could not be written."""
     return "Make room" if is_full(error) else "Mend that"
 

@@ -140,7 +140,7 @@ def upload(folder: Path, to: str | Path) -> None:
         system.rm_file(f"{far}/{_NOTE}")
 
 
-def downloaded(place: str) -> Path:
+def local_folder(place: str) -> Path:
     """The folder of a run; from a store it is copied to where it belongs on this machine, unless it is there.
 
     Args:

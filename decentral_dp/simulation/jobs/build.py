@@ -126,7 +126,7 @@ def build(scenario: Source | Components, **objects: Unpack[Objects]) -> Job:
     return job
 
 
-def hosted(job: Job) -> Job:
+def with_blocks(job: Job) -> Job:
     """Put a number in the place of `run.agents_per_actor = "auto"`.
 
     It is the least at which no core has two actors, ⌈m / cores⌉; 1 where agents have machines of their own

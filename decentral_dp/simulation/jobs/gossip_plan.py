@@ -801,7 +801,7 @@ def require_calibrated(ledger: Ledger, priced: Ledger) -> None:
         )
 
 
-def capped(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
+def rounds_within_cap(ledger: Ledger, cap: float, delta: float, rounds: int) -> tuple[int, str, str | None]:
     """Stop before the cap would be passed.
 
     Args:
@@ -1002,7 +1002,7 @@ def gossip_job(c: Components) -> GossipJob:
         shards = replace(shards, notes=(*shards.notes, said))
     status, reason = "ok", None
     if privacy.cap is not None:
-        rounds, status, reason = capped(ledger, privacy.cap, privacy.delta, rounds)
+        rounds, status, reason = rounds_within_cap(ledger, privacy.cap, privacy.delta, rounds)
         ledger = planned(noise, rounds)
     return GossipJob(
         components=c,

@@ -62,7 +62,7 @@ def privacy_statement(job: CoordinatorJob) -> PrivacyStatement:
         claimed=claimed(job),
         mechanisms=tuple(sorted({c.mechanism.name for c in job.ledger.charged})),
         protocol=protocol(job),
-        seen=tuple(seen(job)),
+        seen=tuple(observers(job)),
         seen_briefly=seen_briefly(job),
         pools_records=job.algorithm.needs_records,
         constants=constants(job),
@@ -87,7 +87,7 @@ def protocol(job: CoordinatorJob) -> str:
     return PROTOCOLS[job.algorithm.protocol]
 
 
-def seen(job: CoordinatorJob) -> list[str]:
+def observers(job: CoordinatorJob) -> list[str]:
     """Who sees what."""
     algorithm, context = job.algorithm, job.context
     out = ["The coordinator is trusted: the guarantee is against everybody who sees what it publishes, not against it."]

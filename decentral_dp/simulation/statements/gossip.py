@@ -30,7 +30,7 @@ from decentral_dp.privacy.pair_noise import PairNoise
 from decentral_dp.privacy.unit import RECORD
 from decentral_dp.simulation.jobs.gossip_plan import clipped_families
 from decentral_dp.simulation.jobs.job import GossipJob
-from decentral_dp.simulation.statements.job import alike, statement
+from decentral_dp.simulation.statements.job import group_equal, statement
 from decentral_dp.simulation.statements.statement import Claim, Horizon, Number, PrivacyStatement, SharedNoise
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
@@ -184,7 +184,7 @@ def _each_at_infinity(job: GossipJob, known: _Known) -> list[Horizon | None]:
     """`at_infinity` agent by agent; those with equal counts, weights and noise share it. None where too many differ."""
     facts = [job.counts[k].astype(np.float64) for k in SPLITS] + [job.topology.neighbour_weight]
     facts += [part for s in job.noise.values() for part in (s.scale, s.decay)]
-    first, group = alike(facts)
+    first, group = group_equal(facts)
     if first.size > _MOST_LIMITS:
         return [None] * job.n_agents
     limits = [at_infinity(job, np.array([i]), known=known) for i in first]

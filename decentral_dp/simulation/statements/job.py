@@ -178,7 +178,7 @@ def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: fro
     columns += [cost.epsilon for cost in budget.records.values()]
     known = {limit: k for k, limit in enumerate(dict.fromkeys(limits))}
     columns.append(np.array([known[limit] for limit in limits], dtype=np.float64))
-    firsts, which = alike(columns)
+    firsts, which = group_equal(columns)
     different = tuple(
         AgentBudget(
             agent=i,
@@ -193,7 +193,7 @@ def _agent_budgets(budget: Budget, limits: Sequence[Horizon | None], absent: fro
     return AgentBudgets(different, which)
 
 
-def alike(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
+def group_equal(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
     """Gather agents whose numbers are all equal.
 
     Args:
@@ -203,7 +203,7 @@ def alike(columns: Sequence[Array]) -> tuple[IntArray, IntArray]:
         The first agent of each group, ascending, and (m,) the group of each agent.
 
     Example:
-        >>> [found.tolist() for found in alike([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
+        >>> [found.tolist() for found in group_equal([np.array([2.0, 1.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.0, 1.0])])]
         [[0, 1, 3], [0, 1, 0, 2]]
     """
     which = np.zeros(columns[0].size, dtype=np.int64)

@@ -21,10 +21,10 @@ import decentral_dp
 from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.adversaries.attack.attack import (
     Attacked,
-    attacked,
+    attack_run,
     infer,
     judge,
-    judged,
+    judge_attacks,
     repetition,
     require_attackable,
     sentences,
@@ -139,7 +139,7 @@ def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
     """Also one of which nothing is finite. No record is told by its place among the others."""
     job = repeats.read(folder).job
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
-        assert attacked(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
+        assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
     records = job.records["train"][0]
     x = np.random.default_rng(0).normal(size=job.problem.p)
     scores = minimax_scores(job.problem, x, records)
@@ -152,7 +152,7 @@ def test_the_groups_are_train_and_held_out_records(folder: Path) -> None:
     job, x = given.job, given.published["x"][0]
     loss = job.problem.record_losses
     members = np.concatenate([-loss(x, records) for records in job.records["train"]])
-    found = attacked(job, given.published)
+    found = attack_run(job, given.published)
     assert (found.members, found.others) == (455, 114)
     assert found.auc["loss"] == pytest.approx(auc(members, -loss(x, job.test)), abs=1e-12)
 
@@ -235,7 +235,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
         assert not row["above_ceiling"]
         assert f"{row['auc']:.4f}" in said.output
     given = repeats.read(folder)
-    assert told["attacks"]["loss"]["each"][0] == attacked(given.job, given.published).auc["loss"]
+    assert told["attacks"]["loss"]["each"][0] == attack_run(given.job, given.published).auc["loss"]
     assert f"{told['ceiling']:.4f}" in said.output
     assert "Within" in said.output
     assert str(out) in said.output.replace("\n", "")
@@ -317,12 +317,12 @@ class Diary:
 def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
     job = repeats.read(folder).job
     known = np.concatenate([records[0] for records in job.records["train"]])
-    found = attacked(replace(job, problem=Diary(known)), {"x": np.zeros((1, 1))})
+    found = attack_run(replace(job, problem=Diary(known)), {"x": np.zeros((1, 1))})
     assert found.auc == {"loss": 1.0}
-    outcome = judged(job, [found] * 30, 1)
+    outcome = judge_attacks(job, [found] * 30, 1)
     assert outcome.broken
     assert outcome.verdicts["loss"].chance < 0.05
-    assert not judged(job, [found], 1).broken
+    assert not judge_attacks(job, [found], 1).broken
 
 
 def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None:
@@ -336,13 +336,13 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     job = repeats.read(tmp_path / "run").job
     unproven = replace(job, budget=replace(job.budget, epsilon=np.full(5, np.inf)))
     leak = [Attacked(10, 10, {"loss": value}) for value in (0.95, 0.96, 0.97)]
-    found = judged(unproven, leak, 1)
+    found = judge_attacks(unproven, leak, 1)
     assert found.claimed is not None
     assert found.claimed[2] == within_run(2.0, 1e-4)
     assert found.against_claim["loss"].above
     assert not found.broken
     assert any(sentence.startswith("Refuted is the claim, ε = 2.00") for sentence in sentences(found))
-    assert judged(job, leak, 1).broken
+    assert judge_attacks(job, leak, 1).broken
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_agents_without_a_coordinator_are_attacked_where_they_could_have_held_ot
         with pytest.raises(InputError, match="dealt to the agents by what they hold"):
             require_attackable(job)
         return
-    found = attacked(job, {"x": np.zeros((5, job.problem.p))})
+    found = attack_run(job, {"x": np.zeros((5, job.problem.p))})
     assert found.members == int(job.counts["train"].sum())
     assert set(found.auc) >= {"loss"}
 
@@ -439,11 +439,11 @@ def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
     monkeypatch.setattr(repeats, "_MOST_BILEVEL", 60)
     wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
     done = decentral_dp.run(wanted)
-    one, again = attacked(done.simulation(), done.published), attacked(done.simulation(), done.published)
+    one, again = attack_run(done.simulation(), done.published), attack_run(done.simulation(), done.published)
     assert (one.members, one.others) == (30, 30)
     assert one.auc == again.auc
     monkeypatch.setattr(repeats, "_MOST_BILEVEL", 10**6)
-    whole = attacked(done.simulation(), done.published)
+    whole = attack_run(done.simulation(), done.published)
     assert whole.others == done.simulation().shards.test.size
     # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
     assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
@@ -467,7 +467,7 @@ def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.Monke
 def test_a_lower_level_that_is_not_published_gives_no_model() -> None:
     job = build(load("dp_bilevel_breast_cancer"))
     with pytest.raises(InputError, match="publishes no y"):
-        attacked(job, {"x": np.zeros((1, job.problem.p))})
+        attack_run(job, {"x": np.zeros((1, job.problem.p))})
 
 
 def test_what_is_no_run_folder_is_refused(folder: Path, tmp_path: Path) -> None:

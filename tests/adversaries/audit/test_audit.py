@@ -19,7 +19,7 @@ from decentral_dp.adversaries.audit import runs as audit_runs
 from decentral_dp.adversaries.audit import tables
 from decentral_dp.adversaries.audit.audit import LowerBound, play, sentences_of
 from decentral_dp.adversaries.audit.result import AuditResult
-from decentral_dp.adversaries.audit.runs import planned
+from decentral_dp.adversaries.audit.runs import plan_audit
 from decentral_dp.adversaries.audit.tables import GUARANTEES, System, audit_table, scenario_of, systems, write_table
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import main as cli
@@ -45,7 +45,7 @@ LOUD = ["algorithm.rounds=2", "topology.agents=3", 'topology.kind="ring"', "priv
     [(np.inf, "no finite ε holds at δ = "), (3.4567, "ε is at least 3.45 at δ = ")],
 )
 def test_what_is_refuted_is_told_in_rounded_down_numbers(shown: float, words: str) -> None:
-    plan = planned(load("network_view", ONE), runs=20, vantage="everybody")
+    plan = plan_audit(load("network_view", ONE), runs=20, vantage="everybody")
     neighbours = SimpleNamespace(split="train", victim=0, copies=False)
     refuted = sentences_of(
         plan, neighbours, LowerBound("difference", shown, 0.0, 0.95, 20, None), "refuted", 2.001, None
@@ -155,7 +155,7 @@ def test_an_uncharged_channel_shows() -> None:
 
 @pytest.mark.parametrize(("vantage", "overrides"), [("everybody", ONE), ("published", LOUD)])
 def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, overrides: list[str]) -> None:
-    plan = planned("network_view", 60, vantage, overrides=overrides)
+    plan = plan_audit("network_view", 60, vantage, overrides=overrides)
     found = play(plan, null=lambda neighbours: neighbours.second)
     assert found.null_shown > 0.0
     assert found.status == "broken"
@@ -165,17 +165,17 @@ def test_two_different_worlds_passed_off_as_equal_are_noticed(vantage: str, over
 def test_a_job_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_runs, "MOST_NUMBERS", 59)
     with pytest.raises(InputError, match="Take fewer rounds"):
-        planned("network_view", 20, "everybody", overrides=ONE)
+        plan_audit("network_view", 20, "everybody", overrides=ONE)
 
 
 def test_the_plan_says_the_most_that_can_be_shown() -> None:
-    plan = planned("network_view", 200, "published", overrides=ONE)
+    plan = plan_audit("network_view", 200, "published", overrides=ONE)
     assert 3.0 < plan.most_shown < 3.5
 
 
 def test_an_audit_that_can_show_no_more_says_so() -> None:
     """Every run told apart shows 3.3 of a certified 4: nothing was refuted, and nothing could have been."""
-    plan = planned("network_view", 200, "published", overrides=ONE)
+    plan = plan_audit("network_view", 200, "published", overrides=ONE)
     neighbours = SimpleNamespace(split="train", victim=0, copies=False)
 
     def first(shown: float, certified: float) -> str:
@@ -186,7 +186,7 @@ def test_an_audit_that_can_show_no_more_says_so() -> None:
     assert said.startswith("Not refuted, and it could not be: what is shown is about the most that 200 runs can show")
     more = int(said.split("--runs ")[1].rstrip("."))
     assert 500 <= more <= 900
-    assert planned("network_view", more, "published", overrides=ONE).most_shown > 4.4
+    assert plan_audit("network_view", more, "published", overrides=ONE).most_shown > 4.4
     assert first(3.28, 60.0).endswith("no number of runs that can be made shows so much.")
     for shown, certified in ((2.0, 4.0), (3.28, 3.0)):
         assert first(shown, certified).startswith("Not refuted: no more is shown")

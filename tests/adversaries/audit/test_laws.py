@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from decentral_dp.adversaries.audit.bounds import counted, from_likelihoods, most_counted
+from decentral_dp.adversaries.audit.bounds import bound_by_counts, from_likelihoods, most_counted
 from decentral_dp.adversaries.audit.laws import laplace_epsilon
 from decentral_dp.adversaries.audit.likelihoods import Movement, drawn_noise
 
@@ -49,7 +49,7 @@ def test_bounds_hold_as_often_as_they_say_and_are_worth_something(mu: float) -> 
     found = {"counted": [], "likelihood": []}
     for _ in range(300):
         first, second = (mu * (sign * 0.5 * mu + rng.normal(size=100)) for sign in (1, -1))
-        found["counted"].append(counted(first, second, delta, 0.1))
+        found["counted"].append(bound_by_counts(first, second, delta, 0.1))
         found["likelihood"].append(from_likelihoods(first, second, delta, 0.1))
     for values in found.values():
         assert np.mean(np.array(values) > truth) <= 0.1
@@ -58,16 +58,16 @@ def test_bounds_hold_as_often_as_they_say_and_are_worth_something(mu: float) -> 
 
 def test_counting_shows_what_it_says_it_can_at_most() -> None:
     most = most_counted(200, 1e-5, 0.05)
-    assert counted(np.ones(200), np.zeros(200), 1e-5, 0.05) == most
+    assert bound_by_counts(np.ones(200), np.zeros(200), 1e-5, 0.05) == most
     # A score that points the other way is no attack.
-    assert counted(np.zeros(200), np.ones(200), 1e-5, 0.05) == 0.0
+    assert bound_by_counts(np.zeros(200), np.ones(200), 1e-5, 0.05) == 0.0
     assert 3.0 < most < 3.5
     assert most_counted(20, 1e-5, 0.05) < most
 
 
 def test_equal_laws_show_nothing_by_counting() -> None:
     rng = np.random.default_rng(2)
-    shown = [counted(rng.normal(size=60), rng.normal(size=60), 1e-5, 1e-3) for _ in range(300)]
+    shown = [bound_by_counts(rng.normal(size=60), rng.normal(size=60), 1e-5, 1e-3) for _ in range(300)]
     assert np.mean(np.array(shown) > 0.0) <= 0.01
 
 

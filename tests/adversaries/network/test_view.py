@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 import decentral_dp
 from decentral_dp.adversaries.network.plots import by_distance, by_topology, heat_map, write_pairs
-from decentral_dp.adversaries.network.view import ASSUMPTIONS, NetworkView, numbered, prepare
+from decentral_dp.adversaries.network.view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
 from decentral_dp.cli import main as cli
 from decentral_dp.cli.adversaries import comparisons
 from decentral_dp.engines.local import LocalEngine
@@ -102,7 +102,7 @@ def test_coalitions_measure_from_their_nearest_member(job: Job, view: NetworkVie
     np.testing.assert_array_equal(pooled.distance[0], np.minimum(view.distance[0], view.distance[4]))
     assert (pooled.epsilon[0, 1:4] >= np.fmax(view.epsilon[0], view.epsilon[4])[1:4] - 1e-12).all()
     assert set(pooled.to_frame()["observer"]) == {"0+4"}
-    assert numbered([["4", "0"], ["2"]], job.topology.labels) == [[4, 0], [2]]
+    assert observer_numbers([["4", "0"], ["2"]], job.topology.labels) == [[4, 0], [2]]
 
 
 @pytest.mark.parametrize("kind", ["ldp_single_level", "dp_dsgd"])
@@ -190,9 +190,9 @@ def test_one_agent_alone_has_nobody_to_watch(coalitions: list[list[int]] | None)
 
 def test_an_unknown_agent_is_refused_by_name(job: Job) -> None:
     with pytest.raises(InputError, match='no agent "9"; this graph has agents 0, 1, 2, 3, 4, 5 and 3 more'):
-        numbered([["0", "9"]], job.topology.labels)
+        observer_numbers([["0", "9"]], job.topology.labels)
     named = job_of('topology={file="florentine_families"}')
-    assert numbered([["Medici", "Pazzi"]], named.topology.labels) == [[8, 9]]
+    assert observer_numbers([["Medici", "Pazzi"]], named.topology.labels) == [[8, 9]]
 
 
 def figure_of(draw: Callable[[Any], None]) -> Any:

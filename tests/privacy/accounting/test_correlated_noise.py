@@ -16,7 +16,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import correlated_noise
 from decentral_dp.privacy.accounting.correlated_noise import effective_scale
 from decentral_dp.privacy.accounting.loss_distributions import (
-    discretised,
+    discretise,
     epsilon_at,
     poisson_profile,
     poisson_reach,
@@ -242,7 +242,7 @@ def test_samples_are_priced_by_the_exchange_of_records() -> None:
     apart = np.maximum(np.outer(there, there) - np.outer(here, here), 0.0)
     # Two readers' number; that of a record and its absence is 0.77088.
     assert float(weight @ apart @ weight) == pytest.approx(0.77628, abs=3e-5)
-    one = discretised([(poisson_profile(2.0, 0.9), poisson_reach(2.0, 0.9, 1e-12))], 1e-3)[0]
+    one = discretise([(poisson_profile(2.0, 0.9), poisson_reach(2.0, 0.9, 1e-12))], 1e-3)[0]
     two = power(one, 2, 1e-12)
     assert epsilon_at(two, 0.77629) == 0.0 < epsilon_at(two, 0.77620)
 

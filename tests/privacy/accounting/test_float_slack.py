@@ -19,7 +19,16 @@ from decentral_dp.bounded import Bounded, Sensitivity
 from decentral_dp.errors import InputError
 from decentral_dp.privacy.accounting import float_slack
 from decentral_dp.privacy.accounting.accountants import epsilon_of, gaussian_epsilon, price
-from decentral_dp.privacy.accounting.float_slack import SHARES, Drawn, Slack, drawn, joined, likely, surely, unit
+from decentral_dp.privacy.accounting.float_slack import (
+    SHARES,
+    Drawn,
+    Slack,
+    drawn_variates,
+    join_by_grid,
+    likely,
+    surely,
+    unit,
+)
 from decentral_dp.privacy.ledger import ChannelLedger, Ledger
 from decentral_dp.privacy.mechanisms import GAUSSIAN
 from decentral_dp.privacy.mechanisms.gaussian import gaussian_integers
@@ -97,7 +106,7 @@ def composed(p: np.ndarray, q: np.ndarray, copies: int, epsilon: float, step: fl
 
 def variates(u: float, coordinates: int, moves: list[float]) -> list[Drawn]:
     """One item of a ledger: this many coordinates, in releases with these μ."""
-    part = drawn(np.array(moves)[:, None], 1, 16, False, np.zeros(1, dtype=np.int64))
+    part = drawn_variates(np.array(moves)[:, None], 1, 16, False, np.zeros(1, dtype=np.int64))
     return [part._replace(unit=u, coordinates=np.array([float(coordinates)]))]
 
 
@@ -192,7 +201,7 @@ def test_what_is_far_out_under_either_world_is_charged(mu: float, coordinates: i
         near, away = math.exp(K * shift) * ndtr(shift + K - c), math.exp(-K * shift) * ndtr(K - c - shift)
         return float(1.1 * (u * math.exp(-0.5 * K * K) * (near + away) + 2.0 * (ndtr(shift - 10) + ndtr(-shift - 10))))
 
-    parts = joined([drawn(np.full((1, 1), mu), coordinates, bits, False, np.zeros(1, dtype=np.int64))])
+    parts = join_by_grid([drawn_variates(np.full((1, 1), mu), coordinates, bits, False, np.zeros(1, dtype=np.int64))])
     wanted = coordinates * far(0.0) + 2.0 * (coordinates * far(0.0) + far(mu))
     assert surely(parts).delta[0] == pytest.approx(wanted, rel=1e-9, abs=0.0)
 
@@ -249,11 +258,12 @@ def test_moments_by_quadrature() -> None:
 def test_more_releases_cost_more_whatever_their_order(lines: list[tuple[float, int]], seed: int) -> None:
     delta = 1e-5
     parts = [
-        drawn(np.full((2, 1), mu), d, 18 if d > 4096 else 16, d > 4096, np.zeros(1, dtype=np.int64)) for mu, d in lines
+        drawn_variates(np.full((2, 1), mu), d, 18 if d > 4096 else 16, d > 4096, np.zeros(1, dtype=np.int64))
+        for mu, d in lines
     ]
 
     def stated(some: list[Drawn]) -> np.ndarray:
-        found = bounds(joined(some), delta)
+        found = bounds(join_by_grid(some), delta)
         return np.array([[float(s.added_epsilon(3.0)[0]), -float(s.remaining_delta(delta)[0])] for s in found])
 
     for fewer, more in pairwise(stated(parts[:n]) for n in range(1, len(parts) + 1)):

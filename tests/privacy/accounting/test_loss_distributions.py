@@ -13,7 +13,7 @@ from decentral_dp.privacy.accounting import loss_distributions
 from decentral_dp.privacy.accounting.loss_distributions import (
     LossMasses,
     composed,
-    discretised,
+    discretise,
     epsilon_at,
     gaussian_profile,
     gaussian_reach,
@@ -64,12 +64,12 @@ def hockey_stick(ours: LossMasses, epsilon: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_masses_are_those_of_dp_accounting(name: str, step: float) -> None:
-    same(discretised([PAIRS[name]], step)[0], theirs(name, step))
+    same(discretise([PAIRS[name]], step)[0], theirs(name, step))
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_masses_are_never_below_the_profile_and_meet_it_on_the_grid(step: float) -> None:
-    together = discretised(list(PAIRS.values()), step)
+    together = discretise(list(PAIRS.values()), step)
     for (profile, reach), ours in zip(PAIRS.values(), together, strict=True):
         between = np.linspace(0.0, reach, 41)
         assert (hockey_stick(ours, between) >= profile(between) - 1e-14).all()
@@ -81,7 +81,7 @@ def test_the_masses_are_never_below_the_profile_and_meet_it_on_the_grid(step: fl
 @pytest.mark.parametrize("name", ["laplace", "response", "poisson"])
 def test_powers_are_composed_as_dp_accounting_composes_pairs(name: str, count: int) -> None:
     step = 0.0411
-    ours, squares, whole = discretised([PAIRS[name]], step)[0], theirs(name, step), None
+    ours, squares, whole = discretise([PAIRS[name]], step)[0], theirs(name, step), None
     for bit in bin(count)[:1:-1]:
         if bit == "1":
             whole = squares if whole is None else whole.compose(squares, TAIL)
@@ -99,7 +99,7 @@ def test_powers_squared_together_are_never_below_exact_sums(counts: tuple[int, i
     """Randomised response at one and two steps of the grid: two binomial laws, in the logarithms of gamma functions."""
     step = 0.0411
     pairs = [(response_profile(k * step), k * step) for k in (1, 2)]
-    ours = powers(discretised(pairs, step), counts, TAIL)
+    ours = powers(discretise(pairs, step), counts, TAIL)
     masses = np.ones(1)
     for k, n in zip((1, 2), counts, strict=True):
         up, ways = np.arange(n + 1), np.zeros(2 * k * n + 1)
@@ -112,7 +112,7 @@ def test_powers_squared_together_are_never_below_exact_sums(counts: tuple[int, i
         )
         masses = np.convolve(masses, ways)
     exact = LossMasses(step, -(counts[0] + 2 * counts[1]), masses, 0.0, 0.0)
-    apart = composed([power(p, n, TAIL) for p, n in zip(discretised(pairs, step), counts, strict=True)], TAIL)
+    apart = composed([power(p, n, TAIL) for p, n in zip(discretise(pairs, step), counts, strict=True)], TAIL)
     for delta in (1e-2, 1e-6):
         known = epsilon_at(exact, delta)
         assert known * (1.0 - 1e-10) <= epsilon_at(ours, delta - ours.error) <= known * (1.0 + 1e-6)
@@ -134,7 +134,7 @@ def test_many_releases_are_priced_as_few_are(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_errors_are_below_their_bound_and_no_mass_is_lost() -> None:
     """Against sums of products in long double, what was cut counted as an infinite loss, or as the least one."""
-    parts = discretised(list(PAIRS.values()), 0.01)
+    parts = discretise(list(PAIRS.values()), 0.01)
     ours = composed(parts, TAIL)
     exact, first = np.ones(1, dtype=np.longdouble), 0
     for part in parts:
@@ -150,7 +150,7 @@ def test_errors_are_below_their_bound_and_no_mass_is_lost() -> None:
 
 
 def test_epsilon_has_the_asked_delta() -> None:
-    ours = power(discretised([PAIRS["laplace"]], 0.01)[0], 20, TAIL)
+    ours = power(discretise([PAIRS["laplace"]], 0.01)[0], 20, TAIL)
     for delta in (0.3, 1e-3, 1e-8):
         assert hockey_stick(ours, np.array([epsilon_at(ours, delta)]))[0] == pytest.approx(delta, rel=1e-9)
 

@@ -84,7 +84,7 @@ def test_a_plane_of_a_convex_score_that_is_no_quadratic() -> None:
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     law = density(rate * (score(grid) + 0.25 * (grid**2).sum(axis=1)))
     declared, near = on(box, rate=rate), grid[law.argmax()]
-    drawn = [log_concave_sampler.regularised(rng, declared, score, gradient, near) for _ in range(500)]
+    drawn = [log_concave_sampler.draw_regularised(rng, declared, score, gradient, near) for _ in range(500)]
     cell = (grid[:, 0] > -0.2) * 3 + (grid[:, 1] > -0.2) + (grid[:, 1] > 0.2)
     x = np.array(drawn)
     counts = np.bincount((x[:, 0] > -0.2) * 3 + (x[:, 1] > -0.2) + 1 * (x[:, 1] > 0.2), minlength=6)

@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
-from decentral_dp.simulation.folder.remote import downloaded, journal_folder
+from decentral_dp.simulation.folder.remote import journal_folder, local_folder
 from decentral_dp.simulation.result import read_result
 
 pytest.importorskip("fsspec")
@@ -61,7 +61,7 @@ def test_a_run_is_copied_and_read_from_elsewhere(
     # On another machine, or in another directory.
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert dict(read_result(downloaded(URL)).metrics) == dict(done.result.metrics)
+    assert dict(read_result(local_folder(URL)).metrics) == dict(done.result.metrics)
 
 
 def test_un_noised_values_stay_here(scenario: Make, store: Any, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_name_that_leaves_the_folder_is_refused(scenario: Make, store: Any, tm
     store.pipe_file("/bucket/bad/result.json", b"{}")
     store.pipe_file("/bucket/bad/../../escaped", b"")
     with pytest.raises(InputError, match="no complete run is there"):
-        downloaded("memory://bucket/bad")
+        local_folder("memory://bucket/bad")
     assert not list(tmp_path.rglob("escaped"))
 
 
@@ -126,4 +126,4 @@ def test_a_name_that_leaves_the_folder_is_refused(scenario: Make, store: Any, tm
 )
 def test_places_that_are_none(store: Any, url: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        downloaded(url)
+        local_folder(url)
