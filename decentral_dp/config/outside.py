@@ -508,7 +508,10 @@ def _as_dataset(found: Any, name: str, classes: Sequence[Any] | None, certified:
 
 
 def dealer(partition: Component) -> Callable[..., Any]:
-    """The function that deals records, checked: labels, classes, agents and seed are what it may ask for."""
+    """The function that deals records, checked: labels, classes, agents and seed are what it may ask for.
+
+    Raises InputError: it is no function, or asks for something else.
+    """
     deal, name = partition.value, partition.name
     if not callable(deal):
         with partition.naming_line():

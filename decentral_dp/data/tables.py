@@ -375,6 +375,8 @@ def read_npz(path: Path, declared: Declared) -> Table:
 
     X are records as they are, or features that a public model computed of them. Of `declared` the label is not read,
     for labels are y, and agent and split are names of arrays; rules there are none, for X has numbers alone.
+
+    Raises InputError: an array is missing, has another shape or type, or is named twice; or it is no such archive.
     """
     where = f"problem.data: {str(path)!r}"
     _, agent, split, _, agents = declared

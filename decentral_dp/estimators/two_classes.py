@@ -219,7 +219,7 @@ def refuse_others(estimator: str, others: Iterable[str]) -> None:
 
 
 def seed_of(random_state: Any) -> int | None:
-    """The seed of the noise: None for a secret one.
+    """The seed of the noise: None for a secret one. Raises InputError for what is no `random_state`.
 
     Example:
         >>> seed_of(None), seed_of(7), seed_of(np.random.default_rng(0)) >= 0

@@ -306,7 +306,10 @@ def _forward(differentiate: Callable[[bool], Any]) -> bool:
 
 
 def scalar(what: str, f: Callable[..., Any], advice: str) -> Callable[..., Tensor]:
-    """`f`, refusing anything but one float64 number. what: begins a refusal, up to its verb; advice: ends it."""
+    """`f`, refusing anything but one float64 number. what: begins a refusal, up to its verb; advice: ends it.
+
+    What it returns raises InputError for another type, shape or precision.
+    """
     import torch
 
     def checked(*arguments: Tensor) -> Tensor:

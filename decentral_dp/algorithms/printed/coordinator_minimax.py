@@ -152,7 +152,10 @@ REASON = (
 
 
 class State(NamedTuple):
-    """x: iterate. y: ỹ, the output. carried: y without noise. v: ṽ. last: x_{r−1}. sample: the last round's mean."""
+    """x (p,): iterate. y (q,): ỹ, the output. carried (q,): y without noise. v (p,): ṽ. last (p,): x_{r−1}.
+
+    sample: the last round's mean.
+    """
 
     x: dp.Array
     y: dp.Array

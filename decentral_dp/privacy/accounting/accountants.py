@@ -632,6 +632,9 @@ def solve(
         guess: a factor to start from; None for 1.
         tightness: default half of TIGHTNESS.
 
+    Raises:
+        InputError: no factor has such a price.
+
     Example:
         >>> round(solve(lambda factor: 3.0 / factor, target=1.5, guess=None), 2)
         2.0

@@ -236,7 +236,10 @@ LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
 
 @dataclass(frozen=True)
 class OwnLoss:
-    """The loss of a user's file, with its derivative by the outputs. classes: 0 where labels are numbers."""
+    """The loss of a user's file, of outputs (e,) and a label, with its derivative by the outputs.
+
+    outputs: e. classes: 0 where labels are numbers.
+    """
 
     path: Path
     loss: Callable[..., Tensor]

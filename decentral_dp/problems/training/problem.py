@@ -208,7 +208,7 @@ class Training(StackedProblem):
             return np.asarray(0.5 * self.l2 * np.square(y).sum(axis=1))
 
     def losses(self, x: Array, y: Array, records: Examples, weights: Array) -> tuple[Array, Array]:
-        """The weighted mean of ℓ, twice: there is no other loss."""
+        """(b,) the weighted mean of ℓ for each row of y (b, q), twice: there is no other loss."""
         mean = np.zeros(len(y))
         with np.errstate(all="ignore"):
             for rows, part, outputs in self._outputs(self.predicting(x, y), records.features):
@@ -293,7 +293,7 @@ class Training(StackedProblem):
         return self.model.words
 
     def named(self, y: Array) -> dict[str, Array]:
-        """Names as in a torch `state_dict`. y: (p + q,), as of `predicting`."""
+        """The weights by name, in shape, as in a torch `state_dict`. y: (p + q,), as of `predicting`."""
         return self.model.named(y[self.p :])
 
     def predicting(self, x: Array, y: Array) -> Array:
