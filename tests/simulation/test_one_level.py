@@ -155,7 +155,7 @@ def test_a_picture_of_an_x_that_stayed_where_it_was_is_left_out(base: dict[str, 
 def test_a_hypergradient_that_would_take_minutes_is_left_out_and_said_beforehand(
     base: dict[str, Any], monkeypatch: pytest.MonkeyPatch, unsolved: list[str]
 ) -> None:
-    monkeypatch.setattr(solve, "as_stacked", lambda _: None)
+    monkeypatch.setattr(solve, "in_closed_form", lambda _: None)
     plain = decentral_dp.plan(base)
     assert not plain.unmeasured
     assert "Scores" not in str(plain)
