@@ -286,7 +286,19 @@ def check_levels(c: Components, terms: Collection[str]) -> None:
 # plan alone: what only evaluations ask for is not asked of it.
 _WHOLE: Mapping[str, tuple[str, ...]] = {
     "bilevel": ("terms", "p", "q", "reads_records", "prepare", "regulariser"),
-    "minimax": ("sums", "p", "q", "start", "terms", "width", "prepare", "public", "known", "project_x", "project_y"),
+    "minimax": (
+        "sums",
+        "p",
+        "q",
+        "start",
+        "terms",
+        "width",
+        "prepare",
+        "public",
+        "public_ball",
+        "project_x",
+        "project_y",
+    ),
 }
 _EVALUATED = {"bilevel": ("regulariser_value", "losses", "accuracy", "constants"), "minimax": ("scores",)}
 

@@ -16,6 +16,8 @@ from decentral_dp.studies.measures import first_at
 ROUNDS, WIDTH = 6, 31
 RING = {"kind": "ring", "agents": 6}
 SET = {"algorithm.rounds": ROUNDS, "algorithm.heavy_ball": 0.0, "run.evaluate_every": 2, "topology": RING}
+# Nothing is sent but weights.
+SET |= {"privacy.share": {"y": 1.0}}
 
 
 def _study(**keys: Any) -> dict[str, Any]:

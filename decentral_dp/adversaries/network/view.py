@@ -345,7 +345,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
     if getattr(job.algorithm, "centring", 0):
         raise InputError(
             "privacy.clip.x: what an observer inside learns where features are read from their mean is not derived. "
-            "Give privacy.clip without x, for example clip = { y = 0.1 }; where clip is left out, it may be planned."
+            "Leave it out: privacy.share = { y = 1.0 }, and no x in privacy.clip."
         )
     trained = isinstance(problem, Training)
     if changes is not None and not trained:

@@ -121,8 +121,8 @@ def test_a_weak_budget_is_seen_from_elsewhere_too(vantage: str) -> None:
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ScheduledReleaser._noised
 
-    def less(self: Any, index: int, bounded: Any, noise: Any) -> Any:
-        return whole(self, index, bounded, noise._replace(ratio=noise.ratio / 2))
+    def less(self: Any, index: int, bounded: Any, widths: Any, noise: Any) -> Any:
+        return whole(self, index, bounded, widths, noise._replace(ratio=noise.ratio / 2))
 
     monkeypatch.setattr(ScheduledReleaser, "_noised", less)
 

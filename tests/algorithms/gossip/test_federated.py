@@ -148,10 +148,12 @@ def test_a_trusted_server_has_the_records_of_all() -> None:
     assert job.n_agents == 1
     assert shards.train[0].tolist() == [i for index in apart.shards.train for i in index]
     assert shards.test.tolist() == apart.shards.test.tolist()
-    (y,) = job.simulation().ledger.charged
+    x, y = job.simulation().ledger.charged
     clip, step = job.simulation().clip.y, job.simulation().algorithm.y.scale
     records = int(apart.shards.train_counts.sum())
     np.testing.assert_allclose(y.sensitivity["train"], 2 * clip * step / records, rtol=1e-8)
+    # Of the features' mean.
+    np.testing.assert_allclose(x.sensitivity["train"], 2 * job.simulation().clip.x / records, rtol=1e-8)
     assert job.plan().communication.messages == 0
     assert "whom all 5 agents trust" in " ".join(str(job.plan()).split())
 

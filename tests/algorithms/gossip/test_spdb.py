@@ -310,7 +310,7 @@ def test_the_plan_is_the_hand_made_one(stream: Any) -> None:
 
 def test_the_series_is_shared_with_nobody() -> None:
     """Neighbours hear v, since everybody hears everything, but no value of theirs enters it."""
-    assert spdb.solved.__module__ == "decentral_dp.algorithms.gossip.neumann"
+    assert spdb.solve.__module__ == "decentral_dp.algorithms.gossip.neumann"
     job = made("crossed", base(ALGORITHM | {"rounds": 1}, "none"))
     said = conversation(job)
     for i in range(job.n_agents):
