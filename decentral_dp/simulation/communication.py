@@ -56,7 +56,8 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         rounds: of a run that ended early; default all.
 
     Limits:
-        Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it.
+        Z of `dsbo_jhip`, which costs nothing, is counted in the first of the exchanges of a round that send it. Seconds
+        leave out the mean of features, which travels in the first rounds.
 
     Example:
         >>> import decentral_dp
@@ -75,11 +76,12 @@ def communication(job: Job, rounds: int | None = None) -> Communication | None:
         messages += recipients
         seconds += 0.0 if table is None else _seconds(table, recipients * size / each, counted - 1, job) * each
     share = job.rounds / max(counted, 1)
-    exchanges = round(float(messages.sum()) * share)
+    exchanges, (beside, p) = round(float(messages.sum()) * share), _beside(job)
+    means = exchanges // job.rounds * beside * p
     return Communication(
         messages=exchanges * each,
-        numbers=exchanges * width,
-        bits=exchanges * size,
+        numbers=exchanges * width + means,
+        bits=exchanges * size + means * BITS,
         by_agent=tuple(round(float(count) * share) * each for count in messages),
         seconds=None if table is None else seconds * share,
     )
@@ -100,8 +102,10 @@ def sent_after(job: Job, rounds: Sequence[int]) -> dict[str, list[float]]:
     sums = np.cumsum([0.0, *(recipients.mean() for recipients in _recipients(job))])
     counted = sums.size - 1
     messages = [float(sums[t] if t <= counted else sums[-1] * t / counted) for t in rounds]
-    each, _, size = _size_of_a_round(job)
-    return {"messages": [count * each for count in messages], "bits": [count * size for count in messages]}
+    (each, _, size), (beside, p) = _size_of_a_round(job), _beside(job)
+    means = [sums[1] * min(max(t - 1, 0), beside) * p * BITS for t in rounds]
+    bits = [count * size + float(more) for count, more in zip(messages, means, strict=True)]
+    return {"messages": [count * each for count in messages], "bits": bits}
 
 
 def sent(job: Job, by: By = "link") -> pd.DataFrame:
@@ -153,8 +157,13 @@ def sent(job: Job, by: By = "link") -> pd.DataFrame:
         # A server is counted as the agent after the last.
         table[end] = table[end].where(table[end] < job.n_agents, -1)
     each, numbers, bits = _size_of_a_round(job)
-    exchanges = table.pop("messages")
-    return table.assign(messages=exchanges * each, numbers=exchanges * numbers, bits=exchanges * bits)
+    exchanges, (beside, p) = table.pop("messages"), _beside(job)
+    # The first round sends what it starts from.
+    with_mean = table["round"].between(2, beside + 1) if "round" in table else beside / job.rounds
+    means = (exchanges * with_mean * p).round().astype(np.int64)
+    return table.assign(
+        messages=exchanges * each, numbers=exchanges * numbers + means, bits=exchanges * bits + means * BITS
+    )
 
 
 def _recipients(job: GossipJob) -> Iterator[Array]:
@@ -227,6 +236,11 @@ def _size_of_a_round(job: GossipJob) -> tuple[int, int, int]:
     return len({exchange for *_, exchange in widths}), numbers, bits
 
 
+def _beside(job: GossipJob) -> tuple[int, int]:
+    """In how many rounds, from the second on, the mean of features travels in the same messages; its coordinates."""
+    return min(getattr(job.algorithm, "centring", 0), job.rounds - 1), job.problem.p
+
+
 def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     """Channels, their coordinates and exchanges, of all messages that one agent sends to one other in a round.
 
@@ -239,6 +253,8 @@ def _widths_of_a_round(job: GossipJob) -> list[tuple[str, int, int]]:
     each = two.releases_per_round
     # What a server says follows from answers that the agents have.
     channels = [c for c in two.channels if c.sensitivity or not job.central]
+    if getattr(job.algorithm, "centring", 0):
+        channels = [c for c in channels if c.channel != "x"]
     return [(c.channel, c.dimension, e) for c in channels for e in set((c.rounds[c.rounds < 2 * each] % each).tolist())]
 
 

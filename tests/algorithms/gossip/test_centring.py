@@ -13,6 +13,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.gossip.single_level import DpDsgd
 from decentral_dp.bounded import Array, Bounded
+from decentral_dp.simulation.communication import communication, sent, sent_after
 from tests.conformance.gossip import with_fields_of
 from tests.support.naive import finished, ledgers
 from tests.support.replay import conversation, loud, network_replay
@@ -109,6 +110,42 @@ def _search(program: type = DpDsgd, seeds: int = 12) -> dict[str, float]:
                     allowed = of.sensitivity["train"][row, of.group[victim]]
                     largest[channel] = max(largest[channel], float(moved[victim] / allowed))
     return largest
+
+
+def test_what_is_counted_is_what_exchanges_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean travels in the messages of some rounds; all agents are one block here, and each has two neighbours."""
+    carried: list[int] = []
+    step = DpDsgd.step
+
+    def counted(self: DpDsgd, t: int, dataset: Any, state: Any) -> Any:
+        steps, reply = step(self, t, dataset, state), None
+        while True:
+            try:
+                exchange = steps.send(reply)
+            except StopIteration as ended:
+                return ended.value
+            carried.append(sum(value.shape[1] for value in exchange.values.values()))
+            reply = yield exchange
+
+    job = _job()
+    monkeypatch.setattr(DpDsgd, "step", counted)
+    finished(job)
+    numbers = 2 * AGENTS * np.array(carried)
+    assert numbers.size == ROUNDS
+    assert 0 < (numbers > numbers[0]).sum() < ROUNDS - 1
+    by_round = sent(job, "round")
+    assert by_round["numbers"].tolist() == numbers.tolist()
+    assert (by_round["bits"] == 64 * by_round["numbers"]).all()
+    assert {int(sent(job, by)["numbers"].sum()) for by in ("agent", "link", "message")} == {numbers.sum()}
+    whole = communication(job)
+    assert whole is not None
+    assert (whole.numbers, whole.bits) == (numbers.sum(), 64 * numbers.sum())
+    after = sent_after(job, range(ROUNDS + 1))["bits"]
+    np.testing.assert_allclose(np.diff(after), 64 * numbers / AGENTS, rtol=1e-12)
+    for early in (1, 2, 5):
+        cut = communication(job, early)
+        assert cut is not None
+        assert cut.numbers == numbers[:early].sum()
 
 
 def test_no_neighbour_exceeds_the_plan_whatever_the_centre_and_the_worst_reaches_it() -> None:
