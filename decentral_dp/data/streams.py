@@ -92,7 +92,7 @@ class Stream:
             raise InputError(
                 f"problem.stream: warm_start is {self.warm_start}, but a whole number of at least 0 is wanted."
             )
-        if self.kind in ("minibatch", "turns") and self.warm_start:
+        if self.picks and self.warm_start:
             raise InputError(
                 f"problem.stream: {self.kind} draws from all records and takes no warm_start; leave it out."
             )
@@ -147,7 +147,7 @@ class Stream:
         Of "poisson" the pool, of which the share is drawn on average.
         """
         pool = self.seen(t, n)
-        return np.minimum(self._batch, pool) if self.kind in ("minibatch", "turns") else pool
+        return np.minimum(self._batch, pool) if self.picks else pool
 
     def apart(self, n: int | IntArray) -> int:
         """Bound from below how many rounds lie between two reads of one record, of n records or of each of these n.
@@ -169,6 +169,11 @@ class Stream:
         if self.kind != "minibatch":
             return np.ones(self.seen(t, n).shape)
         return np.asarray(self.averaged(t, n) / self.seen(t, n), dtype=np.float64)
+
+    @property
+    def picks(self) -> bool:
+        """Whether a round reads `batch` of all records: fresh ones, or those whose turn it is."""
+        return self.kind in ("minibatch", "turns")
 
     @property
     def _batch(self) -> int:

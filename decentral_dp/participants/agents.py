@@ -207,7 +207,6 @@ class LocalDataset:
         self._all_of_pool = _frozen(np.ones(agents.size))
         # Of turns: agent and kind → the public order of its records.
         self._orders: dict[tuple[int, Split], NDArray[np.int64]] = {}
-        self._picks = stream.kind in ("minibatch", "turns")
 
     def public_rng(self, t: int, agent: int | None = None) -> np.random.Generator:
         """Public coins of round t: the same at every agent, in every block and on every engine; see `Network`."""
@@ -422,7 +421,7 @@ class LocalDataset:
         """The records of this round, agents with equally many of them together."""
         used = self._used(t)[split]
         known, groups = self._groups_of.get(split, (None, []))
-        if known is used and not self._picks:
+        if known is used and not self._stream.picks:
             return groups
         if split not in self._stacks:
             self._stacks[split] = stacked_by_count(self._records[split], self.counts[split])
@@ -450,7 +449,7 @@ class LocalDataset:
     ) -> tuple[Any, Array]:
         """The records of a group that this round reads, (g, n, …), and the rates that what drew them states."""
         members = np.arange(self.agents.size)[rows]
-        if not self._picks:
+        if not self._stream.picks:
             return type(records)(*(a[:, :n] for a in records)), np.ones(members.size)
         draws = [self._minibatch(t, int(row), split, n, draw_number) for row in members]
         chosen = np.stack([draw.index for draw in draws])
@@ -460,7 +459,7 @@ class LocalDataset:
     def _seen(self, t: int, row: int, split: Split, n: int, draw_number: int = 0) -> tuple[Any, float]:
         """The records of this round, and the rate that what drew them states."""
         records = self._records[split][row]
-        if self._picks:
+        if self._stream.picks:
             draw = self._minibatch(t, row, split, n, draw_number)
             return take(records, draw.index), draw.rate
         if self._stream.kind == "poisson":
