@@ -12,9 +12,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ import pytest
 
 import decentral_dp
 from decentral_dp.algorithms import ALGORITHMS
-from decentral_dp.cli import main as cli
 from decentral_dp.cli.describe import key_entries, key_names, registries
 from decentral_dp.config.components import resolve
 from decentral_dp.config.loading import load
@@ -32,18 +30,10 @@ from decentral_dp.simulation.folder.layout import resolved_toml
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.simulation.statements.of_job import statement_of
 from decentral_dp.studies.measures import names_of, plain_name
+from tests.support.commands import Command, Said, entry_point
 
 SMALL = ["--set", "algorithm.rounds=4", "--set", "run.evaluate_every=2", "--set", "run.average=2"]
 MAIN = "ring_breast_cancer"
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
 
 
 @pytest.fixture
@@ -51,21 +41,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     """Run the entry point in this process, in an empty folder, on 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def call(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["decentral-dp", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        out, err = capsys.readouterr()
-        return Said(code, out, err)
-
-    yield call
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with entry_point(monkeypatch, capsys) as call:
+        yield call
 
 
 def assert_one_sentence(said: Said) -> None:

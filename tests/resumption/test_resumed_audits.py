@@ -23,11 +23,11 @@ from decentral_dp.adversaries.audit.tables import audit_table
 from decentral_dp.cli.main import app
 from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
 from decentral_dp.simulation.jobs.build import build
 from decentral_dp.tasks import outcomes
 from tests.support.killed import killed
+from tests.support.short_run import short_run
 
 FEW = ["algorithm.rounds=2"]
 FEW_ROUNDS = {"algorithm.rounds": 2}
@@ -62,12 +62,7 @@ def file(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    scenario = load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
-    with pytest.MonkeyPatch.context() as here:
-        here.setattr(page, "draw_run", lambda folder: None)
-        decentral_dp.run(scenario, out=out)
-    return out
+    return short_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 # --- an audit ---------------------------------------------------------------------------------------------------------

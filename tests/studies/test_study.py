@@ -47,8 +47,9 @@ from decentral_dp.studies.runs import Task, task_of
 from decentral_dp.studies.schema import Axis, Plot, Study, axes, cells, label_all, load_study
 from decentral_dp.studies.study import check_plot, conduct
 from decentral_dp.studies.tables import Measured, pivot_table, study_table, summary
-from decentral_dp.studies.verdicts import Verdict, check_claims, find_seedless, select, verdict
+from decentral_dp.studies.verdicts import Verdict, check_claims, find_seedless, verdict
 from decentral_dp.tasks.parallel import in_processes
+from tests.support.commands import Command, entry_point
 
 RINGS = [{"kind": "ring", "agents": 5}, {"kind": "complete", "agents": 5}]
 Make = Callable[..., Study]
@@ -478,8 +479,7 @@ def test_pictures_show_what_failed_and_how_many_cells_there_are(mixed: Findings)
     texts, crosses = {}, {}
     with package_style():
         for plot in mixed.study.plots[:3]:
-            part = select(mixed.cells, plot.where)
-            figure = study_plots._draw(plot, mixed.axes, means, part, mixed.study)
+            figure = study_plots._draw(plot, Measured(mixed.study, mixed.axes, means, mixed.cells))
             assert figure is not None
             texts[plot.name] = " ".join(figure.texts[-1].get_text().split())
             crosses[plot.name] = sum(line.get_gid() == "failed" for ax in figure.axes for line in ax.lines)
@@ -1130,29 +1130,13 @@ def test_an_interrupted_study_loses_nothing_and_goes_on(make: Make, tmp_path: Pa
 
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Callable[..., tuple[int, str, str]]]:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
     monkeypatch.chdir(tmp_path)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["decentral-dp", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return code, *capsys.readouterr()
-
-    yield call
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with entry_point(monkeypatch, capsys) as call:
+        yield call
 
 
-def test_the_command_says_what_came_out(
-    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path
-) -> None:
+def test_the_command_says_what_came_out(command: Command, make: Make, tmp_path: Path) -> None:
     make()
     file = tmp_path / "study.toml"
     content = {
@@ -1194,7 +1178,7 @@ def test_the_command_says_what_came_out(
 
 
 def test_the_table_says_what_its_epsilon_is(
-    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make()
     file = tmp_path / "study.toml"
@@ -1226,9 +1210,7 @@ def test_the_table_says_what_its_epsilon_is(
     assert command("study", file, "--jobs", 1)[2] == "decentral_dp has changed since; 1 kept cell is computed anew.\n"
 
 
-def test_a_study_is_no_scenario_and_the_reverse(
-    command: Callable[..., tuple[int, str, str]], make: Make, tmp_path: Path
-) -> None:
+def test_a_study_is_no_scenario_and_the_reverse(command: Command, make: Make, tmp_path: Path) -> None:
     make()
     study, base = tmp_path / "study.toml", tmp_path / "base.toml"
     study.write_text('scenario = "base.toml"\n')
@@ -1355,7 +1337,7 @@ def test_the_page_of_a_study_without_noise_promises_nothing(make: Make, tmp_path
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 def test_the_table_on_a_terminal_is_nowhere_cut(
     width: int,
-    command: Callable[..., tuple[int, str, str]],
+    command: Command,
     make: Make,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

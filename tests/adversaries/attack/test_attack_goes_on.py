@@ -9,25 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import decentral_dp
 from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.cli.main import app
-from decentral_dp.config.loading import load
 from decentral_dp.errors import InputError, Stopped
-from decentral_dp.reporting import page
 from decentral_dp.simulation.events import Progress
+from tests.support.short_run import short_run
 
 RUNS = 4
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    scenario = load("ring_breast_cancer", ["algorithm.rounds=2", 'problem.partition="iid"'])
-    with pytest.MonkeyPatch.context() as here:
-        here.setattr(page, "draw_run", lambda folder: None)
-        decentral_dp.run(scenario, out=out)
-    return out
+    return short_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def _cut_off(folder: Path, out: Path, after: int) -> None:

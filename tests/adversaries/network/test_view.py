@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from scipy.stats import norm
 import decentral_dp
 from decentral_dp.adversaries.network.plots import by_distance, by_topology, heat_map, write_pairs
 from decentral_dp.adversaries.network.view import ASSUMPTIONS, NetworkView, observer_numbers, prepare
-from decentral_dp.cli import main as cli
 from decentral_dp.cli.adversaries import comparisons
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import RunControl
@@ -28,6 +25,7 @@ from decentral_dp.errors import InputError
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.plots.style import package_style
 from decentral_dp.simulation.jobs.job import Job
+from tests.support.commands import Command, entry_point
 from tests.support.network_jobs import CLIP, LAMBDA, RIDGE, job_of
 from tests.support.network_pairs_oracle import Case, worst_written_out
 
@@ -305,23 +303,11 @@ def test_odd_networks_are_drawn(overrides: list[str], coalitions: list[list[int]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["decentral-dp", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
-
-    yield call
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with entry_point(monkeypatch, capsys) as call:
+        yield call
 
 
 SMALL = ("--set", "topology.agents=6", "--set", "algorithm.rounds=5")
