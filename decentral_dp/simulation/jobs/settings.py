@@ -339,10 +339,11 @@ def settings_note(
     each = float(schedule.scale.max()) / (1.0 - algorithm.heavy_ball)
     noised = rounds * (1 if algorithm.block else algorithm.steps)
     moved = each * math.sqrt(noised / averaged)
-    what = "their differences" if algorithm.block else "records"
+    what = "the change by local steps" if algorithm.block else "the gradient of a record"
+    said += f"; {what} is clipped to {clip:g}"
     if algorithm.centring:
-        what += ", less their mean, which agents first release with noise,"
-    said += f", {what} clipped to {clip:g}; all noise together moves every weight by about {moved:.2g}."
+        said += ", with features less their mean, which agents release first with noise"
+    said += f". All noise together moves every weight by about {moved:.2g}."
     if unit.records is None:
         # What clipped means of all rounds move the weights by, if all records of all agents agree.
         together = clip * (1.0 if algorithm.block else algorithm.y.scale) * noised
