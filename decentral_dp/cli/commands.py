@@ -108,7 +108,7 @@ def run(
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
-    _end(finished, quiet)
+    _end(finished, quiet, out)
 
 
 def _resumed(out: str | None, log: str | None, quiet: bool) -> bool:
@@ -134,16 +134,19 @@ def _resumed(out: str | None, log: str | None, quiet: bool) -> bool:
     if found != "none":
         remote.upload(folder, out)
     if finished is not None:
-        _end(finished, quiet)
+        _end(finished, quiet, out)
     return found != "none"
 
 
-def _end(finished: Run, quiet: bool) -> None:
+def _end(finished: Run, quiet: bool, out: str | None) -> None:
     """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
     from decentral_dp.cli.run import print_run
+    from decentral_dp.simulation.folder.remote import is_remote
 
     if not quiet:
         print_run(finished)
+        if is_remote(out):
+            typer.echo(f"Copied to {out}, but for values without noise.")
     if finished.result.has_diverged:
         if quiet:
             typer.echo(readable(f"The run diverged: {finished.result.reason} See {finished.folder}."), err=True)
@@ -197,7 +200,7 @@ def resume(
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
     finished = run_with_progress(lambda bar: Run.resume(begun.place, progress=bar, **more), log, quiet)
     remote.upload(begun.place, folder)
-    _end(finished, quiet)
+    _end(finished, quiet, folder)
 
 
 @app.command()

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import decentral_dp
+from decentral_dp.cli.main import app
 from decentral_dp.errors import InputError, Stopped
 from decentral_dp.privacy.mechanisms.releasers import ScheduledReleaser
 from decentral_dp.reporting import page
@@ -74,6 +76,17 @@ def test_un_noised_values_stay_here(scenario: Make, store: Any, tmp_path: Path) 
         assert set(copied.files) == set(kept.files) - set(done.state)
         for name in copied.files:
             np.testing.assert_array_equal(copied[name], kept[name])
+
+
+def test_the_command_says_where_the_copy_is(store: Any) -> None:
+    command = ["run", "quadratic", "--set", "algorithm.rounds=3", "--out", URL]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0
+    assert said.stdout.splitlines()[-2:] == [
+        "Report: runs/memory/bucket/one/report.html",
+        f"Copied to {URL}, but for values without noise.",
+    ]
+    assert "Copied" not in CliRunner().invoke(app, [*command[:-1], "here"]).stdout
 
 
 def test_nothing_is_written_over(scenario: Make, store: Any) -> None:
