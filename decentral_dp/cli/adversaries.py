@@ -250,7 +250,7 @@ def print_table(table: pd.DataFrame) -> None:
     console().print(_table(["scenario", "guarantee"], heads, rows, ["method", "status"]))
 
 
-def go_on(begun: Resumable, quiet: bool) -> bool:
+def resume_and_print(begun: Resumable, quiet: bool) -> bool:
     """Go on with an audit, a table of audits or an attack, and print what it comes to. Gives whether it ended well."""
     if begun.kind is Kind.AUDITS:
         with ProgressBar("audits", quiet=quiet) as bar:

@@ -103,15 +103,15 @@ def run(
     loaded = load(scenario, overrides, unset=unset or ())
     changed = [*(f"{key}=null" for key in unset or ()), *overrides]
     more: Any = {"keep_secret": not forget_secret, "baselines": baselines}
-    if or_resume and _resumed(out, log, quiet):
+    if or_resume and _resume_if_begun(out, log, quiet):
         return
     name = run_name(Path(scenario).stem, changed)
     with layout.new_folder(None, name) if out is None else nullcontext(out) as folder:
         finished = run_with_progress(lambda bar: api.run(loaded, out=folder, progress=bar, **more), log, quiet)
-    _end(finished, quiet, out)
+    _print_and_exit(finished, quiet, out)
 
 
-def _resumed(out: str | None, log: str | None, quiet: bool) -> bool:
+def _resume_if_begun(out: str | None, log: str | None, quiet: bool) -> bool:
     """Whether there was a run in `out`, which is complete now."""
     from decentral_dp.cli.progress import run_with_progress
     from decentral_dp.reporting import page
@@ -134,11 +134,11 @@ def _resumed(out: str | None, log: str | None, quiet: bool) -> bool:
     if found != "none":
         remote.upload(folder, out)
     if finished is not None:
-        _end(finished, quiet, out)
+        _print_and_exit(finished, quiet, out)
     return found != "none"
 
 
-def _end(finished: Run, quiet: bool, out: str | None) -> None:
+def _print_and_exit(finished: Run, quiet: bool, out: str | None) -> None:
     """Print a run, and exit with 1 where it diverged, which is said even where nothing else is."""
     from decentral_dp.cli.run import print_run
     from decentral_dp.simulation.folder.remote import is_remote
@@ -174,22 +174,22 @@ def resume(
     with the same draws: the same values, and no second release. Where --forget-secret has lost the draws, it is a
     second release, which is charged if you agree to its price.
     """
-    from decentral_dp.resumption.resume import Kind, begun_in, refuse_for_others
+    from decentral_dp.resumption.resume import Kind, find_resumable, refuse_for_others
     from decentral_dp.simulation.folder import remote
     from decentral_dp.simulation.run import Run
 
-    begun = begun_in(remote.journal_folder(folder))
+    begun = find_resumable(remote.journal_folder(folder))
     if begun.kind is not Kind.RUN:
         given = {"--rounds": rounds, "--charge-again": charge_again or None, "--log": log}
         refuse_for_others(begun.kind, begun.place, [name for name, value in given.items() if value is not None])
         if begun.kind is Kind.STUDY:
             from decentral_dp.cli import study as studies
 
-            ended_well = studies.go_on(begun.place, quiet)
+            ended_well = studies.resume_and_print(begun.place, quiet)
         else:
             from decentral_dp.cli import adversaries
 
-            ended_well = adversaries.go_on(begun, quiet)
+            ended_well = adversaries.resume_and_print(begun, quiet)
         if not ended_well:
             raise typer.Exit(1)
         return
@@ -200,7 +200,7 @@ def resume(
     more: Any = {"rounds": rounds, "priced": print_plan, "charge_again": charge_again}
     finished = run_with_progress(lambda bar: Run.resume(begun.place, progress=bar, **more), log, quiet)
     remote.upload(begun.place, folder)
-    _end(finished, quiet, folder)
+    _print_and_exit(finished, quiet, folder)
 
 
 @app.command()

@@ -68,7 +68,7 @@ class Key(NamedTuple):
         name: in its table; of a study or scenario from the top, with dots.
         meaning: a phrase, or sentences.
         may_be: the valid values in words.
-        left_out: what holds without it; "required", or "" where it may be left out.
+        default_text: what holds without it; "required", or "" where it may be left out.
         unit: of a number, or "".
         example: as a scenario could give it.
     """
@@ -76,7 +76,7 @@ class Key(NamedTuple):
     name: str
     meaning: str
     may_be: str = ""
-    left_out: str = ""
+    default_text: str = ""
     unit: str = ""
     example: str = ""
 
@@ -92,7 +92,7 @@ class Component(NamedTuple):
         keys: that it reads.
         notes: sentences on it.
         facts: what the reference says besides, in Markdown.
-        written: how a scenario names it, in TOML; of an experiment the command.
+        usage: how a scenario names it, in TOML; of an experiment the command.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Component(NamedTuple):
     keys: tuple[Key, ...] = ()
     notes: str = ""
     facts: tuple[str, ...] = ()
-    written: str = ""
+    usage: str = ""
 
 
 def registries(*, titles: bool = True) -> dict[str, dict[str, str]]:
@@ -188,9 +188,9 @@ def _algorithm(entry: Entry) -> Component:
 def _problem(name: str, of: Component) -> Component:
     entry = PROBLEMS[name]
     keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
-    keys = tuple(key._replace(left_out="required") if key.name in entry.needed else key for key in keys)
+    keys = tuple(key._replace(default_text="required") if key.name in entry.needed else key for key in keys)
     written = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
-    return of._replace(text=entry.description, keys=keys, written=written)
+    return of._replace(text=entry.description, keys=keys, usage=written)
 
 
 def _topology(name: str, of: Component) -> Component:
@@ -203,33 +203,33 @@ def _topology(name: str, of: Component) -> Component:
         return of._replace(
             keys=tuple(map(of_parameter, generator.parameters)),
             notes=f"At least {_count(generator.least, 'agent')}.{drawn}",
-            written=f'[topology] kind = "{name}", agents = {agents}{chosen}',
+            usage=f'[topology] kind = "{name}", agents = {agents}{chosen}',
         )
     network = from_file(name)
     few, many = int(network.degrees.min()), int(network.degrees.max())
     neighbours = _count(many, "neighbour") if few == many else f"{few} to {many} neighbours"
     notes = f"{_count(network.n_agents, 'agent')} with {neighbours} each, {len(network.edges)} links; "
     notes += f"with {network.weights} weights ρ = {network.rho:.4f}."
-    return of._replace(notes=notes, written=f'[topology] file = "{name}"')
+    return of._replace(notes=notes, usage=f'[topology] file = "{name}"')
 
 
 def _rule(name: str, of: Component) -> Component:
     rule = WEIGHTS[name]
-    return of._replace(keys=tuple(map(of_parameter, rule.parameters)), written=f"[topology] {rule.written}")
+    return of._replace(keys=tuple(map(of_parameter, rule.parameters)), usage=f"[topology] {rule.written}")
 
 
 def _data(name: str, of: Component) -> Component:
-    return of._replace(notes=_records(name), written=f'[problem] data = "{name}"')
+    return of._replace(notes=_records(name), usage=f'[problem] data = "{name}"')
 
 
 def _mechanism(name: str, of: Component) -> Component:
     text = inspect.getdoc(type(MECHANISMS[name])) or ""
-    return of._replace(text=text, written=f'[privacy] mechanism = "{name}"')
+    return of._replace(text=text, usage=f'[privacy] mechanism = "{name}"')
 
 
 def _experiment(name: str, of: Component) -> Component:
     text = _docstring(f"papers.{_experiments()[name].module}")
-    return of._replace(text=text, written=f"decentral-dp experiment {name}")
+    return of._replace(text=text, usage=f"decentral-dp experiment {name}")
 
 
 _DESCRIBED: Mapping[str, Callable[[str, Component], Component]] = {
@@ -240,7 +240,7 @@ _DESCRIBED: Mapping[str, Callable[[str, Component], Component]] = {
     "data": _data,
     "weights": _rule,
     "mechanisms": _mechanism,
-    "partitions": lambda name, of: of._replace(written=f"[problem] partition = {_PARTITIONS[name]}"),
+    "partitions": lambda name, of: of._replace(usage=f"[problem] partition = {_PARTITIONS[name]}"),
 }
 
 
@@ -385,13 +385,15 @@ def keys() -> tuple[tuple[Key, str], ...]:
         if key.name not in own:
             found += [(key, reader) for reader in readers.get(".".join(key.name.split(".")[:2]), [""])]
     for entry in ALGORITHMS.values():
-        found += [(_in("algorithm", of_option(option)._replace(example="")), entry.kind) for option in entry.keys]
+        found += [
+            (_with_table("algorithm", of_option(option)._replace(example="")), entry.kind) for option in entry.keys
+        ]
     for table, kinds in (("topology", GENERATORS), ("topology.weights", WEIGHTS)):
-        found += [(_in(table, of_parameter(p)), kind) for kind, one in kinds.items() for p in one.parameters]
+        found += [(_with_table(table, of_parameter(p)), kind) for kind, one in kinds.items() for p in one.parameters]
     return (*found, *((key, "") for key in _of_tables(Study.model_json_schema(), "study.")))
 
 
-def _in(table: str, key: Key) -> Key:
+def _with_table(table: str, key: Key) -> Key:
     return key._replace(name=f"{table}.{key.name}")
 
 
@@ -402,24 +404,24 @@ def _of_tables(schema: Mapping[str, Any], start: str) -> Iterator[Key]:
     def of(table: Mapping[str, Any], place: str) -> Iterator[Key]:
         for key in keys_of(table):
             yield key._replace(name=f"{place}{key.name}")
-            for inner, below in _inside(table["properties"][key.name], f"{place}{key.name}."):
+            for inner, below in _inner_tables(table["properties"][key.name], f"{place}{key.name}."):
                 yield from of(defined.get(inner, {}) if isinstance(inner, str) else inner, below)
 
     yield from of(schema, start)
 
 
-def _inside(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | Mapping[str, Any], str]]:
+def _inner_tables(value: Mapping[str, Any], place: str) -> Iterator[tuple[str | Mapping[str, Any], str]]:
     """The tables that a value may be, or hold, each by its name or whole, and how the keys inside it begin."""
     if "$ref" in value:
         yield value["$ref"].rpartition("/")[2], place
     if "properties" in value:
         yield value, place
     for inner in value.get("anyOf", ()):
-        yield from _inside(inner, place)
+        yield from _inner_tables(inner, place)
     if isinstance(value.get("items"), Mapping):
-        yield from _inside(value["items"], place)
+        yield from _inner_tables(value["items"], place)
     if isinstance(value.get("additionalProperties"), Mapping):
-        yield from _inside(value["additionalProperties"], f"{place}{ANY}.")
+        yield from _inner_tables(value["additionalProperties"], f"{place}{ANY}.")
 
 
 # On the terminal.
@@ -449,7 +451,7 @@ def print_entry(name: str) -> None:
         or name.lower().endswith(".py")
         or any(name in entry_points_of(what) for what in GROUPS)
     ):
-        print(printable(_outside(name)))
+        print(printable(_describe_outside(name)))
         return
     if name == "measures":
         print(f"measures (of studies)\n\n{_measure_lines()}")
@@ -481,14 +483,14 @@ def terminal(component: Component) -> str:
     parts = [f"{head}: {c.line}" if c.line else head, c.text]
     parts.append("\n".join(["Keys:", *map(_key_line, c.keys)]) if c.keys else "")
     parts.append(c.notes)
-    if c.written:
-        parts.append(f"{where}:{chr(10) * 2 if chr(10) in c.written else ' '}{c.written}")
+    if c.usage:
+        parts.append(f"{where}:{chr(10) * 2 if chr(10) in c.usage else ' '}{c.usage}")
     return "\n\n".join(part for part in parts if part)
 
 
 def _key_line(key: Key) -> str:
     """What a key is, what it may be, and what holds where it is left out."""
-    left_out = {"required": "required", "": "may be left out"}.get(key.left_out, f"{key.left_out} if left out")
+    left_out = {"required": "required", "": "may be left out"}.get(key.default_text, f"{key.default_text} if left out")
     bounds = "; ".join(filter(None, (key.may_be, left_out)))
     if key.meaning.endswith("."):
         return f"  {key.name}: {key.meaning} {bounds[:1].upper()}{bounds[1:]}."
@@ -504,7 +506,7 @@ _PASSED = {
 }
 
 
-def _outside(name: str) -> str:
+def _describe_outside(name: str) -> str:
     """What a component of a user's own says of itself, and its keys. Raises InputError where there is none."""
     groups = [what for what in GROUPS if name in entry_points_of(what)]
     found: Any = find_outside(groups[0] if groups else "algorithm", name, Path.cwd(), "show")
@@ -536,7 +538,7 @@ def _outside(name: str) -> str:
         for key, (annotation, default) in options.items()
     )
     registry = f"a {kind} from outside" if what in KEYS else ""
-    return terminal(Component(name, registry, "", inspect.getdoc(found) or "No description.", keys, written=written))
+    return terminal(Component(name, registry, "", inspect.getdoc(found) or "No description.", keys, usage=written))
 
 
 def _type_words(annotation: Any) -> str:
@@ -610,21 +612,21 @@ def key_entries(name: str) -> str:
     # Keys of which the same is said share an entry.
     entries: dict[Key, tuple[list[str], list[str]]] = {}
     for key, reader in keys():
-        if _ends(key.name.split("."), wanted):
+        if _ends_with(key.name.split("."), wanted):
             named, readers = entries.setdefault(key._replace(name=""), ([], []))
             named.append(key.name)
             readers += [reader] if reader else []
     return "\n\n".join(_entry(named, key, readers) for key, (named, readers) in entries.items())
 
 
-def _ends(key: list[str], wanted: list[str]) -> bool:
+def _ends_with(key: list[str], wanted: list[str]) -> bool:
     return len(wanted) <= len(key) and all(
         ours in (theirs, ANY) for ours, theirs in zip(key[::-1], wanted[::-1], strict=False)
     )
 
 
 def _entry(named: list[str], key: Key, readers: list[str]) -> str:
-    left_out = {"required": "Required.", "": "May be left out."}.get(key.left_out, f"Left out: {key.left_out}")
+    left_out = {"required": "Required.", "": "May be left out."}.get(key.default_text, f"Left out: {key.default_text}")
     lines = [", ".join(dict.fromkeys(named)), f"  {key.meaning}"]
     lines += [f"  Unit: {key.unit}"] if key.unit else []
     lines += [f"  May be: {key.may_be}", f"  {left_out}"]

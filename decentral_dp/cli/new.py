@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from decentral_dp.algorithms import ALGORITHMS
 from decentral_dp.cli import new_template as template
 from decentral_dp.config.loading import assign, explain, find, load, nearest_of, read_toml, scenario_names, toml_value
-from decentral_dp.config.missing_keys import ROUNDS, missing_keys, with_planned
+from decentral_dp.config.missing_keys import ROUNDS, fill_planned_settings, missing_keys
 from decentral_dp.data import DATASETS, nearest
 from decentral_dp.data.collections import COLLECTED
 from decentral_dp.data.columns import ANY_DATE, ColumnRules
@@ -232,7 +232,7 @@ def scenario_content(options: Options, folder: Path) -> tuple[dict[str, Any], di
         if wanted is not None and content["privacy"].get("guarantee") == "none":
             raise InputError(f"--{key}: {kind} adds no noise and has no ε. Leave it out, or take another algorithm.")
         content["privacy"] |= {} if wanted is None else {key: wanted}
-    for key, usual in missing_keys(with_planned(content)).items():
+    for key, usual in missing_keys(fill_planned_settings(content)).items():
         content = assign(content, key.split("."), tomllib.loads(f"v = {usual or 2}")["v"])
     if content["problem"]["kind"] in _READS_RECORDS_FOR_X:
         # Shares are of the channels that have a price, and there x is one more.
@@ -321,7 +321,7 @@ def _problem(options: Options, base: Mapping[str, Any], folder: Path, notes: dic
         scaled = {"normalise": "l2"}
     same = data == base.get("data")
     kept = base if same and options.problem in (None, base.get("kind")) else (*_SHARED, *_OF_RECORDS)
-    return {"kind": kind, "data": data} | ({} if same else scaled) | _without(base, kept)
+    return {"kind": kind, "data": data} | ({} if same else scaled) | _keep_keys(base, kept)
 
 
 # Keys of a problem that are about its records, and those that any problem may have.
@@ -332,7 +332,7 @@ _OF_RECORDS = (
 _SHARED = ("validation", "test", "normalise", "stream")
 
 
-def _without(base: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
+def _keep_keys(base: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
     """The values of these keys, without what says of which problem and records they are."""
     return {key: value for key, value in base.items() if key in kept and key not in ("kind", "data")}
 
@@ -388,7 +388,7 @@ def _csv_problem(
     if written:
         table["columns"] = written
         notes |= {f"problem.columns.{key}": note for key, note in proposed.items()} | {"problem.columns": _RULES}
-    kept = _without(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
+    kept = _keep_keys(base, set(base if kind == base.get("kind") else _SHARED) - {*_OF_RECORDS})
     if kept.get("loss") == "logistic" and len(classes) != 2:
         # Left out, it is the usual one for these labels.
         del kept["loss"]
@@ -448,7 +448,9 @@ def _complete_columns(options: Options, ask: Any) -> Options:
     if not options.classes and options.label_range is None:
         options = _complete_labels(options, ask)
     rules = rules_of(options)[0]
-    features = [name for name in feature_columns(columns, options) if name not in {*options.ranges, *rules.named}]
+    features = [
+        name for name in feature_columns(columns, options) if name not in {*options.ranges, *rules.rules_by_column}
+    ]
     ranges, categories = dict(options.ranges), dict(options.columns.get("categories", {}))
     for name in features if len(features) <= _MOST_ASKED else []:
         given = ask(

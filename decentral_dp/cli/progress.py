@@ -106,7 +106,7 @@ class RunLog:
         speed = {"rounds_per_second": progress.per_second, "seconds_left": progress.seconds_left}
         self._write("progress", values | speed)
 
-    def ended(self, run: Run) -> None:
+    def write_end(self, run: Run) -> None:
         """Write how a run came to its end."""
         result, folder = run.result, None if run.folder is None else str(run.folder)
         spent = {"round": result.rounds, "epsilon": result.privacy.epsilon_max, "delta": result.privacy.delta}
@@ -161,5 +161,5 @@ def run_with_progress(make: Callable[[ProgressCallback], Run], log: str | None, 
     with open_log(log) as logs, ProgressBar("rounds", lines=True, quiet=quiet or log == ON_STDERR) as bar:
         finished = make(together(bar, *logs))
         for one in logs:
-            one.ended(finished)
+            one.write_end(finished)
     return finished

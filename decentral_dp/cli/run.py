@@ -110,7 +110,7 @@ def print_scores(out: Console, result: RunResult) -> None:
     ending = UNRELEASED if result.solves_lower else ""
     metrics = {n.removesuffix(ending): v for n, v in result.metrics.items() if n.endswith(ending)}
     known = [n for n in _SCORES if n in metrics and (result.tunes_x or n != "upper_loss")]
-    added = _added(metrics)
+    added = _extra_scores(metrics)
     if not known and not added:
         return
     out.print()
@@ -119,26 +119,26 @@ def print_scores(out: Console, result: RunResult) -> None:
         tables += [("scores of this problem", "lowest and highest agent", added)]
         for what, ends, names in tables:
             if names:
-                out.print(_scores(what, ends, {n: _printed(n, result) for n in names}, metrics))
+                out.print(_scores(what, ends, {n: _printed_name(n, result) for n in names}, metrics))
     else:
         whose = "which nobody sees (the simulator's view)" if ending else "in the simulator's view"
         out.print(f"Scores of the {result.evaluated_on}, {whose}:")
         table = Table.grid(padding=(0, 2, 0, 0))
         for name in (*known, *added):
-            table.add_row(_printed(name, result), _value(metrics[name]))
+            table.add_row(_printed_name(name, result), _value(metrics[name]))
         out.print(table)
     for fact in facts(result):
-        if fact.about == "scores":
+        if fact.topic == "scores":
             out.print(fact.text)
     out.print(_PRIVATE)
 
 
-def _added(names: Iterable[str]) -> list[str]:
+def _extra_scores(names: Iterable[str]) -> list[str]:
     """The problem's own scores."""
     return sorted(n for n in names if n not in _SCORES and not n.endswith(_ENDINGS) and not n.startswith(_UNPRINTED))
 
 
-def _printed(name: str, result: RunResult) -> str:
+def _printed_name(name: str, result: RunResult) -> str:
     return "train_loss" if name == "lower_loss" and result.is_one_level else name
 
 
@@ -173,12 +173,12 @@ def print_run(run: Run) -> None:
     out.print()
     head = Text(result.title or "Run", style="bold")
     out.print(head, f"({rounds_text(result.rounds)}, {result.engine} engine, {result.seconds:.1f} s)")
-    known = [fact for fact in facts(result) if fact.about != "scores"]
+    known = [fact for fact in facts(result) if fact.topic != "scores"]
     for fact in known:
-        if fact.about == "status":
+        if fact.topic == "status":
             out.print(Text(fact.name, style="bold red"), fact.text, sep=": ")
-    published = _published(run.published["x"]) if result.algorithm else []
-    print_items(out, [*((fact.name, fact.text) for fact in known if fact.about != "status"), *published])
+    published = _published_x(run.published["x"]) if result.algorithm else []
+    print_items(out, [*((fact.name, fact.text) for fact in known if fact.topic != "status"), *published])
     print_scores(out, result)
     _print_baselines(out, run)
     if run.folder is not None:
@@ -203,7 +203,7 @@ def _print_baselines(out: Console, run: Run) -> None:
         out.print(comparison.price)
 
 
-def _published(x: Array) -> list[tuple[str, str]]:
+def _published_x(x: Array) -> list[tuple[str, str]]:
     """The x that was published, where it is short; (1, p)."""
     if not 0 < x.size <= _MOST_COORDINATES or not np.isfinite(x).all():
         return []
@@ -231,11 +231,11 @@ def print_comparison(comparison: Comparison) -> None:
     """Tables with a column for each run, then what has to be known beside them."""
     out = console()
     for words in comparison_tables(comparison):
-        if words.folded:
+        if words.is_folded:
             continue
         out.print(Text(words.title, style="bold"))
         if not words.rows:
-            out.print(words.nothing)
+            out.print(words.empty_text)
         else:
             table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
             longest = max(len(name) for name, _ in words.rows)

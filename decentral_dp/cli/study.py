@@ -23,7 +23,7 @@ _GAP = 2
 _MOST_REASONS = 8
 
 
-def go_on(folder: Path, quiet: bool) -> bool:
+def resume_and_print(folder: Path, quiet: bool) -> bool:
     """Go on with a study, and print what it comes to. Gives whether a cell of it ended well."""
     with ProgressBar("cells", quiet=quiet) as progress:
         found = resume_study(folder, progress)
@@ -73,7 +73,7 @@ def _print_failed(out: Console, failed: pd.DataFrame, total: int) -> None:
     out.print(Text(f"{len(failed)} of {total} cells failed:", style="bold red"))
     kinds = failures(failed)
     for kind in kinds[:_MOST_REASONS]:
-        out.print(f"  {kind.cells} × {kind.sentence}{'' if kind.alike else ' (for example)'}")
+        out.print(f"  {kind.cells} × {kind.sentence}{'' if kind.is_uniform else ' (for example)'}")
     if len(kinds) > _MOST_REASONS:
         out.print(f"  … and {len(kinds) - _MOST_REASONS} other sentences in cells.parquet")
 
@@ -89,15 +89,17 @@ def _print_means(out: Console, found: Findings) -> None:
     left = [k for k, number in enumerate(whole.numbers) if number]
     while left:
         fitting = [
-            n for n in range(1, len(left) + 1) if sum(_column_widths(_part(whole, keys + left[:n]))) <= out.width
+            n
+            for n in range(1, len(left) + 1)
+            if sum(_column_widths(_select_columns(whole, keys + left[:n]))) <= out.width
         ]
         most = max(fitting, default=1)
         out.print()
-        out.print(_draw_table(_part(whole, keys + left[:most]), out.width, noted=most == len(left)))
+        out.print(_draw_table(_select_columns(whole, keys + left[:most]), out.width, noted=most == len(left)))
         left = left[most:]
 
 
-def _part(words: TextTable, columns: Sequence[int]) -> TextTable:
+def _select_columns(words: TextTable, columns: Sequence[int]) -> TextTable:
     """Some columns of a table."""
     rows = [[row[k] for k in columns] for row in words.rows]
     numbers = [words.numbers[k] for k in columns]

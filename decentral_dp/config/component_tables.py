@@ -148,7 +148,7 @@ class ConstructionTable(Table):
     tail: Share | None = optional("Train records of the k-th of K classes, from 0, are kept to a share tail^(k/(K−1)).")
 
 
-def _closed(schema: dict[str, Any]) -> None:
+def _close_schema(schema: dict[str, Any]) -> None:
     """In the JSON Schema a registered problem has its own keys alone; what another takes is not known."""
     schema.pop("additionalProperties", None)
     schema["allOf"] = [
@@ -193,7 +193,7 @@ class CommonProblemTable(Table):
     """What is optimised, over which records."""
 
     # Options of a problem from outside are its own; of the others an unknown key is refused below.
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_closed)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, json_schema_extra=_close_schema)
 
     kind: str = Field(
         description=(
@@ -300,22 +300,22 @@ class CommonProblemTable(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, table: Any) -> Any:
+    def _check_known_keys(cls, table: Any) -> Any:
         unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, Mapping) else []
         if unknown and not _is_from_outside(table.get("kind")):
             raise PydanticCustomError("extra_key", "unknown key", {"key": unknown[0]})
         return table
 
 
-def _listed(kinds: Sequence[str]) -> str:
+def _join_names(kinds: Sequence[str]) -> str:
     return " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
 
 
 def _readers(by_text: Mapping[str, Sequence[str]]) -> str:
     """Each description with the problems that it is true of."""
     if len(by_text) == 1:
-        return "".join(f"{text} Read by {_listed(kinds)}." for text, kinds in by_text.items())
-    return " ".join(f"Of {_listed(kinds)}: {text[0].lower()}{text[1:]}" for text, kinds in by_text.items())
+        return "".join(f"{text} Read by {_join_names(kinds)}." for text, kinds in by_text.items())
+    return " ".join(f"Of {_join_names(kinds)}: {text[0].lower()}{text[1:]}" for text, kinds in by_text.items())
 
 
 if TYPE_CHECKING:
@@ -452,7 +452,7 @@ def which_table(value: Any) -> str:
     return "OutsideAlgorithmTable" if outside else "RegisteredAlgorithmTable"
 
 
-def _needed(entry: Entry) -> Sequence[str]:
+def _required_keys(entry: Entry) -> Sequence[str]:
     """Keys that a scenario cannot do without; the step of y alone is planned where a model is trained."""
     return () if tuple(entry.options) == ("y",) else entry.options
 
@@ -468,7 +468,10 @@ class AlgorithmSchema:
         merged = {k: v for k, v in found.items() if k != "additionalProperties"}
         merged["title"], merged["allOf"] = (
             "AlgorithmTable",
-            [case_of(kind, common, [o.key for o in entry.keys], _needed(entry)) for kind, entry in ALGORITHMS.items()],
+            [
+                case_of(kind, common, [o.key for o in entry.keys], _required_keys(entry))
+                for kind, entry in ALGORITHMS.items()
+            ],
         )
         # A name that is not registered may be an installed package's, whose keys are its own.
         merged["if"], merged["then"] = known, {"propertyNames": {"enum": list(own)}}

@@ -81,8 +81,8 @@ class Components:
         algorithm: its entry, with the object itself where one was handed over.
         keys: what the scenario says of the algorithm's own keys.
         mechanism: the law of noise.
-        registered: the entry of a problem of the package; None of one from outside.
-        drawn: whether made-up records are drawn; a plan needs none of them where counts say everything.
+        problem_entry: the entry of a problem of the package; None of one from outside.
+        draws_records: whether made-up records are drawn; a plan needs none of them where counts say everything.
     """
 
     scenario: Scenario
@@ -91,16 +91,16 @@ class Components:
     keys: Mapping[str, Any] = field(repr=False)
     mechanism: Mechanism
     problem: Component
-    registered: ProblemEntry | None
+    problem_entry: ProblemEntry | None
     topology: Component
     data: Component
     partition: Component
-    drawn: bool = True
+    draws_records: bool = True
 
     @property
     def one_level(self) -> bool:
         """Whether a registered problem has nothing to tune, and so no validation records."""
-        return self.registered is not None and self.registered.one_level
+        return self.problem_entry is not None and self.problem_entry.one_level
 
     @property
     def levels(self) -> int:
@@ -113,14 +113,14 @@ class Components:
         return self.scenario.privacy.guarantee in self.algorithm.rules.strict
 
     @cached_property
-    def outside(self) -> tuple[Component, ...]:
+    def outside_components(self) -> tuple[Component, ...]:
         """Problem, data, partition and topology, as far as they are not of the package."""
         return tuple(part for part in (self.problem, self.data, self.partition, self.topology) if part.is_outside)
 
     @property
     def objects(self) -> dict[str, str]:
         """Component → what it was, of those that were handed over in Python and are in no file."""
-        return dict(self.scenario._given)
+        return dict(self.scenario._object_names)
 
     @cached_property
     def code(self) -> Mapping[str, str]:
@@ -136,19 +136,19 @@ class Components:
     @property
     def reads_user_code(self) -> bool:
         """Whether Python code of the user's own, found by whatever way, computes on records or deals them."""
-        return bool(self.code) or any(part.what != "topology" for part in self.outside)
+        return bool(self.code) or any(part.role != "topology" for part in self.outside_components)
 
     @property
     def authors_word(self) -> list[str]:
         """What the ledger takes on the author's word, in sentences that follow these words."""
-        said = [f"{quoted(part.name)} {_AUTHORS_WORD[part.what]}." for part in self.outside]
+        said = [f"{quoted(part.name)} {_AUTHORS_WORD[part.role]}." for part in self.outside_components]
         tried = [f"{quoted(name)} {text}; made-up records were tried, no more." for name, text in self.code.items()]
         return said + tried
 
     @property
     def digests(self) -> dict[str, str]:
         """Component → digest of what it is, of those that no file of the scenario holds: objects and entry points."""
-        return {part.what: digest_of(part.value) for part in self.outside if part.file is None}
+        return {part.role: digest_of(part.value) for part in self.outside_components if part.file is None}
 
     def without_records(self) -> Components:
         """The same for a plan that draws no records where they are made up and their numbers alone count.
@@ -166,7 +166,7 @@ class Components:
             and table.construction is None
             and table.scale == "none"
         )
-        return replace(self, drawn=False) if counted else self
+        return replace(self, draws_records=False) if counted else self
 
 
 _AUTHORS_WORD = {
@@ -225,7 +225,7 @@ def resolve(s: Scenario) -> Components:
         keys=_own_keys(s, entry),
         mechanism=_mechanism(s, entry.rules.own_mechanism),
         problem=problem,
-        registered=registered,
+        problem_entry=registered,
         topology=topology,
         data=data,
         partition=partition,
@@ -239,7 +239,7 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
         return s
     changed: dict[str, Any] = {"objects": {what: kind for what, kind in s.objects.items() if what not in handed}}
     names = {what: _name_of_object(what, handed[what]) for what in sorted(KEYS) if what in handed}
-    replaced = set(s._replaced)
+    replaced = set(s._replaced_tables)
     if "topology" in handed and s.run_graph is not None:
         # It is here again, and so is what the scenario said of it before its folder had a file.
         changed |= {"topology": TopologyTable.model_validate_json(s.run_graph.table), "run_graph": None}
@@ -254,13 +254,13 @@ def with_objects(s: Scenario, **objects: Unpack[Objects]) -> Scenario:
         table = MechanismTable.model_construct(kind=made.name, **options_of(made))
         changed["privacy"] = s.privacy.model_copy(update={"mechanism": table})
     chosen = s.model_copy(update=changed)
-    chosen._objects, chosen._given, chosen._replaced = Secret(OBJECTS, handed), names, frozenset(replaced)
+    chosen._objects, chosen._object_names, chosen._replaced_tables = Secret(OBJECTS, handed), names, frozenset(replaced)
     return chosen
 
 
 def _object(s: Scenario, what: str) -> Any | None:
     """What was handed over; None where nothing was. Raises InputError for a scenario that has lost it."""
-    return s._objects().get(what) if s._objects or what in s._given else None
+    return s._objects().get(what) if s._objects or what in s._object_names else None
 
 
 def algorithm_entry(s: Scenario) -> Entry:
@@ -349,15 +349,15 @@ def _mechanism(s: Scenario, own: bool) -> Mechanism:
 
 def _component(s: Scenario, what: str, files: Files) -> Component:
     """The problem, topology, data set or partition. Raises InputError where a file or an entry point gives none."""
-    part = _named(s, what, files)
+    part = _named_component(s, what, files)
     return replace(part, make=_maker(part, s, files))
 
 
-def _named(s: Scenario, what: str, files: Files) -> Component:
+def _named_component(s: Scenario, what: str, files: Files) -> Component:
     """What was handed over, or what the scenario names; not yet with what makes it."""
     value = _object(s, what)
     if value is not None:
-        return Component(what, s._given[what], "object", value)
+        return Component(what, s._object_names[what], "object", value)
     table, key = KEYS[what]
     written = getattr(getattr(s, table), key)
     if not isinstance(written, str) or written in _REGISTERED[what]:
@@ -378,12 +378,12 @@ def _named(s: Scenario, what: str, files: Files) -> Component:
 def _maker(part: Component, s: Scenario, files: Files) -> Callable[..., Any]:
     """What makes a component. A problem of the package is made of facts of the data, and not here."""
     outside = part.is_outside
-    if part.what == "topology":
+    if part.role == "topology":
         graph = partial(build_topology, part, s.topology, _graph_seed(s), s.algorithm.rounds)
         return partial(_by_round, s, files, graph if outside else partial(_topology, s, files))
-    if part.what == "data":
+    if part.role == "data":
         return partial(build_dataset, part, s.problem, s.records_seed) if outside else partial(_dataset, s, files)
-    if part.what == "partition":
+    if part.role == "partition":
         return partial(dealer, part) if outside else partial(_partition, s.problem)
     return partial(instance, part, s.problem.model_extra or {}) if outside else part.make
 
@@ -504,12 +504,12 @@ def inputs_digest(scenario: Scenario, salt: bytes) -> str:
         InputError: a file cannot be read.
     """
     files = scenario.files()
-    asked = [what for what, place in KEYS.items() if what in scenario._given or place not in files]
+    asked = [what for what, place in KEYS.items() if what in scenario._object_names or place not in files]
     parts = [_component(scenario, what, files) for what in asked]
     inputs = "".join(
         [
             *(digest_of_file(path) for _, path in sorted(files.items())),
-            *(f"{part.what} {digest_of(part.value)}" for part in parts if part.is_outside and part.file is None),
+            *(f"{part.role} {digest_of(part.value)}" for part in parts if part.is_outside and part.file is None),
             _algorithm_source(scenario),
         ]
     )

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from decentral_dp.config.missing_keys import missing_keys, missing_sentence, with_planned
+from decentral_dp.config.missing_keys import fill_planned_settings, missing_keys, missing_sentence
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError, quoted, quoted_path
 from decentral_dp.files.regular import regular, stems_beside
@@ -92,7 +92,7 @@ def load(
     Raises:
         InputError: one sentence about whatever is wrong.
     """
-    folder, content = _read(scenario, folder)
+    folder, content = _read_source(scenario, folder)
     problem, graph = content.get("problem"), content.get("topology", {})
     if "data" in given and isinstance(problem, Mapping):
         content["problem"] = {"data": GIVEN, **problem}
@@ -100,16 +100,16 @@ def load(
         content["topology"] = {"file": GIVEN, **graph}
     before = content
     for key in [unset] if isinstance(unset, str) else unset:
-        content = _without(content, key)
+        content = _remove_key(content, key)
     for override in overrides:
         content = assign(content, *parse_change(override))
-    content = with_planned(content)
+    content = fill_planned_settings(content)
     try:
         loaded = Scenario.model_validate(content)
     except ValidationError as error:
         raise InputError(_all_missing(error, content) or explain(error)) from None
     loaded._folder = folder
-    loaded._replaced = (scenario._replaced if isinstance(scenario, Scenario) else frozenset()) | {
+    loaded._replaced_tables = (scenario._replaced_tables if isinstance(scenario, Scenario) else frozenset()) | {
         table for table in ("topology", "algorithm") if _titled_value(content, table) != _titled_value(before, table)
     }
     return loaded
@@ -121,7 +121,7 @@ def _titled_value(content: Mapping[str, Any], table: str) -> Any:
     return found.get("kind") if table == "algorithm" and isinstance(found, Mapping) else found
 
 
-def _read(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
+def _read_source(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
     """The folder that relative paths start from, and the keys of a scenario as they stand."""
     if isinstance(scenario, Scenario):
         return scenario.folder, scenario.model_dump(exclude_unset=True)
@@ -131,7 +131,7 @@ def _read(scenario: Source, folder: Path | None) -> tuple[Path, dict[str, Any]]:
     return path.resolve().parent, read_toml(path)
 
 
-def _without(content: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _remove_key(content: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The content less one key. Raises InputError where it is not there."""
     keys = key_parts(key)
     table: Any = content
@@ -182,7 +182,7 @@ def parse_change(override: str) -> tuple[list[str], Any]:
     key, equals, text = override.partition("=")
     keys = key_parts(key)
     if not equals or not all(keys):
-        raise _not_set(f"got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
+        raise _set_error(f"got {quoted(override)}, wanted table.key=value, for example algorithm.rounds=500.")
     if text.strip() == "null":
         return keys, ABSENT
     try:
@@ -191,7 +191,7 @@ def parse_change(override: str) -> tuple[list[str], Any]:
         return keys, text.strip()
 
 
-def _not_set(why: str) -> InputError:
+def _set_error(why: str) -> InputError:
     """The refusal of a key that cannot be set."""
     return InputError(f"set: {why}", command=f"--set: {why}")
 
@@ -203,7 +203,7 @@ def assign(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[
     for name in keys[:-1]:
         inner = table.get(name, {})
         if not isinstance(inner, Mapping):
-            raise _not_set(f"{_path(keys)} has {name} for a table, but it is a value; leave out what follows it.")
+            raise _set_error(f"{_path(keys)} has {name} for a table, but it is a value; leave out what follows it.")
         table[name] = dict(inner)
         table = table[name]
     if value is ABSENT:
@@ -265,14 +265,14 @@ def explain(error: ValidationError, root: type[BaseModel] = Scenario) -> str:
         names.append(str(first["ctx"]["key"]))
     if first["type"] in _UNKNOWN:
         path = _path([n for n in names[:-1] if _is_key(n)] + names[-1:])
-        return f"{path}: unknown key{_meant(names, root)}."
+        return f"{path}: unknown key{_suggestion(names, root)}."
     path = _path([n for n in names if _is_key(n)])
     if first["type"] == "missing":
         return f"{path}: missing. Add it to the {root.__name__.lower()}."
     if first["type"] == "value_error":
         return f"{path}: {str(first['msg']).removeprefix('Value error, ')}."
     same = [e for e in complaints if _path([str(n) for n in e["loc"] if _is_key(str(n))]) == path]
-    wanted = list(dict.fromkeys(_wanted(e) for e in same))
+    wanted = list(dict.fromkeys(_expected_text(e) for e in same))
     return f"{path}: got {quoted(first['input'])}, wanted {', or '.join(wanted)}."
 
 
@@ -309,7 +309,7 @@ _WANTED = {
 }
 
 
-def _wanted(complaint: Any) -> str:
+def _expected_text(complaint: Any) -> str:
     if complaint["type"] in _WANTED:
         return _WANTED[complaint["type"]].format(**complaint.get("ctx", {})).replace("'", '"')
     return str(complaint["msg"]).removeprefix("Input should be ")
@@ -335,12 +335,12 @@ def _valid_keys(names: Sequence[str], root: type[BaseModel]) -> list[str]:
     return sorted({key for c in candidates for key in c.model_fields})
 
 
-def _meant(names: Sequence[str], root: type[BaseModel]) -> str:
+def _suggestion(names: Sequence[str], root: type[BaseModel]) -> str:
     """The key that was meant: one of another table by the same name, or one that is spelt alike in this table."""
     elsewhere = [path for path in _key_paths(root) if path.rpartition(".")[2] == names[-1]]
     valid = _valid_keys(names, root)
     if elsewhere and "." not in elsewhere[0] and len(names) > 1:
-        return f"; {quoted(elsewhere[0])} is a key at the top, outside all tables. Valid here: {_listed(valid)}"
+        return f"; {quoted(elsewhere[0])} is a key at the top, outside all tables. Valid here: {_quote_names(valid)}"
     if elsewhere:
         return f"; did you mean {' or '.join(map(quoted, elsewhere[:3]))}"
     close = difflib.get_close_matches(names[-1], valid, n=1, cutoff=0.5)
@@ -371,12 +371,12 @@ def tables_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _alternatives() -> set[str]:
     """What pydantic calls the alternatives of a union."""
-    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _below(Table)}
+    return {"str", "int", "float", "bool", "TopologyTable"} | {table.__name__ for table in _subclasses(Table)}
 
 
-def _below(table: type[BaseModel]) -> list[type[BaseModel]]:
+def _subclasses(table: type[BaseModel]) -> list[type[BaseModel]]:
     """All tables that are made of this one."""
-    return [t for c in table.__subclasses__() for t in (c, *_below(c))]
+    return [t for c in table.__subclasses__() for t in (c, *_subclasses(c))]
 
 
 def nearest_of(name: str, valid: Sequence[str]) -> str:
@@ -384,8 +384,8 @@ def nearest_of(name: str, valid: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f'; did you mean "{close[0]}"'
-    return f". Valid: {_listed(valid)}" if valid else ""
+    return f". Valid: {_quote_names(valid)}" if valid else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def _quote_names(names: Sequence[str]) -> str:
     return ", ".join(f'"{n}"' for n in names)

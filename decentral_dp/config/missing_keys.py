@@ -88,7 +88,7 @@ def missing_keys(content: Mapping[str, Any], given: Sequence[str] = ()) -> dict[
     chosen = PROBLEMS.get(str(problem.get("kind")))
     if chosen is not None and chosen.one_level:
         wanted = {key: value for key, value in wanted.items() if key not in _PLANNED}
-    return {key: value for key, value in wanted.items() if not _holds(tables, key)}
+    return {key: value for key, value in wanted.items() if not _has_key(tables, key)}
 
 
 def refusal_of_levels(algorithm: str, problem: str) -> InputError:
@@ -99,7 +99,7 @@ def refusal_of_levels(algorithm: str, problem: str) -> InputError:
     )
 
 
-def all_at_once(error: InputError, content: Mapping[str, Any], given: Sequence[str] = ()) -> InputError:
+def refusal_of_missing_keys(error: InputError, content: Mapping[str, Any], given: Sequence[str] = ()) -> InputError:
     """The refusal of a scenario: of one that lacks several keys, and is refused for one of them, that names all.
 
     Args:
@@ -145,7 +145,7 @@ def _table(value: Any) -> Mapping[str, Any] | None:
     return {} if value is None else value if isinstance(value, Mapping) else None
 
 
-def _holds(tables: Mapping[str, Any], key: str) -> bool:
+def _has_key(tables: Mapping[str, Any], key: str) -> bool:
     found: Any = tables
     for part in key.split("."):
         if not isinstance(found, Mapping) or found.get(part) is None:
@@ -201,7 +201,7 @@ def _read_families(entry: Entry, problem: Mapping[str, Any]) -> set[str]:
     return {CLIP_OF_TERM[term] for term in channel_terms(entry) if MATRICES.get(term, term) in read}
 
 
-def with_planned(content: dict[str, Any]) -> dict[str, Any]:
+def fill_planned_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Fill in what training leaves out and what no record decides; what else is "auto" is left out.
 
     Args:

@@ -71,7 +71,7 @@ class Component:
     """A problem, topology, data set or partition, by whichever way a scenario came to it.
 
     Args:
-        what: "problem", "topology", "data" or "partition".
+        role: "problem", "topology", "data" or "partition".
         name: what messages and pages call it: as the scenario writes it, without folders; of an object its own name, or
             that of its type.
         origin: "package" for what is registered here, for a graph's file and a file of records.
@@ -82,7 +82,7 @@ class Component:
             problem.
     """
 
-    what: str
+    role: str
     name: str
     origin: Origin = "package"
     value: Any = field(default=None, repr=False)
@@ -102,10 +102,10 @@ class Component:
     @property
     def key(self) -> str:
         """The key of a scenario that names one."""
-        return ".".join(KEYS[self.what])
+        return ".".join(KEYS[self.role])
 
     @property
-    def titled(self) -> str:
+    def name_with_source(self) -> str:
         """Its name, with the line that defines it where one is known."""
         return f"{self.name}{source_of(self.value)}"
 
@@ -155,7 +155,7 @@ def instance(problem: Component, table_keys: Mapping[str, Any]) -> Any:
         if problem.is_object or not table_keys:
             return made
         raise InputError(f"problem.{next(iter(table_keys))}: {name} takes none. Leave it out.")
-    chosen = checked_options(option_fields(made, name), table_keys, "problem", problem.titled)
+    chosen = checked_options(option_fields(made, name), table_keys, "problem", problem.name_with_source)
     return call(made, chosen, lambda e: f"problem.kind: {name} refuses these options: {blamed(e)}. Set others.")
 
 
@@ -271,9 +271,9 @@ def build_topology(graph: Component, table: TopologyTable, seed: int, rounds: in
     for key in options:
         if key not in own:
             raise unknown_key(key, name, own)
-    chosen = checked_options(own, options, "topology", graph.titled)
+    chosen = checked_options(own, options, "topology", graph.name_with_source)
     chosen |= ({"agents": table.agents} if sized else {}) | ({"seed": seed} if "seed" in known else {})
-    call_with = partial(_called, value, key="topology.kind", name=name)
+    call_with = partial(_call, value, key="topology.kind", name=name)
     with graph.naming_line():
         if ROUND not in known:
             return _one_or_several(call_with(chosen), name, table, seed)
@@ -322,7 +322,7 @@ def _is_graph(found: Any) -> bool:
     return isinstance(found, Topology) or (hasattr(found, "nodes") and hasattr(found, "edges"))
 
 
-def _listed(graph: Any) -> Any:
+def _array_like(graph: Any) -> Any:
     """What numpy makes an array of: a sparse matrix written out, an array as it is, all else as a list."""
     if hasattr(graph, "todense"):
         return graph.todense()
@@ -345,7 +345,7 @@ def _as_topology(graph: Any, name: str, table: TopologyTable, connected: bool = 
     refused = f"topology: got {kind}" if name == kind else f"topology.kind: {name} gives {kind}"
     refused += f"; wanted {wanted}."
     try:
-        numbers = np.asarray(_listed(graph), dtype=np.float64)
+        numbers = np.asarray(_array_like(graph), dtype=np.float64)
     except USER_ERRORS as error:
         raise InputError(refused) from error
     if numbers.ndim == 2 and len(numbers) == numbers.shape[1] and len(numbers) != 2:
@@ -391,8 +391,8 @@ def build_dataset(
     if callable(records) and not isinstance(records, Dataset):
         known = {"agents": agents, "seed": seed}
         asked = parameters(records, "problem.data", name)
-        _refuse_unknown(asked, known, "problem.data", data.titled)
-        records = _called(records, {k: known[k] for k in asked if k in known}, "problem.data", name)
+        _refuse_unknown(asked, known, "problem.data", data.name_with_source)
+        records = _call(records, {k: known[k] for k in asked if k in known}, "problem.data", name)
     with data.naming_line():
         return _dataset(records, table, name, certified)
 
@@ -409,7 +409,7 @@ def _dataset(records: Any, table: ProblemTable, name: str, certified: bool) -> D
     dataset = with_rules(_as_dataset(records, name, table.classes, certified), table.columns)
     if from_frame and dataset.classes and not certified:
         require_two_classes(dataset.labels, f"problem.data: {name}")
-    return dataset if table.limit is None else dataset.first(table.limit)
+    return dataset if table.limit is None else dataset.head(table.limit)
 
 
 def _is_frame(found: Any) -> bool:
@@ -518,12 +518,12 @@ def dealer(partition: Component) -> Callable[..., Any]:
             raise InputError(f"problem.partition: {name} is no function. Define it as a function of labels and agents.")
     asked = parameters(deal, "problem.partition", name)
     known = ("labels", "classes", "agents", "seed")
-    _refuse_unknown(asked, known, "problem.partition", partition.titled)
+    _refuse_unknown(asked, known, "problem.partition", partition.name_with_source)
 
     def dealt(**values: Any) -> Any:
-        return _called(deal, {k: values[k] for k in asked if k in known}, "problem.partition", name)
+        return _call(deal, {k: values[k] for k in asked if k in known}, "problem.partition", name)
 
-    return NamedPartition(dealt, partition.titled)
+    return NamedPartition(dealt, partition.name_with_source)
 
 
 # How functions of the user's own are called, and refused.
@@ -551,7 +551,7 @@ def _refuse_unknown(asked: Mapping[str, tuple[Any, Any]], known: Any, key: str, 
             raise InputError(f"{key}: {name} takes {parameter}; it can take {', '.join(known)}, by these names.")
 
 
-def _called(found: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
+def _call(found: Callable[..., Any], values: Mapping[str, Any], key: str, name: str) -> Any:
     return call(found, values, lambda e: f"{key}: {name} does not run: {blamed(e)}. Mend it.")
 
 
@@ -563,7 +563,7 @@ _FORM = 2
 
 def keep_label(path: Path, label: str) -> Path:
     """Write FILE.checked.json. label: what may be said of the file, with date, version and all that was tried."""
-    kept = _beside(path)
+    kept = _label_file(path)
     content = {"form": _FORM, "file": path.name, "digest": digest_of_file(path), "label": label}
     kept.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return kept
@@ -572,7 +572,7 @@ def keep_label(path: Path, label: str) -> Path:
 def label_of(path: Path) -> str | None:
     """What was said of the file as it is now; None where it, or what it imports, was not checked or has changed."""
     try:
-        content = json.loads(regular(_beside(path), "scenario").read_text(encoding="utf-8"))
+        content = json.loads(regular(_label_file(path), "scenario").read_text(encoding="utf-8"))
         label, digest, form = content["label"], content["digest"], content.get("form")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -601,5 +601,5 @@ def _component(place: tuple[str, ...]) -> str:
     return next((key for key in ("data", "partition", "mechanism") if key in place), place[0])
 
 
-def _beside(path: Path) -> Path:
+def _label_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.checked.json")

@@ -71,7 +71,7 @@ def check_sizes(c: Components) -> None:
         return
     if s.problem.data in SYNTHETIC:
         sizes = {"records": table.records, "test_records": table.test_records, "d": table.dimension}
-        if c.drawn:
+        if c.draws_records:
             require_memory(agents, **USUAL_SIZES | {key: n for key, n in sizes.items() if n is not None})
     elif agents > _MANY_AGENTS and s.topology.kind is not None:
         deal(c, agents)
@@ -90,7 +90,7 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation
-    dataset = c.data.make(n_agents, c.strict, c.drawn)
+    dataset = c.data.make(n_agents, c.strict, c.draws_records)
     _check_trajectories(c, dataset)
     shards = make_shards(
         dataset,
@@ -119,7 +119,7 @@ def scale_of(c: Components) -> Any:
 def _check_trajectories(c: Components, dataset: Dataset) -> None:
     """Refuse trajectories where records are wanted, and the reverse. Raises InputError."""
     played, kind = dataset.trajectory is not None, c.scenario.problem.kind
-    wanted = played if c.registered is None else c.registered.trajectories
+    wanted = played if c.problem_entry is None else c.problem_entry.trajectories
     if played == wanted:
         return
     which = "whole trajectories" if played else "no trajectories"
@@ -325,7 +325,7 @@ def problem_options(c: Components) -> dict[str, Any]:
 
     Raises InputError for what the problem would leave unread, or lacks.
     """
-    table, entry = c.scenario.problem, c.registered
+    table, entry = c.scenario.problem, c.problem_entry
     if entry is None:
         return dict(vars(c.problem.make())) if isinstance(c.problem.value, type) else {}
     if c.levels == 1 and table.validation is not None:
@@ -350,7 +350,7 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
     return given
 
 
-def _registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
+def _make_registered(entry: ProblemEntry, c: Components, shards: Shards) -> Any:
     """The registered problem that the scenario names, from its keys and public facts of the data."""
     s, options = c.scenario, problem_options(c)
     if entry.every_class and s.privacy.guarantee != "certified":
@@ -413,7 +413,7 @@ def _facts(c: Components, shards: Shards) -> Facts:
 
 def minimax_of(c: Components, shards: Shards) -> Minimax:
     """The minimax problem, from public facts of the data."""
-    problem: Minimax = _made(c, shards)
+    problem: Minimax = _make_problem(c, shards)
     return problem
 
 
@@ -447,10 +447,10 @@ def local_problem_of(c: Components, shards: Shards) -> Problem:
     return Saddle(problem)
 
 
-def _made(c: Components, shards: Shards) -> Any:
+def _make_problem(c: Components, shards: Shards) -> Any:
     """The problem: a registered one, or that of an author's class or object, whole or by formulas of single records."""
-    if c.registered is not None:
-        return _registered(c.registered, c, shards)
+    if c.problem_entry is not None:
+        return _make_registered(c.problem_entry, c, shards)
     facts, name, solves = _facts(c, shards), c.problem.name, c.algorithm.solves
     author = _for_data(c.problem.make(), facts, name)
     if hasattr(author, _WHOLE[solves][0]):
@@ -486,7 +486,7 @@ def _check_present(kind: str, shards: Shards) -> None:
     Which classes have records is private, so that a certified run goes on: its normalisers are public, the number of
     records and the declared shares, and an empty class adds 0 to every sum. Raises InputError.
     """
-    if not shards.classes or shards.elsewhere or not shards.drawn:
+    if not shards.classes or shards.is_elsewhere or not shards.has_records:
         return
     counts = np.bincount(shards.labels[np.concatenate(shards.train)], minlength=len(shards.classes))
     if (counts == 0).any():
@@ -502,7 +502,7 @@ def check_device(c: Components) -> None:
 
     Raises InputError.
     """
-    s, entry, device = c.scenario, c.registered, c.scenario.run.device
+    s, entry, device = c.scenario, c.problem_entry, c.scenario.run.device
     if device != "cpu" and entry is not None and entry.solves == "bilevel" and not entry.in_torch:
         raise InputError(_on_processor(entry.kind))
     devices.check_device(device, "run.device")
@@ -542,7 +542,7 @@ def _for_data(found: Any, facts: Any, name: str) -> Any:
 
 def problem_of(c: Components, shards: Shards) -> Problem:
     """The problem, from public facts of the data, on its device. Raises InputError."""
-    problem: Problem = _made(c, shards)
+    problem: Problem = _make_problem(c, shards)
     device = c.scenario.run.device
     if device == "cpu":
         # What is handed over as an object is where its maker put it.

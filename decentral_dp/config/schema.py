@@ -127,7 +127,7 @@ class RunTable(Table):
 
     @field_validator("gpus_per_actor")
     @classmethod
-    def _whole_above_one(cls, gpus: float) -> float:
+    def _check_gpus(cls, gpus: float) -> float:
         if gpus > 1.0 and gpus != int(gpus):
             raise ValueError("above 1, a whole number of GPUs is wanted")
         return gpus
@@ -304,7 +304,7 @@ class TimeFactorTable(Table):
     file: str | None = optional("Path of a .csv file with a C⁻¹ of your own, a line for each round; in place of kind.")
 
     @model_validator(mode="after")
-    def _one(self) -> TimeFactorTable:
+    def _check_one_kind(self) -> TimeFactorTable:
         if (self.kind is None) == (self.file is None):
             raise ValueError("give either kind or file")
         if self.bands is not None and self.kind in (None, "anti_pgd"):
@@ -331,7 +331,7 @@ class CorrelationTable(Table):
     )
 
     @model_validator(mode="after")
-    def _any(self) -> CorrelationTable:
+    def _check_any(self) -> CorrelationTable:
         if self.across is None and self.in_time is None:
             raise ValueError('give across, such as "pairwise", or in_time, such as "banded_square_root"')
         if self.across is None and self.ratio is not None:
@@ -438,7 +438,7 @@ class PrivacyTable(Table):
 
     @field_validator("mechanism")
     @classmethod
-    def _known(cls, mechanism: str | MechanismTable) -> str | MechanismTable:
+    def _check_mechanism_kind(cls, mechanism: str | MechanismTable) -> str | MechanismTable:
         kind = mechanism if isinstance(mechanism, str) else mechanism.kind
         if kind in ("laplace", "gaussian"):
             if not isinstance(mechanism, str) and mechanism.model_extra:
@@ -520,9 +520,9 @@ class Scenario(Table):
     # Component → what was handed over in Python in its place: of an algorithm its entry. And what each of them was, of
     # those that are in no registry.
     _objects: Secret[dict[str, Any]] = PrivateAttr(default_factory=_no_objects)
-    _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _object_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
     # "topology", "algorithm" where they are others than those of the text that it was read from: its title may not fit.
-    _replaced: frozenset[str] = PrivateAttr(default=frozenset())
+    _replaced_tables: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def folder(self) -> Path:

@@ -136,7 +136,7 @@ def read_manifest(path: Path) -> Manifest:
         raise InputError(f"{where} is no TOML, and no JSON by its name; write it as docs/add_data.md says.") from error
     if not isinstance(content, dict):
         raise InputError(f"{where} is no table of keys; write it as docs/add_data.md says.")
-    _known(content, _KEYS, where)
+    _refuse_unknown_keys(content, _KEYS, where)
     agents = content.get("agents")
     if not isinstance(agents, list) or not agents:
         raise InputError(f"{where} lists no agents; add a table [[agents]] for each, with train, validation, sha256.")
@@ -159,7 +159,7 @@ def _is_line(text: Any, most: int) -> bool:
     return isinstance(text, str) and 0 < len(text) <= most and text.isprintable()
 
 
-def _known(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+def _refuse_unknown_keys(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in content:
         if key not in keys:
             raise InputError(f"{where} has the unknown key {quoted(key)}; {nearest(key, keys)}.")
@@ -168,7 +168,7 @@ def _known(content: Mapping[str, Any], keys: tuple[str, ...], where: str) -> Non
 def _shard_entry(entry: Any, where: str) -> ShardEntry:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is no table; give train, validation and sha256.")
-    _known(entry, _AGENT_KEYS, where)
+    _refuse_unknown_keys(entry, _AGENT_KEYS, where)
     counts = [entry.get("train"), entry.get("validation"), entry.get("test", 0)]
     for name, count in zip(_AGENT_KEYS, counts, strict=False):
         if type(count) is not int or not 0 <= count <= _MOST_RECORDS:
@@ -271,7 +271,7 @@ class AgentShards:
         names = manifest.features(self.rules)
         labels = np.zeros(1, dtype=np.int64) if manifest.classes else np.zeros(1)
         none = Dataset(np.zeros((1, len(names))), labels, manifest.classes, names, "")
-        sized = self._sized(self._as_declared(with_rules(none, self.rules)))[1]
+        sized = self._scaled_records(self._with_declared_ranges(with_rules(none, self.rules)))[1]
         # Whatever reads them by mistake gets no number.
         features = np.broadcast_to(np.nan, (taken, len(names)))
         missing = np.broadcast_to(np.int64(-1) if manifest.classes else np.nan, (taken,))
@@ -288,10 +288,10 @@ class AgentShards:
             sized.l2,
             manifest.image,
             manifest.notes,
-            why_not="The records are with their agents.",
+            why_not_exchangeable="The records are with their agents.",
             digest=manifest.digest,
             label_range=self.label_range,
-            elsewhere=True,
+            is_elsewhere=True,
             bounds=manifest.bounds,
         )
 
@@ -314,7 +314,7 @@ class AgentShards:
         )
         words = _kinds(found, manifest.agents[agent])
         self._check(agent, path, found, words)
-        labels, final = self._sized(self._as_declared(found))
+        labels, final = self._scaled_records(self._with_declared_ranges(found))
         train, validation, test = (np.flatnonzero(words == role) for role in _ROLES)
         return Shards(
             final.features,
@@ -339,7 +339,7 @@ class AgentShards:
             return b""
         return read_arrays(path, where, [SECRET])[SECRET].tobytes()
 
-    def _as_declared(self, dataset: Dataset) -> Dataset:
+    def _with_declared_ranges(self, dataset: Dataset) -> Dataset:
         """With the manifest's names and ranges; what lies outside a declared range is cut."""
         manifest = self.manifest
         features = dataset.features if manifest.bounds is None else np.clip(dataset.features, *manifest.bounds)
@@ -352,7 +352,7 @@ class AgentShards:
             source=manifest.source,
         )
 
-    def _sized(self, dataset: Dataset) -> tuple[FloatArray | IntArray, Normalised]:
+    def _scaled_records(self, dataset: Dataset) -> tuple[FloatArray | IntArray, Normalised]:
         """Labels and features by the public rules, each record by itself, in the order of `make_shards`."""
         if self.label_range is not None:
             dataset = scale_labels(dataset, self.label_range)

@@ -58,7 +58,7 @@ _TABLES = {
 BUNDLED_CLASSES = {name: table.classes for name, table in _TABLES.items()}
 
 
-def bundled(name: str) -> Dataset:
+def load_bundled(name: str) -> Dataset:
     """Read a data set that comes with scikit-learn.
 
     Args:
@@ -69,7 +69,7 @@ def bundled(name: str) -> Dataset:
     """
     table = _TABLES[name]
     path = _folder() / table.file
-    features, labels = _read(path, table) if path.is_file() else _load_from_sklearn(name)
+    features, labels = _read_arrays(path, table) if path.is_file() else _load_from_sklearn(name)
     return Dataset(features, labels, table.classes, table.features, name, image=table.image)
 
 
@@ -80,7 +80,7 @@ def _folder() -> Path:
     return Path(places[0] if places else "", "datasets", "data")
 
 
-def _read(path: Path, table: _Table) -> tuple[Array, Any]:
+def _read_arrays(path: Path, table: _Table) -> tuple[Array, Any]:
     rows = np.loadtxt(path, delimiter=",", skiprows=1 if table.heading else 0, ndmin=2)
     return np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
 

@@ -52,14 +52,14 @@ COLLECTIONS = {name: Collection(table["title"], tuple(table["image"])) for name,
 class _Layout(NamedTuple):
     """How the files of a data set are named.
 
-    title: its own name. files: key of problem.files → names of the file in a folder, its publisher's first. together:
-    pairs of which the first needs the second. ways: how files are named one by one, in words.
+    title: its own name. files: key of problem.files → names of the file in a folder, its publisher's first.
+    requirements: pairs of which the first needs the second. files_hint: how files are named one by one, in words.
     """
 
     title: str
     files: Mapping[str, tuple[str, ...]] = {}
-    together: tuple[tuple[str, str], ...] = ()
-    ways: str = ""
+    requirements: tuple[tuple[str, str], ...] = ()
+    files_hint: str = ""
 
 
 _BATCHES = (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin")
@@ -127,7 +127,7 @@ def _locate(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tu
             raise InputError(
                 f"problem.files.{key}: {name} takes none, only {', '.join(('folder', *layout.files))}; leave it out."
             )
-    wanted = f"either folder, or {layout.ways} is wanted" if layout.ways else "folder is wanted"
+    wanted = f"either folder, or {layout.files_hint} is wanted" if layout.files_hint else "folder is wanted"
     if not given:
         raise InputError(f"problem.files: got no file, but {wanted}.")
     if "folder" in given and len(given) > 1:
@@ -137,7 +137,7 @@ def _locate(name: str, files: Mapping[str, Any] | None, root: Path | None) -> tu
     if is_url(given["folder"]):
         raise InputError(
             f"problem.files.folder: {given['folder']!r} is a URL, but a local folder is wanted; give "
-            f"{layout.ways or 'such a folder'} by URL instead."
+            f"{layout.files_hint or 'such a folder'} by URL instead."
         )
     folder = (root or Path()) / Path(given["folder"]).expanduser()
     if not folder.is_dir():
@@ -166,7 +166,7 @@ def _locate_files(name: str, files: Mapping[str, Any] | None, root: Path | None)
                 f"{where}: {str(folder)!r} has none of {layout.title}'s files, such as "
                 f"{next(iter(layout.files.values()))[0]}; give the folder with the files."
             )
-    for key, other in layout.together:
+    for key, other in layout.requirements:
         if key in found and other not in found:
             if folder is None:
                 raise InputError(f"problem.files.{other}: missing, since {key} is given; add it.")

@@ -97,7 +97,7 @@ class ColumnRules(Table):
                 '"2015-01-01:2025-12-31"'
             )
         form, known = self.date_format(column), dt.datetime(2020, 6, 30)
-        if form and _day(known.strftime(form), form) != known.toordinal():
+        if form and _day_number(known.strftime(form), form) != known.toordinal():
             raise ValueError(
                 f"date.{column} has the format {quoted(form)}, wanted one with day, month and year, as in "
                 '"2015-01-01:2025-12-31 %d/%m/%Y"'
@@ -109,7 +109,7 @@ class ColumnRules(Table):
         return self.date[column].partition(" ")[2].strip()
 
     @property
-    def named(self) -> dict[str, str]:
+    def rules_by_column(self) -> dict[str, str]:
         """Column → the first rule that names it."""
         return {column: key for key in reversed(type(self).model_fields) for column in getattr(self, key)}
 
@@ -157,7 +157,7 @@ class ColumnRules(Table):
         Raises:
             InputError: with the rule and the column.
         """
-        for column, key in self.named.items():
+        for column, key in self.rules_by_column.items():
             if column in roles:
                 raise InputError(
                     f"problem.columns.{key}: {quoted(column)} says what the label, the agent or the part of a record "
@@ -190,7 +190,7 @@ def _check_fill(rules: ColumnRules, rule: str, column: str, value: float | str) 
         known = {label_key(word) for word in rules.categories[column]}
         wanted = "" if label_key(value) in known else f"one of categories.{column}"
     elif rule == "date":
-        wanted = "" if isinstance(value, str) and _day(value) is not None else "a date such as 2020-06-30"
+        wanted = "" if isinstance(value, str) and _day_number(value) is not None else "a date such as 2020-06-30"
     elif isinstance(value, str) or (rule == "binary" and not 0 <= value <= 1):
         wanted = "a number from 0 to 1" if rule == "binary" else "a number"
     if wanted:
@@ -234,7 +234,7 @@ def encode_features(
     for column in rules.raw(names):
         if column not in columns:
             raise InputError(f"{where} has no column {quoted(column)}; {nearest(column, columns)}.")
-        block, found = _converted(np.asarray(columns[column]), column, rules)
+        block, found = _column_features(np.asarray(columns[column]), column, rules)
         made = np.empty((len(block), len(names))) if made is None else made
         for k, name in enumerate(rules.names_of(column)):
             if name in place:
@@ -310,7 +310,7 @@ def _cells(series: Any) -> NDArray[Any]:
     return np.array(["" if gap else str(cell) for cell, gap in zip(series, gaps, strict=True)], dtype=np.str_)
 
 
-def _converted(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
+def _column_features(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[FloatArray, list[Place]]:
     """(n, k) features of one column, and what is wrong with it."""
     if column in rules.categories:
         return _one_hot(cells, column, rules), []
@@ -318,7 +318,7 @@ def _converted(cells: NDArray[Any], column: str, rules: ColumnRules) -> tuple[Fl
     filled = math.nan if given is None else given
     if column in rules.date:
         first, last = rules.dates(column)
-        day = _day(filled) if isinstance(filled, str) else None
+        day = _day_number(filled) if isinstance(filled, str) else None
         values, wrong = _days(cells, rules.date_format(column)), NO_DATES
         filled = math.nan if day is None else float(day)
         values = np.where(np.isnan(values), filled, values)
@@ -342,14 +342,14 @@ def _one_hot(cells: NDArray[Any], column: str, rules: ColumnRules) -> FloatArray
     def code(cell: Any) -> float:
         return usual if _is_gap(str(cell)) else place.get(label_key(cell), -1)
 
-    return np.asarray(_mapped(cells, code)[:, None] == np.arange(len(place)), dtype=np.float64)
+    return np.asarray(_map_unique(cells, code)[:, None] == np.arange(len(place)), dtype=np.float64)
 
 
 def _numbers(cells: NDArray[Any]) -> FloatArray:
     """(n,) numbers, NaN for gaps and ∞ for what is none."""
     if cells.dtype.kind in "biuf":
         return cells.astype(np.float64)
-    return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _mapped(cells, _number)
+    return np.full(cells.shape, np.inf) if cells.dtype.kind == "M" else _map_unique(cells, _number)
 
 
 def _days(cells: NDArray[Any], form: str) -> FloatArray:
@@ -358,10 +358,10 @@ def _days(cells: NDArray[Any], form: str) -> FloatArray:
         days = cells.astype("datetime64[D]")
         since = (days - np.datetime64(dt.date.min)).astype(np.float64) + dt.date.min.toordinal()
         return np.asarray(np.where(np.isnat(days), np.nan, since))
-    return _mapped(cells, lambda cell: math.nan if _is_gap(str(cell)) else _day(str(cell), form, math.inf))
+    return _map_unique(cells, lambda cell: math.nan if _is_gap(str(cell)) else _day_number(str(cell), form, math.inf))
 
 
-def _mapped(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
+def _map_unique(cells: NDArray[Any], value: Callable[[Any], Any]) -> FloatArray:
     """(n,) value of each cell, which is asked for once where cells are equal."""
     found, inverse = np.unique(cells, return_inverse=True)
     return np.array([value(cell) for cell in found.tolist()], dtype=np.float64)[inverse]
@@ -382,7 +382,7 @@ def _number(text: str) -> float:
         return math.inf
 
 
-def _day(text: str, form: str = "", otherwise: Any = None) -> Any:
+def _day_number(text: str, form: str = "", otherwise: Any = None) -> Any:
     """Days since 0001-01-01 and 1 of a text in this format; without one of "2020-06-30", also where a time follows."""
     try:
         day = dt.datetime.strptime(text.strip(), form) if form else dt.datetime.fromisoformat(text.strip())

@@ -35,12 +35,12 @@ class Dataset:
     the other, each row by row: `record.reshape(channels, height, width)`.
     bounds: (low, high) of every feature of every possible record, where that is declared. own_test: the last so many
     records are the data's own test set. notes: sentences that belong beside every result on these records.
-    alike: those that `split` calls "test" are independent draws from the distribution of all others. trajectory: (L, d)
-    where each record is a trajectory of at most L steps with observations in R^d, laid out as `trajectories` says.
-    made_up: whether settings and seeds decide every record, as in simulations, so that no bits of them need be hashed.
-    drawn: whether there are records; if not, features and labels are zeros that take no memory. ranges: feature →
-    the range that a public rule gives it, so that none need be declared. logs: features that are log(1 + v), whose
-    declared ranges are of v.
+    test_is_independent: whether those that `split` calls "test" are independent draws from the distribution of all
+    others. trajectory: (L, d) where each record is a trajectory of at most L steps with observations in R^d, laid out
+    as `trajectories` says. is_simulated: whether settings and seeds decide every record, as in simulations, so that no
+    bits of them need be hashed. has_records: whether there are records; if not, features and labels are zeros that take
+    no memory. ranges: feature → the range that a public rule gives it, so that none need be declared. logs: features
+    that are log(1 + v), whose declared ranges are of v.
     Row numbers in messages count records from 1. Raises InputError where these do not hold. Messages about records name
     places, and quote no value of a record: a refusal is seen by more people than the file.
     """
@@ -56,17 +56,17 @@ class Dataset:
     bounds: tuple[float, float] | None = None
     own_test: int = 0
     notes: tuple[str, ...] = ()
-    alike: bool = False
+    test_is_independent: bool = False
     trajectory: tuple[int, int] | None = None
-    made_up: bool = False
-    drawn: bool = True
+    is_simulated: bool = False
+    has_records: bool = True
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     logs: frozenset[str] = frozenset()
 
     @property
     def digest(self) -> bytes:
         """A digest of the records as they were loaded, before any arithmetic; nothing where they are made up."""
-        if self.made_up:
+        if self.is_simulated:
             return b""
         columns = (self.features, self.labels, self.agent, self.split)
         parts = (b"" if c is None else str((c.dtype.kind, c.shape)).encode() + c.tobytes() for c in columns)
@@ -80,7 +80,7 @@ class Dataset:
             )
         if len(self.feature_names) != x.shape[1]:
             raise InputError(f"{where} has {x.shape[1]} features but {len(self.feature_names)} names for them.")
-        if self.drawn and not np.isfinite(x).all():
+        if self.has_records and not np.isfinite(x).all():
             row, column = np.argwhere(~np.isfinite(x))[0]
             raise InputError(
                 f"{where}, row {row + 1}, column {self.feature_names[column]!r} holds no finite number, but one is "
@@ -103,7 +103,7 @@ class Dataset:
         """Number of records."""
         return int(self.features.shape[0])
 
-    def first(self, limit: int) -> Dataset:
+    def head(self, limit: int) -> Dataset:
         """The first `limit` records, and as many of the data's own test set; all where there are fewer."""
         mine = self.n - self.own_test
         keep = np.r_[: min(limit, mine), mine : mine + min(limit, self.own_test)]

@@ -83,14 +83,14 @@ def read(declared: Declared, root: Path | None = None) -> bytes:
     check(declared)
     key, place, sha256 = declared
     if not is_url(place):
-        return _verified(_local(key, (root or Path()) / Path(place).expanduser()), declared)
+        return _verify(_local(key, (root or Path()) / Path(place).expanduser()), declared)
     scheme, _, rest = place.partition(":")
     local = re.fullmatch(r"(?://(?:localhost)?)?(/.*)", rest, re.DOTALL)
     if scheme.lower() == "file" and local is not None and not local[1].startswith("//"):
         # Here and in _download: urllib.request takes longer to import than all else here, and few runs need it.
         from urllib.request import url2pathname
 
-        return _verified(_local(key, Path(url2pathname(local[1]))), declared)
+        return _verify(_local(key, Path(url2pathname(local[1]))), declared)
     if scheme.lower() not in ("http", "https") or sha256 is None:
         raise InputError(f"{key}: {place!r} cannot be fetched, only http, https and local file URLs can; give a path.")
     cached = cache_folder() / sha256.lower()
@@ -98,8 +98,8 @@ def read(declared: Declared, root: Path | None = None) -> bytes:
         kept = _local(key, cached)
         if _sha256(kept) == sha256.lower():
             return kept
-    content = _verified(_download(declared), declared)
-    _keep(content, cached, key)
+    content = _verify(_download(declared), declared)
+    _store(content, cached, key)
     return content
 
 
@@ -121,7 +121,7 @@ def gunzip(content: bytes, where: str) -> bytes:
         return content
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            return _bounded(file, where)
+            return _read_bounded(file, where)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{where} is a truncated or damaged gzip file ({error}); get it anew.") from error
 
@@ -201,7 +201,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _verified(content: bytes, declared: Declared) -> bytes:
+def _verify(content: bytes, declared: Declared) -> bytes:
     if declared.sha256 is not None and _sha256(content) != declared.sha256.lower():
         raise InputError(
             f"{declared.key}: {declared.place!r} ({len(content)} bytes) has the SHA-256 {_sha256(content)}, but "
@@ -217,7 +217,7 @@ def _local(key: str, path: Path) -> bytes:
         if path.exists() and not path.is_file():
             raise InputError(f"{key}: {str(path)!r} is no file; give the path of a file.")
         with path.open("rb") as file:
-            return _bounded(file, f"{key}: {str(path)!r}")
+            return _read_bounded(file, f"{key}: {str(path)!r}")
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -225,7 +225,7 @@ def _local(key: str, path: Path) -> bytes:
         raise InputError(f"{key}: {str(path)!r} cannot be read: {reason}; give the path of the file.") from error
 
 
-def _bounded(stream: Readable, where: str) -> bytes:
+def _read_bounded(stream: Readable, where: str) -> bytes:
     """All that a stream holds, unless it holds more than any of these files could."""
     content = bytearray()
     while part := stream.read(_CHUNK):
@@ -256,7 +256,7 @@ def _download(declared: Declared) -> bytes:
     try:
         with opener.open(place, timeout=_SECONDS) as response:
             promised = response.headers.get("Content-Length")
-            content = _bounded(response, f"{key}: {place!r}")
+            content = _read_bounded(response, f"{key}: {place!r}")
     except InputError:
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -275,7 +275,7 @@ def _download(declared: Declared) -> bytes:
     return content
 
 
-def _keep(content: bytes, path: Path, key: str) -> None:
+def _store(content: bytes, path: Path, key: str) -> None:
     """Write beside its place and move it there whole: no reader ever meets half a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

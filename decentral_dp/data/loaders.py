@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from decentral_dp.data import collections, synthetic, tables, trajectories
-from decentral_dp.data.bundled import BUNDLED_CLASSES, bundled
+from decentral_dp.data.bundled import BUNDLED_CLASSES, load_bundled
 from decentral_dp.data.collections import COLLECTED, COLLECTIONS
 from decentral_dp.data.columns import ColumnRules, with_rules
 from decentral_dp.data.dataset import Dataset, Label, encode_labels, nearest, require_two_classes
@@ -156,17 +156,17 @@ def load(
     if data == "celeba":
         found = collections.load_celeba(files, label, root=root)
     elif data in BUNDLED_CLASSES or data in COLLECTIONS:
-        found = bundled("digits" if data in COLLECTIONS else data)
+        found = load_bundled("digits" if data in COLLECTIONS else data)
     elif data.startswith(tables.HUGGINGFACE):
         found = tables.load_huggingface(data, label, classes, agent, certified)
     else:
         declared = tables.Declared(label, agent, split, rules, agents)
-        found = _tabled(data, path, declared, classes, features, certified)
-    found = found if limit is None else found.first(limit)
+        found = _encode_table(data, path, declared, classes, features, certified)
+    found = found if limit is None else found.head(limit)
     return collections.substitute_digits(data, found) if data in COLLECTIONS else found
 
 
-def _tabled(
+def _encode_table(
     data: str,
     path: Path,
     declared: tables.Declared,

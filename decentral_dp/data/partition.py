@@ -80,7 +80,7 @@ def select_test(
     if values_by_column(dataset, validation, test):
         if test:
             raise InputError("problem.test: the split column says which records are for testing; leave `test` out.")
-        return np.flatnonzero(_words(dataset) == "test")
+        return np.flatnonzero(_split_column(dataset) == "test")
     share = 0.2 if test is None else test
     if not 0 <= share < 1:
         raise InputError(f"problem.test: got {share}, but a share of at least 0 and below 1 is wanted.")
@@ -119,7 +119,7 @@ def cut_roles(
     if levels == 1:
         return Roles(among, among[:0])
     if by_column:
-        words = _words(dataset)[among]
+        words = _split_column(dataset)[among]
         return Roles(among[words == "train"], among[words == "validation"])
     chosen = np.zeros(among.size, dtype=np.bool_)
     order = public_generator(seed, "validation").permutation(among.size)
@@ -160,7 +160,7 @@ def split(
         if levels == 1:
             upper, lower = shard[:0], shard
         elif by_column:
-            words = _words(dataset)[shard]
+            words = _split_column(dataset)[shard]
             upper, lower = shard[words == "validation"], shard[words == "train"]
         else:
             chosen = np.zeros(shard.size, dtype=np.bool_)
@@ -211,7 +211,7 @@ def values_by_column(dataset: Dataset, validation: float | Mapping[str, str] | N
     return isinstance(validation, Mapping) or (validation is None and test is None and dataset.split is not None)
 
 
-def _words(dataset: Dataset) -> TextArray:
+def _split_column(dataset: Dataset) -> TextArray:
     if dataset.split is None:
         raise InputError(
             f"problem.validation: {dataset.source!r} has no split column; give a share such as validation = 0.5."

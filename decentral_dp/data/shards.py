@@ -39,15 +39,15 @@ class Shards:
     image: (height, width, channels) where records are pictures, channel by channel as in `Dataset`. notes: sentences
     that belong beside every result on these records.
     exchangeable: whether which records are held out was drawn evenly at random from all, so that a held-out record and
-    a train record are alike before anything is trained; else why_not says in a sentence why.
-    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. given: a sentence on what of the deal
-    the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
+    a train record are alike before anything is trained; else why_not_exchangeable says in a sentence why.
+    trajectory: (L, d) where records are trajectories, laid out as in `Dataset`. deal_assumption: a sentence on what of
+    the deal the guarantee takes as given, where labels decided on it; else "". digest: of the records as loaded, as in
     `Dataset`. label_range: the public (low, high) that labels are scaled from, to [−1, 1]; None where nothing is
     scaled. labels_cut: the share of all records whose labels lie outside it; it reads records. by_owner: whether the
-    data's own column says who holds what, though nobody asked for it. elsewhere: whether the records are with their
-    agents, and features and labels of the right shapes are not numbers. drawn: whether there are records at all: a plan
-    of made-up ones needs none, and features and labels are zeros of the right shapes. features_cut: feature → share of
-    its values in all records that lie outside the declared ranges, where there are any; it reads records.
+    data's own column says who holds what, though nobody asked for it. is_elsewhere: whether the records are with their
+    agents, and features and labels of the right shapes are not numbers. has_records: whether there are records at all:
+    a plan of made-up ones needs none, and features and labels are zeros of the right shapes. features_cut: feature →
+    share of its values in all records that lie outside the declared ranges, where there are any; it reads records.
     bounds: (low, high) of every feature before it was scaled, where that is declared as in `Dataset`.
     placeholders: a sentence on ranges that are still to be filled in; else "".
     """
@@ -65,15 +65,15 @@ class Shards:
     image: tuple[int, int, int] | None = None
     notes: tuple[str, ...] = ()
     exchangeable: bool = False
-    why_not: str = "Nothing says how the held-out records were chosen."
+    why_not_exchangeable: str = "Nothing says how the held-out records were chosen."
     trajectory: tuple[int, int] | None = None
-    given: str = ""
+    deal_assumption: str = ""
     digest: bytes = b""
     label_range: tuple[float, float] | None = None
     labels_cut: float = 0.0
     by_owner: bool = False
-    elsewhere: bool = False
-    drawn: bool = True
+    is_elsewhere: bool = False
+    has_records: bool = True
     features_cut: Mapping[str, float] = field(default_factory=dict)
     placeholders: str = ""
     bounds: tuple[float, float] | None = None
@@ -85,8 +85,8 @@ class Shards:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """`notes`, `given` and `placeholders` where there is something to say."""
-        return (*self.notes, *(said for said in (self.given, self.placeholders) if said))
+        """`notes`, `deal_assumption` and `placeholders` where there is something to say."""
+        return (*self.notes, *(said for said in (self.deal_assumption, self.placeholders) if said))
 
     @property
     def label_unit(self) -> float | None:
@@ -107,7 +107,7 @@ class Shards:
     def n_agents(self) -> int:
         return len(self.train)
 
-    def pooled(self) -> Shards:
+    def pool(self) -> Shards:
         """All records with one agent, in the order of those that held them."""
         train, validation = (np.concatenate(parts) for parts in (self.train, self.validation))
         return replace(self, train=(train,), validation=(validation,), by_owner=False)
@@ -171,7 +171,9 @@ def make_shards(
     among = dealt = np.setdiff1d(np.arange(dataset.n), aside, assume_unique=True)
     if construction is not None:
         dataset, dealt = construct(dataset, construction, among, seed=seed, certified=certified)
-    why_not = _why_not(dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size)
+    why_not = _why_not_exchangeable(
+        dataset, aside, values_by_column(dataset, validation, test), dealt.size < among.size
+    )
     thinned, by_label = dealt.size < among.size, deals_by_label(partition_spec)
     if by_label or (thinned and levels == 2):
         cut = cut_roles(dataset, among, validation=validation, test=test, seed=seed, levels=levels)
@@ -186,9 +188,9 @@ def make_shards(
         labels_cut = float(np.mean((raw < label_range[0]) | (raw > label_range[1])))
     scaled = scaling.scale(dataset, scale_spec, certified=certified, root=root, fit_on=dealt)
     # Of records that are not drawn the bounds are all that counts.
-    final = bound_norms(scaled if dataset.drawn else scaled.first(1), normalisation)
+    final = bound_norms(scaled if dataset.has_records else scaled.head(1), normalisation)
     return Shards(
-        final.features if dataset.drawn else dataset.features,
+        final.features if dataset.has_records else dataset.features,
         dataset.labels,
         dataset.classes,
         dataset.feature_names,
@@ -210,7 +212,7 @@ def make_shards(
         by_owner=partition_spec is None and dataset.agent is not None,
         features_cut=scaling.shares_cut(dataset, scale_spec, root=root),
         placeholders=scaling.placeholder_sentence(scale_spec, label_range),
-        drawn=dataset.drawn,
+        has_records=dataset.has_records,
         bounds=dataset.bounds,
     )
 
@@ -275,13 +277,13 @@ def _check_trajectories(dataset: Dataset, scale_spec: scaling.ScaleSpec, normali
             )
 
 
-def _why_not(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
+def _why_not_exchangeable(dataset: Dataset, aside: IntArray, by_columns: bool, thinned: bool) -> str:
     """Why held-out records and train records can be distinguished by more than chance; "" where they are not."""
     if not aside.size:
         return "No record is held out."
     if dataset.own_test:
         return "The held-out records are the data's own test set, and need not be drawn as the train records are."
-    if by_columns and not dataset.alike:
+    if by_columns and not dataset.test_is_independent:
         return "A column says which records are held out, and need not have been drawn at random."
     if thinned:
         return "The construction thins the classes of the train records and not those of the held-out ones."

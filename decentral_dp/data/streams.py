@@ -82,13 +82,13 @@ class Stream:
             raise InputError(
                 f"problem.stream.batch: missing. {self.kind} reads that many records a round; add batch = 5."
             )
-        elif not _whole(self.batch, 1):
+        elif not _is_whole(self.batch, 1):
             raise InputError(
                 f"problem.stream: batch is {self.batch}, but {self.kind} wants a whole number of at least 1."
             )
         if self.share is not None and self.kind != "poisson":
             raise InputError(f"problem.stream: {self.kind} takes no rate, only poisson does. Leave it out.")
-        if not _whole(self.warm_start, 0):
+        if not _is_whole(self.warm_start, 0):
             raise InputError(
                 f"problem.stream: warm_start is {self.warm_start}, but a whole number of at least 0 is wanted."
             )
@@ -117,7 +117,7 @@ class Stream:
             )
         return cls(**{"share" if key == "rate" else key: value for key, value in options.items()})
 
-    def seen(self, t: int | IntArray, n: int | IntArray) -> IntArray:
+    def pool_sizes(self, t: int | IntArray, n: int | IntArray) -> IntArray:
         """Count the records that a round may read, the pool of a minibatch included: N_t.
 
         Args:
@@ -141,15 +141,15 @@ class Stream:
         reached = np.minimum(self.warm_start, pool) + (np.minimum(rounds, pool) + 1) * step
         return np.asarray(np.minimum(pool, reached), dtype=np.int64)
 
-    def averaged(self, t: int | IntArray, n: int | IntArray) -> IntArray:
+    def averaged_counts(self, t: int | IntArray, n: int | IntArray) -> IntArray:
         """Count the records that the mean of round t is over: N_t, min(batch, n) for a minibatch and for turns.
 
         Of "poisson" the pool, of which the share is drawn on average.
         """
-        pool = self.seen(t, n)
+        pool = self.pool_sizes(t, n)
         return np.minimum(self._batch, pool) if self.picks else pool
 
-    def apart(self, n: int | IntArray) -> int:
+    def least_gap(self, n: int | IntArray) -> int:
         """Bound from below how many rounds lie between two reads of one record, of n records or of each of these n.
 
         Turns of B records read the record at place j in the rounds ⌊(j + kn)/B⌋, k = 0, 1, …, at least ⌊n/B⌋ apart.
@@ -163,12 +163,12 @@ class Stream:
         return int((pool // np.minimum(self._batch, pool)).min()) if self.kind == "turns" else 1
 
     def rate(self, t: int | IntArray, n: int | IntArray) -> FloatArray:
-        """Return the share of the pool that is drawn afresh for round t, 1 where all take part; shapes as of `seen`."""
+        """Return the share of the pool that is drawn afresh for round t, 1 where all take part; as of `pool_sizes`."""
         if self.kind == "poisson":
-            return np.full(self.seen(t, n).shape, self.share)
+            return np.full(self.pool_sizes(t, n).shape, self.share)
         if self.kind != "minibatch":
-            return np.ones(self.seen(t, n).shape)
-        return np.asarray(self.averaged(t, n) / self.seen(t, n), dtype=np.float64)
+            return np.ones(self.pool_sizes(t, n).shape)
+        return np.asarray(self.averaged_counts(t, n) / self.pool_sizes(t, n), dtype=np.float64)
 
     @property
     def picks(self) -> bool:
@@ -212,5 +212,5 @@ def draw_batch(n: int, batch: int, generator: np.random.Generator) -> Draw:
     return Draw(generator.permutation(generator.choice(n, batch, replace=False, shuffle=False)), batch / n)
 
 
-def _whole(value: object, least: int) -> bool:
+def _is_whole(value: object, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least

@@ -56,14 +56,14 @@ def _chi2(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
     return rng.chisquare(i, (n, d))
 
 
-def _mixed(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
+def _alternating(rng: np.random.Generator, i: int, n: int, d: int) -> FloatArray:
     return (_normal if i % 2 == 0 else _chi2)(rng, i, n, d)
 
 
 # Of all records: as drawn, joined, scaled, dealt, and as their problem has them.
 _COPIES = 5
 CLASSES_APART, CENSUS = "synthetic_classification", "synthetic_census"
-FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _mixed}
+FAMILIES: dict[str, Features] = {"synthetic_normal": _normal, "synthetic_chi2": _chi2, "synthetic_mixed": _alternating}
 USUAL_SIZES = {"d": 200, "records": 200, "test_records": 2000}
 SYNTHETIC = (*FAMILIES, CLASSES_APART, CENSUS)
 # Categories of each attribute of a9a; numbers are cut into ranges there.
@@ -145,7 +145,9 @@ def classification(
     labels = rng.integers(0, 2, n)
     features = rng.standard_normal((n, d))
     features += np.outer((labels - 0.5) * separation, direction / np.linalg.norm(direction))
-    return replace(_dataset(CLASSES_APART, features, labels.astype(np.int64), n_agents, records), alike=True)
+    return replace(
+        _dataset(CLASSES_APART, features, labels.astype(np.int64), n_agents, records), test_is_independent=True
+    )
 
 
 def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int) -> Dataset:
@@ -184,7 +186,7 @@ def census(*, n_agents: int, seed: int, d: int, records: int, test_records: int)
     log_odds = features @ effects
     log_odds -= np.quantile(log_odds, 0.76)
     labels = (log_odds + rng.logistic(size=n) > 0).astype(np.int64)
-    return replace(_dataset(CENSUS, features, labels, n_agents, records), alike=True)
+    return replace(_dataset(CENSUS, features, labels, n_agents, records), test_is_independent=True)
 
 
 def check_apart(d: int, separation: float, relevant: int | None) -> None:
@@ -210,7 +212,7 @@ def outline(name: str, *, n_agents: int, d: int, records: int, test_records: int
     n = n_agents * records + test_records
     features, labels = np.broadcast_to(np.zeros(1), (n, d)), np.broadcast_to(np.int64(0), (n,))
     made = _dataset(name, features, labels, n_agents, records)
-    return replace(made, alike=name not in FAMILIES, drawn=False)
+    return replace(made, test_is_independent=name not in FAMILIES, has_records=False)
 
 
 def require_memory(n_agents: int, records: int, test_records: int, d: int) -> None:
@@ -245,7 +247,7 @@ def _dataset(name: str, features: FloatArray, labels: IntArray, n_agents: int, r
         source=name,
         agent=owners.astype(np.int64),
         split=np.concatenate([np.tile(words, n_agents), test]),
-        made_up=True,
+        is_simulated=True,
     )
 
 
@@ -292,14 +294,14 @@ def construct(
     positive = _positive(dataset, given["positive"]) if "positive" in given else None
     kept = train
     if "keep" in given:
-        kept = _last(dataset, given["keep"], train, certified)
+        kept = _keep_last(dataset, given["keep"], train, certified)
     elif "tail" in given:
-        kept = _tail(dataset, float(given["tail"]), train, seed, certified)
+        kept = _keep_tail(dataset, float(given["tail"]), train, seed, certified)
     if positive is not None:
         labels = np.isin(dataset.labels, positive).astype(np.int64)
         dataset = replace(dataset, labels=labels, classes=(0, 1))
     if "share" in given:
-        kept = _rare(dataset, float(given["share"]), train, seed, certified)
+        kept = _keep_share(dataset, float(given["share"]), train, seed, certified)
     return Constructed(replace(dataset, notes=(*dataset.notes, _note(given, kept.size, train.size))), kept)
 
 
@@ -330,7 +332,7 @@ def _positive(dataset: Dataset, named: Sequence[Label]) -> IntArray:
     return codes
 
 
-def _last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certified: bool) -> IntArray:
+def _keep_last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certified: bool) -> IntArray:
     names = list(keep)
     codes = _codes(dataset, names, "keep")
     if not names:
@@ -349,23 +351,23 @@ def _last(dataset: Dataset, keep: Mapping[str, int], train: IntArray, certified:
     return np.sort(np.concatenate(parts))
 
 
-def _tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certified: bool) -> IntArray:
+def _keep_tail(dataset: Dataset, tail: float, train: IntArray, seed: int, certified: bool) -> IntArray:
     _check_share("tail", tail)
     last, parts = len(dataset.classes) - 1, []
     for k, label in enumerate(dataset.classes):
         members = train[dataset.labels[train] == k]
-        count = _whole(members.size * tail ** (k / last))
+        count = _round_down(members.size * tail ** (k / last))
         if count < 1:
             those = "" if certified else f"{members.size} "
             raise InputError(
                 f"problem.construction.tail: {tail:g} leaves none of the {those}train records of class {label!r}. Give "
                 "a larger tail, or more records."
             )
-        parts.append(_drawn(members, count, dataset.n, seed, k))
+        parts.append(_choose_members(members, count, dataset.n, seed, k))
     return np.sort(np.concatenate(parts))
 
 
-def _rare(dataset: Dataset, share: float, train: IntArray, seed: int, certified: bool) -> IntArray:
+def _keep_share(dataset: Dataset, share: float, train: IntArray, seed: int, certified: bool) -> IntArray:
     _check_share("share", share)
     if len(dataset.classes) != 2:
         raise InputError(
@@ -374,7 +376,7 @@ def _rare(dataset: Dataset, share: float, train: IntArray, seed: int, certified:
         )
     labels = dataset.labels[train]
     negatives, positives = train[labels == 0], train[labels == 1]
-    count = _whole(negatives.size * share / (1.0 - share))
+    count = _round_down(negatives.size * share / (1.0 - share))
     if not 1 <= count <= positives.size:
         if certified:
             raise InputError(
@@ -385,7 +387,7 @@ def _rare(dataset: Dataset, share: float, train: IntArray, seed: int, certified:
             f"problem.construction.share: {share:g} beside {negatives.size} negative train records takes {count} "
             f"positive ones, and {dataset.source!r} has {positives.size}. Give a share that needs from 1 to so many."
         )
-    return np.sort(np.concatenate([negatives, _drawn(positives, count, dataset.n, seed, 1)]))
+    return np.sort(np.concatenate([negatives, _choose_members(positives, count, dataset.n, seed, 1)]))
 
 
 def _check_share(key: str, share: float) -> None:
@@ -393,12 +395,12 @@ def _check_share(key: str, share: float) -> None:
         raise InputError(f"problem.construction.{key}: got {share:g}, but a share above 0 and below 1 is wanted.")
 
 
-def _whole(count: float) -> int:
+def _round_down(count: float) -> int:
     """Rounded down, but not for what float64 lost."""
     return math.floor(round(count, 9))
 
 
-def _drawn(members: IntArray, count: int, n: int, seed: int, k: int) -> IntArray:
+def _choose_members(members: IntArray, count: int, n: int, seed: int, k: int) -> IntArray:
     """The first of the members in a public order of all n places: whoever joins or leaves them moves no other."""
     order = public_generator(seed, "construction", k).permutation(n)
     return order[np.isin(order, members)][:count]

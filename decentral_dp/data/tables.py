@@ -88,7 +88,7 @@ class Roles(NamedTuple):
     split: str | None
 
     @property
-    def words(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """Those that there are."""
         return [name for name in self if name is not None]
 
@@ -114,10 +114,12 @@ def read_table(path: Path, declared: Declared) -> Table:
     where = f"problem.data: {str(path)!r}"
     rules = declared.rules or ColumnRules()
     raw, roles = select_columns(str(path), _header(path, where), declared)
-    names, text = rules.names(raw), {*roles.words, *(c for c in raw if c in rules.text)}
+    names, text = rules.names(raw), {*roles.column_names, *(c for c in raw if c in rules.text)}
     # Of cells that are no numbers there is a last refusal, after the one that names their places.
-    for columns in read_columns(path, (*raw, *roles.words), text, None, where):
-        gaps = {c: columns[c] == "" if columns[c].dtype.kind == "U" else pd.isna(columns[c]) for c in roles.words}
+    for columns in read_columns(path, (*raw, *roles.column_names), text, None, where):
+        gaps = {
+            c: columns[c] == "" if columns[c].dtype.kind == "U" else pd.isna(columns[c]) for c in roles.column_names
+        }
         known = [Place(EMPTY, c, int(np.argmax(at)) + 1) for c, at in gaps.items() if at.any()]
         refuse_above(_BYTES_OF_NUMBER * len(columns[roles.label]) * len(names), f"{where} unpacks to")
         features = encode_features(columns, names, rules, where, known)
@@ -155,15 +157,17 @@ def select_columns(source: str, header: Sequence[str], declared: Declared) -> tu
         if name is not None and name not in header:
             raise InputError(f"problem.{key}: {source!r} has no column {name!r}; {nearest(name, header)}.")
     roles = Roles(label, agent, split)
-    if len(set(roles.words)) < len(roles.words):
+    if len(set(roles.column_names)) < len(roles.column_names):
         raise InputError(
-            f"problem.data: label, agent and split of {source!r} must be different columns, got {roles.words}."
+            f"problem.data: label, agent and split of {source!r} must be different columns, got {roles.column_names}."
         )
     rules = rules or ColumnRules()
-    rules.require_columns(header, roles.words, repr(source))
-    columns = tuple(c for c in header if c not in roles.words and c not in rules.drop)
+    rules.require_columns(header, roles.column_names, repr(source))
+    columns = tuple(c for c in header if c not in roles.column_names and c not in rules.drop)
     if not columns:
-        raise InputError(f"problem.data: {source!r} has no feature columns beside {[*roles.words, *rules.drop]}.")
+        raise InputError(
+            f"problem.data: {source!r} has no feature columns beside {[*roles.column_names, *rules.drop]}."
+        )
     return columns, roles
 
 
@@ -257,7 +261,7 @@ def read_columns(
             if (frame[last].isna() | (frame[last] == "")).any():
                 # A row that is too short, which pandas fills up, or a gap.
                 _require_lengths(path, header, where)
-            yield {c: frame[c].to_numpy() if c not in text else _stripped(frame[c]) for c in wanted}
+            yield {c: frame[c].to_numpy() if c not in text else _strip(frame[c]) for c in wanted}
             done += len(frame)
     except _NO_NUMBERS as error:
         if isinstance(error, InputError):
@@ -265,7 +269,7 @@ def read_columns(
         _require_lengths(path, header, where)
         # Slower, and only to say where.
         frame = next(_csv_parts(path, header, wanted, wanted, None))[done:]
-        yield {c: _stripped(frame[c]) for c in wanted}
+        yield {c: _strip(frame[c]) for c in wanted}
         raise InputError(f"{where} cannot be read as a table of numbers; save it as CSV anew.") from None
     if not done:
         raise InputError(f"{where} has a header but no records; wanted at least one.")
@@ -301,7 +305,7 @@ def require_columns(wanted: Sequence[str], known: Sequence[str], where: str) -> 
 _NO_NUMBERS = (ValueError, OverflowError, MemoryError)
 
 
-def _stripped(cells: Any) -> NDArray[Any]:
+def _strip(cells: Any) -> NDArray[Any]:
     return np.char.strip(cells.to_numpy(dtype=np.str_))
 
 
@@ -705,7 +709,7 @@ def _of_splits(
         known,
         tuple(names),
         data,
-        agent=None if agent is None else _numbered(_column_of_splits(parts, agent, data)),
+        agent=None if agent is None else _number_agents(_column_of_splits(parts, agent, data)),
         split=None if own else np.repeat(list(sizes), list(sizes.values())),
         image=picture if only else None,
         bounds=(0.0, 1.0) if only else None,
@@ -741,7 +745,7 @@ def _of_column(
     return flat, (height, width, channels)
 
 
-def _numbered(raw: NDArray[Any]) -> IntArray:
+def _number_agents(raw: NDArray[Any]) -> IntArray:
     """(n,) agents from 0 on: whole numbers as they are, words in their order."""
     if raw.dtype.kind in "iu":
         return raw.astype(np.int64)

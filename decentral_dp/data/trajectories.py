@@ -72,12 +72,14 @@ def read_trajectories(path: Path, agent: str | None = None, split: str | None = 
             "least one trajectory, one step and one number each is wanted."
         )
     longest = points - 1
-    rewards = _shaped(arrays["rewards"], (n, longest), f"{where}, array 'rewards'")
-    lengths = _whole(_shaped(arrays["lengths"], (n,), f"{where}, array 'lengths'"), 1, longest, f"{where}, 'lengths'")
+    rewards = _array_of_shape(arrays["rewards"], (n, longest), f"{where}, array 'rewards'")
+    lengths = _whole_numbers(
+        _array_of_shape(arrays["lengths"], (n,), f"{where}, array 'lengths'"), 1, longest, f"{where}, 'lengths'"
+    )
     terminal = np.zeros(n)
     if "terminal" in arrays:
-        flags = _shaped(arrays["terminal"], (n,), f"{where}, array 'terminal'")
-        terminal = _whole(flags, 0, 1, f"{where}, 'terminal'").astype(np.float64)
+        flags = _array_of_shape(arrays["terminal"], (n,), f"{where}, array 'terminal'")
+        terminal = _whole_numbers(flags, 0, 1, f"{where}, 'terminal'").astype(np.float64)
     observations, rewards = observations.copy(), rewards.copy()
     for name, values, ends in (("observations", observations, lengths + 1), ("rewards", rewards, lengths)):
         values[np.arange(values.shape[1]) >= ends[:, None]] = 0.0
@@ -111,7 +113,7 @@ def _numbers(values: NDArray[Any], axes: int, where: str, wanted: str) -> FloatA
     return np.asarray(values, dtype=np.float64)
 
 
-def _shaped(values: NDArray[Any], shape: tuple[int, ...], where: str) -> FloatArray:
+def _array_of_shape(values: NDArray[Any], shape: tuple[int, ...], where: str) -> FloatArray:
     numbers = _numbers(values, len(shape), where, str(shape))
     if numbers.shape != shape:
         raise InputError(
@@ -121,7 +123,7 @@ def _shaped(values: NDArray[Any], shape: tuple[int, ...], where: str) -> FloatAr
     return numbers
 
 
-def _whole(values: FloatArray, least: int, most: int, where: str) -> IntArray:
+def _whole_numbers(values: FloatArray, least: int, most: int, where: str) -> IntArray:
     # Written so that what is not a number fails, too.
     wrong = ~((values >= least) & (values <= most) & (values == np.floor(values)))
     if wrong.any():
@@ -179,7 +181,7 @@ class Environment(NamedTuple):
         test_records: where the scenario gives none.
         needs: packages to import.
         options: of `gymnasium.make`.
-        seeded: whether it starts at random.
+        starts_at_random: whether it starts at random.
     """
 
     name: str
@@ -191,7 +193,7 @@ class Environment(NamedTuple):
     test_records: int
     needs: tuple[str, ...] = ("gymnasium",)
     options: Mapping[str, Any] = {}
-    seeded: bool = True
+    starts_at_random: bool = True
 
 
 def _lean(seen: NDArray[Any], coins: np.random.Generator) -> int:
@@ -206,7 +208,7 @@ def _oscillation(seen: NDArray[Any], coins: np.random.Generator) -> int:
     return along if coins.random() < 0.8 else int(coins.integers(3))
 
 
-def _anyhow(seen: NDArray[Any], coins: np.random.Generator) -> int:
+def _uniform(seen: NDArray[Any], coins: np.random.Generator) -> int:
     """Stay, up or down, each with probability 1/3."""
     return (0, 2, 3)[int(coins.integers(3))]
 
@@ -230,7 +232,7 @@ ENVIRONMENTS: Mapping[str, Environment] = {
         "ALE/Pong-v5",
         (0.0,) * 128,
         (255.0,) * 128,
-        _anyhow,
+        _uniform,
         200,
         10,
         20,
@@ -306,7 +308,7 @@ def simulate(
     for values in (made_up.features, made_up.labels, made_up.agent, made_up.split):
         if values is not None:
             values.setflags(write=False)
-    return replace(made_up, made_up=True)
+    return replace(made_up, is_simulated=True)
 
 
 class _Episode(NamedTuple):
@@ -340,7 +342,7 @@ def _environment(name: str, which: Environment, longest: int) -> Any:
 
 
 def _episode(made: Any, which: Environment, coins: np.random.Generator, longest: int) -> _Episode:
-    seen, _ = made.reset(seed=int(coins.integers(2**31))) if which.seeded else made.reset()
+    seen, _ = made.reset(seed=int(coins.integers(2**31))) if which.starts_at_random else made.reset()
     observations, terminal = [np.array(seen, dtype=np.float64)], False
     rewards: list[float] = []
     while len(rewards) < longest and not terminal:

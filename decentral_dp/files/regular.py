@@ -73,7 +73,7 @@ def regular(path: Path, where: str) -> Path:
 
 
 @contextmanager
-def permitted(where: str) -> Iterator[None]:
+def refuse_unreadable(where: str) -> Iterator[None]:
     """Say of a file that may not be read that it may not: it is whole, and nothing has to be made again.
 
     Args:

@@ -277,7 +277,7 @@ class LocalDataset:
         if not isinstance(value, Bounded):
             return value
         sensitivities = {
-            k: s._replace(sensitivity=s.sensitivity * memory_slack(self._stream.averaged(t, self.counts[k])))
+            k: s._replace(sensitivity=s.sensitivity * memory_slack(self._stream.averaged_counts(t, self.counts[k])))
             for k, s in value.sensitivities.items()
         }
         return replace(value, sensitivities=sensitivities)
@@ -436,7 +436,7 @@ class LocalDataset:
         """How many records each agent averages at round t; the arrays of the round before where nothing changed."""
         if t != self._averaged_at and not (self._averaged and self._stream.kind != "accumulate"):
             # Of a problem of one level nobody has validation records.
-            counted = {k: self._stream.averaged(t, n) for k, n in self.counts.items() if n.any()}
+            counted = {k: self._stream.averaged_counts(t, n) for k, n in self.counts.items() if n.any()}
             before = self._averaged
             self._averaged = {
                 k: before[k] if before and np.array_equal(before[k], n) else _frozen(n) for k, n in counted.items()

@@ -110,16 +110,16 @@ class ComparisonTable(NamedTuple):
         rows: what is compared → its text in each run.
         numbers: whether texts are numbers.
         note: what has to be known of them.
-        nothing: said in place of a table without rows.
-        folded: whether it is on the page alone, where it is opened.
+        empty_text: said in place of a table without rows.
+        is_folded: whether it is on the page alone, where it is opened.
     """
 
     title: str
     rows: Sequence[tuple[str, Sequence[str]]]
     numbers: bool
     note: str
-    nothing: str
-    folded: bool = False
+    empty_text: str
+    is_folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def compare(*runs: str | Path | HasFolder) -> Comparison:
     same = [f for k, f in enumerate(folders) if f.resolve() in {other.resolve() for other in folders[:k]}]
     if same:
         raise InputError(f"compare: {quoted_path(same[0])} is given twice. Give different run folders.")
-    return Comparison([_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)])
+    return Comparison([_read_run(folder, name) for folder, name in zip(folders, _names(folders), strict=True)])
 
 
 def _folder_of(run: str | Path | HasFolder) -> Path:
@@ -320,7 +320,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def _read(folder: Path, name: str) -> ComparedRun:
+def _read_run(folder: Path, name: str) -> ComparedRun:
     path = regular(folder / "result.json", "compare")
     try:
         result = RunResult.from_json(path.read_text(encoding="utf-8"))
@@ -401,10 +401,10 @@ def _metrics(folder: Path, complete: bool) -> pd.DataFrame:
 def comparison_tables(comparison: Comparison) -> list[ComparisonTable]:
     """Put a comparison in words: budgets, last metrics, what was sent, settings that differ; many ranges last."""
     measured = [_budgets(comparison), _metric_rows(comparison), *_baseline_rows(comparison)]
-    return [*measured, *_sent(comparison), *_settings(comparison)]
+    return [*measured, *_sent_tables(comparison), *_settings(comparison)]
 
 
-def _sent(comparison: Comparison) -> list[ComparisonTable]:
+def _sent_tables(comparison: Comparison) -> list[ComparisonTable]:
     """What all agents of a run sent; nothing where no run counts it."""
     table = comparison.communication
     rows = [(str(n), [ABSENT if pd.isna(v) else f"{int(v):,}".replace(",", " ") for v in table[n]]) for n in table]
@@ -441,7 +441,7 @@ def _settings(comparison: Comparison) -> list[ComparisonTable]:
     note = f"Ranges of {len(ranges)} features differ, and are listed last on the page."
     return [
         ComparisonTable(title, [*left, counted], False, note, same),
-        ComparisonTable("Ranges that differ", ranges, False, "", "", folded=True),
+        ComparisonTable("Ranges that differ", ranges, False, "", "", is_folded=True),
     ]
 
 
@@ -506,11 +506,11 @@ def _sections(comparison: Comparison, drawn: Figure | None, narrow: Figure | Non
 
 def _table(table: ComparisonTable, runs: Sequence[str]) -> list[Html]:
     if not table.rows:
-        return [tag("h2", table.title), tag("p", table.nothing)]
+        return [tag("h2", table.title), tag("p", table.empty_text)]
     rows = [(name, *texts) for name, texts in table.rows]
     words = TextTable([(name, "") for name in ("", *runs)], [True, *(table.numbers for _ in runs)], rows)
     shown = tag("div", html(words, "wrapped", broken=True), class_="wide")
-    if table.folded:
+    if table.is_folded:
         return [tag("details", tag("summary", f"{table.title} ({len(table.rows)})"), shown)]
     return [tag("h2", table.title), shown, *([tag("p", table.note, class_="small")] if table.note else [])]
 

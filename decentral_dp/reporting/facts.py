@@ -26,13 +26,13 @@ class Fact(NamedTuple):
     """A fact of a result.
 
     Args:
-        about: what it stands beside: the status, the records, the guarantee or the scores.
+        topic: what it stands beside: the status, the records, the guarantee or the scores.
         name: its head, which may be that of several; "" where it needs none.
         text: a sentence.
         columns: row of a comparison → what stands there.
     """
 
-    about: Literal["status", "data", "privacy", "scores"]
+    topic: Literal["status", "data", "privacy", "scores"]
     name: str
     text: str
     columns: Mapping[str, str] = {}

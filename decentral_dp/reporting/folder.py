@@ -78,12 +78,12 @@ class Drawing(NamedTuple):
     start: float | None
 
     @property
-    def words(self) -> SettingWords:
+    def setting_words(self) -> SettingWords:
         """What is said differently by setting."""
         return words_of(self.result.privacy, self.result.topology)
 
     @property
-    def whose(self) -> str:
+    def scored_on(self) -> str:
         """What the scores are of, at the end of an axis' label."""
         return "of the exact lower solution" if self.result.solves_lower else "on held-out records"
 

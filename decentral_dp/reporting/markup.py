@@ -38,10 +38,10 @@ def join(parts: Iterable[Part], between: str = "") -> Html:
 def table(heads: Iterable[Part], rows: Iterable[tuple[Part, Iterable[Html]]]) -> Html:
     """A table in a box of its own. rows: the head of each, and its cells."""
     head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
-    return boxed([tag("tr", tag("th", first, scope="row"), *cells) for first, cells in rows], [head])
+    return scroll_box([tag("tr", tag("th", first, scope="row"), *cells) for first, cells in rows], [head])
 
 
-def boxed(rows: Iterable[Html], heads: Iterable[Html] = (), **attributes: str) -> Html:
+def scroll_box(rows: Iterable[Html], heads: Iterable[Html] = (), **attributes: str) -> Html:
     """Rows, and whole heads, of a table in a box of its own, which is scrolled where it is too wide."""
     return tag("div", tag("table", *heads, tag("tbody", *rows), **attributes), class_="wide", tabindex="0")
 

@@ -79,7 +79,7 @@ def head_of(head: tuple[str, str]) -> str:
     return " ".join(filter(None, (name, below and f"({below})")))
 
 
-def _above(table: TextTable) -> list[str]:
+def _group_labels(table: TextTable) -> list[str]:
     """What stands above each column."""
     return [words for words, wide in table.groups for _ in range(wide)] or [""] * len(table.heads)
 
@@ -88,7 +88,7 @@ def markdown(table: TextTable) -> str:
     """Write a table in GitHub's Markdown, with its note below; it has one line of heads."""
     heads = [
         _plain_markdown(", ".join(filter(None, (above, head_of(head)))))
-        for above, head in zip(_above(table), table.heads, strict=True)
+        for above, head in zip(_group_labels(table), table.heads, strict=True)
     ]
     rule = ["---:" if number else "---" for number in table.numbers]
     rows = [[_plain_markdown(text) for text in row] for row in table.rows]

@@ -53,7 +53,7 @@ def score_text(value: float) -> str:
     return f"{value:.4g}" if 1e-3 <= abs(value) < 1e3 else power_text(value)
 
 
-def capitalised(text: str) -> str:
+def capitalise(text: str) -> str:
     """`str.capitalize` without lowering the rest: a name within stays a name."""
     return text[:1].upper() + text[1:]
 
@@ -118,12 +118,12 @@ class Reach(NamedTuple):
 
     Args:
         head: the same in words.
-        of: the kinds of study that measure it: "run", "plan".
+        kinds: the kinds of study that measure it: "run", "plan".
         over_rounds: those of them that know it of every round, too.
     """
 
     head: str
-    of: tuple[str, ...]
+    kinds: tuple[str, ...]
     over_rounds: tuple[str, ...]
 
 

@@ -40,7 +40,7 @@ class Resumable(NamedTuple):
     place: Path
 
 
-def begun_in(path: Path) -> Resumable:
+def find_resumable(path: Path) -> Resumable:
     """Say what was begun in a folder or a file.
 
     Args:
@@ -158,7 +158,7 @@ def resume(
         done = resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
         remote.upload(place, folder)
         return done
-    kind, place = begun_in(Path(folder))
+    kind, place = find_resumable(Path(folder))
     if kind is Kind.RUN:
         return Run.resume(place, progress=progress, rounds=rounds, priced=priced, charge_again=charge_again, **objects)
     given = {**objects, "rounds": rounds, "priced": priced, "charge_again": charge_again or None}

@@ -62,7 +62,7 @@ _ENDINGS = ("", "_unreleased")
 
 def clipping(job: Job, outcome: Outcome) -> dict[str, Any]:
     """Which records a clip cuts at the last values; of agents that send clipped steps."""
-    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.elsewhere:
+    if not job.sends_steps or job.scenario.privacy.guarantee != "certified" or job.shards.is_elsewhere:
         return {}
     if isinstance(job.algorithm, DpDsgd) and job.algorithm.block:
         # What is clipped is all steps of an agent together, and no record.

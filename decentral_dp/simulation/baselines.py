@@ -38,7 +38,7 @@ def baseline_jobs(c: Components, job: Job) -> dict[str, Job]:
         raise InputError(
             'baselines: they are run at the same certified ε, and privacy.guarantee is "as_printed". Take "certified".'
         )
-    if job.shards.elsewhere:
+    if job.shards.is_elsewhere:
         raise InputError(
             "baselines: the records are with their agents (problem.manifest), and no server may have them all. Leave "
             "baselines out."
@@ -64,6 +64,6 @@ def _without_links(s: Scenario, job: Job, pooled: bool | None) -> Scenario:
     if s._objects:
         handed: dict[str, Any] = {what: value for what, value in s._objects().items() if what != "topology"}
         chosen._objects = Secret(OBJECTS, handed)
-    chosen._given = {what: name for what, name in s._given.items() if what != "topology"}
-    chosen._replaced = s._replaced | {"topology"}
+    chosen._object_names = {what: name for what, name in s._object_names.items() if what != "topology"}
+    chosen._replaced_tables = s._replaced_tables | {"topology"}
     return chosen

@@ -521,7 +521,7 @@ def title_here(s: Scenario, topology: Topology, served: bool) -> str:
 
     served: whether agents answer a server, and no link matters.
     """
-    replaced = s._replaced | ({"topology"} & s._given.keys())
+    replaced = s._replaced_tables | ({"topology"} & s._object_names.keys())
     m = topology.n_agents
     graph = article(topology_name({"kind": topology.name, "agents": m}))
     others = [own_name(s.algorithm.kind)] if "algorithm" in replaced else []

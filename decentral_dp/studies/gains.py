@@ -48,15 +48,15 @@ class Start(NamedTuple):
         levels: least values (x, y) of those that pay; of a gain without y, (x,); all of them, where x are names.
         best: the level with the largest mean gain, of those that pay if there are any, as a row of `gain_table`; None
             where nothing was measured.
-        tried: how many levels.
-        paying: how many of them pay.
+        n_levels: how many levels.
+        n_paying: how many of them pay.
     """
 
     pair: str
     levels: Sequence[tuple[Label, ...]]
     best: Mapping[Any, Any] | None
-    tried: int
-    paying: int
+    n_levels: int
+    n_paying: int
 
 
 def check_gains(study: Study, axes: Sequence[Axis], cells: Sequence[Cell]) -> None:
@@ -223,13 +223,13 @@ def gain_words(gain: Gain, table: pd.DataFrame) -> list[str]:
             f"{power_text(row['mean'])}{spread_text(row['mean'], row['low'], row['high'])} (n = {row['n']}) at {at}"
         )
         if not start.levels:
-            said.append(f"{start.pair}: pays at none of {start.tried} levels; the largest gain is {largest}.")
+            said.append(f"{start.pair}: pays at none of {start.n_levels} levels; the largest gain is {largest}.")
             continue
         where = " or ".join(
             ", ".join(f"{name} {words_of(value)}" for name, value in zip(names, level, strict=True))
             for level in start.levels
         )
-        count = f"{start.paying} of {start.tried} levels"
+        count = f"{start.n_paying} of {start.n_levels} levels"
         said.append(f"{start.pair}: pays at {count}, from {where}; the largest gain is {largest}.")
     return said
 

@@ -67,7 +67,7 @@ def names_of(kind: Split, over_rounds: bool) -> list[str]:
         >>> names_of("plan", over_rounds=True)
         ['bits', 'claimed', 'epsilon_max', 'epsilon_pure_max', 'messages']
     """
-    reaches = ((name, m, m.reach.over_rounds if over_rounds else m.reach.of) for name, m in MEASURES.items())
+    reaches = ((name, m, m.reach.over_rounds if over_rounds else m.reach.kinds) for name, m in MEASURES.items())
     return sorted(f"{name}{ending}" for name, m, kinds in reaches if kind in kinds for ending in m.endings)
 
 

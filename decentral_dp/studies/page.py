@@ -102,13 +102,13 @@ class Findings:
 
     def to_markdown(self) -> str:
         """The means at the end as a table in Markdown, with what they are over; also in the folder, as `table.md`."""
-        return markdown(self._laid_out(worded=False))
+        return markdown(self._text_table(worded=False))
 
     def to_latex(self) -> str:
         """The same in LaTeX, with words for names, for the package booktabs; also in the folder, as `table.tex`."""
-        return latex(self._laid_out(worded=True))
+        return latex(self._text_table(worded=True))
 
-    def _laid_out(self, worded: bool) -> TextTable:
+    def _text_table(self, worded: bool) -> TextTable:
         layout = self.study.table
         columns = [name for name in columns_of(self.study, self.summary) if name in layout.columns]
         columns = sorted(columns, key=layout.columns.index) if columns else columns_of(self.study, self.summary)
@@ -204,7 +204,9 @@ def failures_note(cells: pd.DataFrame) -> list[Html]:
     kinds = failures(cells)
     if not kinds:
         return []
-    reasons = [tag("li", f"{kind.cells} × {kind.sentence}{'' if kind.alike else ' (for example)'}") for kind in kinds]
+    reasons = [
+        tag("li", f"{kind.cells} × {kind.sentence}{'' if kind.is_uniform else ' (for example)'}") for kind in kinds
+    ]
     return [tag("div", tag("strong", failures_text(cells)), tag("ul", *reasons), class_="note bad")]
 
 
@@ -332,7 +334,7 @@ def _figures(plot: Plot, measured: Measured) -> list[Html]:
     """One figure, or one for each panel."""
     data, found = plot_data(plot, measured, measured.summary), list[Html]()
     for panel in data.values(plot.panels)[:_MOST_PANELS]:
-        part = data.inside({} if plot.panels is None else {plot.panels: panel})
+        part = data.select({} if plot.panels is None else {plot.panels: panel})
         traces = [trace for line in lines_of(part) for trace in _traces(part, line)]
         if any(trace["y"] for trace in traces):
             title = plot.title or plot.name
@@ -384,7 +386,7 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
         "type": "scatter",
         "name": name + (" (∞ where nothing is drawn)" if (mean.abs() == float("inf")).any() else ""),
         "mode": "lines+markers" if part.is_joined else "markers",
-        "x": _across(part, good),
+        "x": _x_values(part, good),
         "y": _plain(mean),
         "text": said,
         "marker": {"color": colour, "symbol": _SYMBOLS[line.marker], "size": 7},
@@ -396,7 +398,7 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
         measured["error_y"] = {"type": "data", "symmetric": False, **spread}
     if not len(lost) or plot.x not in axes:
         return [measured]
-    drawn = part.drawn
+    drawn = part.drawn_means
     finite = [v for v in _plain(drawn["low"].fillna(drawn["mean"]).astype(float)) if v is not None]
     bottom = min(finite, default=float("y" in plot.log))
     failed = {
@@ -410,7 +412,7 @@ def _traces(part: PlotData, line: Line) -> list[dict[str, Any]]:
     return [measured, failed]
 
 
-def _across(part: PlotData, good: pd.DataFrame) -> list[Any]:
+def _x_values(part: PlotData, good: pd.DataFrame) -> list[Any]:
     if part.over_rounds or part.plot.x in part.axes:
         return [_plain_value(v) for v in good[part.plot.x]]
     return _plain(pd.Series(positions(part._replace(means=part.means[part.means["n"] > 0]), good, None)))

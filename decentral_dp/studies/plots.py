@@ -173,7 +173,7 @@ class Line(NamedTuple):
         marker: of the points.
         dash: of the line.
         fill: of the markers.
-        also: what else markers tell apart; "" where nothing else varies at one place.
+        marker_meaning: what else markers tell apart; "" where nothing else varies at one place.
     """
 
     value: str
@@ -183,7 +183,7 @@ class Line(NamedTuple):
     marker: str
     dash: Any
     fill: Any
-    also: str = ""
+    marker_meaning: str = ""
 
 
 class PlotData(NamedTuple):
@@ -219,14 +219,14 @@ class PlotData(NamedTuple):
         return along == "round" or (along in self.axes and self.axes[along].is_numeric)
 
     @property
-    def drawn(self) -> pd.DataFrame:
+    def drawn_means(self) -> pd.DataFrame:
         """The means that are points."""
         return self.means[self.means["name"].isin(self.plot.measures)]
 
     @property
     def is_barred(self) -> bool:
         """Whether an interval of what is drawn is wide enough to be seen as a bar."""
-        return bool((self.drawn["high"] - self.drawn["low"] > _SEEN * self.drawn["mean"].abs()).any())
+        return bool((self.drawn_means["high"] - self.drawn_means["low"] > _SEEN * self.drawn_means["mean"].abs()).any())
 
     def values(self, axis: str | None) -> list[Label]:
         """The values of an axis that are drawn, in the order of the study; one that is empty where there is none."""
@@ -235,7 +235,7 @@ class PlotData(NamedTuple):
         present = set(self.labels[axis])
         return [label for label in self.axes[axis].labels if label in present]
 
-    def inside(self, where: Mapping[str, Label]) -> PlotData:
+    def select(self, where: Mapping[str, Label]) -> PlotData:
         """What of it a panel shows."""
         means, cells, labels = (select(frame, where) for frame in (self.means, self.cells, self.labels))
         return self._replace(means=means, cells=cells, labels=labels)
@@ -270,7 +270,8 @@ def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
         named = {value: places(value, select(cells, n.where), data.over_rounds) for value, n in values.items()}
         # Where markers tell something else apart, a stroke has the colour alone.
         entries += [
-            (named[value], n.colour, "none" if n.also else n.marker, "-", "full") for value, n in values.items()
+            (named[value], n.colour, "none" if n.marker_meaning else n.marker, "-", "full")
+            for value, n in values.items()
         ]
         if len(measures) > 1:
             heading = f"{heading} (colour), measured ({'dash' if joined else 'filling'})"
@@ -281,7 +282,7 @@ def legend(figure: Figure, data: PlotData, lines: Sequence[Line]) -> None:
     elif len(measures) > 1:
         heading = "measured"
         entries = [(axis_label(m, cells, most=1), n.colour, n.marker, n.dash, n.fill) for m, n in measures.items()]
-    if len(others := {n.also: n for n in lines if n.also}) > 1:
+    if len(others := {n.marker_meaning: n for n in lines if n.marker_meaning}) > 1:
         heading = f"{heading} (colour)" if heading and not heading.endswith(")") else heading
         entries += [(also, style.GREY, n.marker, "none", "full") for also, n in others.items()]
     handles: list[Any] = [
@@ -452,7 +453,7 @@ def study_figures(measured: Measured) -> Iterator[tuple[str, Figure]]:
 def _draw(plot: Plot, measured: Measured) -> Figure | None:
     study, data = measured.study, plot_data(plot, measured, measured.summary[measured.summary["n"] > 0])
     across_measured = not data.over_rounds and plot.x not in data.axes
-    if not len(data.drawn) or (across_measured and plot.x not in set(data.means["name"])):
+    if not len(data.drawn_means) or (across_measured and plot.x not in set(data.means["name"])):
         return None
     panels = data.values(plot.panels)
     wide = data.is_categorical and len(data.values(plot.x)) > 6
@@ -470,7 +471,7 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     lines = [n for n in lines if len(rows_of(data.means, n)) or is_lost(select(data.cells, n.where))]
     unplaced, alike = [], []
     for ax, panel in zip(each, panels, strict=True):
-        part = data.inside({} if plot.panels is None else {plot.panels: panel})
+        part = data.select({} if plot.panels is None else {plot.panels: panel})
         unplaced += _panel(ax, data, part, lines)
         # Where lines stand side by side, or points are not joined, each is seen.
         hidden = data.is_joined and (data.over_rounds or not data.is_barred)
@@ -487,7 +488,7 @@ def _draw(plot: Plot, measured: Measured) -> Figure | None:
     more += _coincidences(alike, [words_of(panel) for panel in panels])
     if plot.x in data.axes and not data.is_categorical and len(lines) > 1 and data.is_barred:
         more.append("Points of one place stand side by side")
-    said = caption(data.drawn, data.cells, study.confidence, data.over_rounds, unplaced, more)
+    said = caption(data.drawn_means, data.cells, study.confidence, data.over_rounds, unplaced, more)
     legend(figure, data, lines)
     finish(figure, study, plot.title, said, lambda width: panel_height(width, across, down))
     return figure
@@ -525,7 +526,7 @@ def _marker_groups(data: PlotData, also: Sequence[str]) -> list[dict[str, Label]
     """What markers tell apart: combinations of the axes along which x stands still; [{}] where it moves along all."""
     rows, axes = data.means, data.axes
     at = rows[rows["name"] == data.plot.x]
-    still = [name for name in also if _stands_still(at, [other for other in axes if other != name])]
+    still = [name for name in also if _has_equal_means(at, [other for other in axes if other != name])]
     present = {tuple(row) for row in rows[still].itertuples(index=False)}
     each = itertools.product(*(axes[name].labels for name in still))
     found = [dict(zip(still, labels, strict=True)) for labels in each if labels in present]
@@ -533,7 +534,7 @@ def _marker_groups(data: PlotData, also: Sequence[str]) -> list[dict[str, Label]
     return found if 1 < len(found) <= len(MARKERS) else [{}]
 
 
-def _stands_still(at: pd.DataFrame, others: Sequence[str]) -> bool:
+def _has_equal_means(at: pd.DataFrame, others: Sequence[str]) -> bool:
     """Whether two combinations that are alike in the other axes have the same mean."""
     means = at["mean"].map("{:.9g}".format)
     return bool(pd.concat([at[list(others)], means], axis=1).duplicated().any())
@@ -541,7 +542,7 @@ def _stands_still(at: pd.DataFrame, others: Sequence[str]) -> bool:
 
 def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> list[tuple[str, ...]]:
     """Names of lines of a panel of which one alone is seen. cells: of all panels."""
-    plot, values = part.plot, part.drawn["mean"].to_numpy(dtype=np.float64)
+    plot, values = part.plot, part.drawn_means["mean"].to_numpy(dtype=np.float64)
     finite = values[np.isfinite(values)]
     if finite.size == 0:
         return []
@@ -555,7 +556,7 @@ def _coinciding(part: PlotData, lines: Sequence[Line], cells: pd.DataFrame) -> l
         mean = found.sort_values(plot.points or plot.x)["mean"].to_numpy(dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             curve = np.log(mean) if logarithmic else mean
-        name = ", ".join(filter(None, (line.value, line.also)))
+        name = ", ".join(filter(None, (line.value, line.marker_meaning)))
         if not name or len(plot.measures) > 1:
             name = ", ".join(filter(None, (name, axis_label(line.measure, cells, most=1))))
         for other, names in seen:
@@ -634,7 +635,7 @@ def _panel(ax: Axes, data: PlotData, part: PlotData, lines: Sequence[Line]) -> l
             # Over rounds it has no place among them: at the foot, on the right.
             _cross(ax, 0.98 - 0.035 * k, line.colour, ax.transAxes)
     if "y" in plot.log:
-        drawable = data.drawn[["mean", "low", "high"]].to_numpy()
+        drawable = data.drawn_means[["mean", "low", "high"]].to_numpy()
         style.log_axis(ax, "y", np.concatenate([drawable / 1.1, drawable * 1.1]))
     if categories is not None:
         ax.set_xticks(range(len(categories)), [words_of(c) for c in categories])
@@ -704,8 +705,8 @@ def _name_points(ax: Axes, data: PlotData, axis: str) -> None:
     """Write the values of an axis above the picture, each joined to where its points are."""
     named: list[tuple[float, Label]] = []
     for value in data.values(axis):
-        part = data.inside({axis: value})
-        shown = positions(part, part.drawn, None)
+        part = data.select({axis: value})
+        shown = positions(part, part.drawn_means, None)
         named += [(float(x), value) for x in np.unique(shown[np.isfinite(shown)])]
     named.sort()
     ax.figure.draw_without_rendering()  # type: ignore[union-attr] # settles the limits; a figure always has it

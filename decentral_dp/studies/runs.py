@@ -181,8 +181,8 @@ def _plan(scenario: Scenario, rounds: Literal["last", "all"] | list[int], networ
     limits = horizon_of(job)
     record["notes"] = list(statement_of(job).authors_notes)
     record["curves"] = {
-        "epsilon_max": [cuts, _spent(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
-        "epsilon_pure_max": [cuts, _spent(job, cuts, job.budget.epsilon_pure, 0.0)],
+        "epsilon_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon, job.scenario.privacy.delta)],
+        "epsilon_pure_max": [cuts, _spending_of_worst(job, cuts, job.budget.epsilon_pure, 0.0)],
         "claimed": [cuts, claims],
     }
     _add_sent(record, job, cuts)
@@ -219,7 +219,7 @@ def _claim(job: Job, rounds: int) -> float | None:
     return None if claim is None else claim.epsilon_max
 
 
-def _spent(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
+def _spending_of_worst(job: Job, cuts: Sequence[int], budget: np.ndarray[Any, Any], delta: float) -> list[float]:
     """What the agent that has spent most at the end has spent before."""
     worst = np.array([int(np.argmax(budget))])
     spent = spending(job.ledger.only(worst), delta, cuts)

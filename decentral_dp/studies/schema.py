@@ -321,7 +321,9 @@ def axes(study: Study) -> list[Axis]:
     if study.variants:
         names = tuple(v.name for v in study.variants)
         if len(set(names)) < len(names):
-            raise InputError(f"variants: two are called {quoted(_twice(names))}; give each a name of its own.")
+            raise InputError(
+                f"variants: two are called {quoted(_first_duplicate(names))}; give each a name of its own."
+            )
         found.append(Axis(VARIANT, names, names))
     outside = _tables_from_outside(study)
     settled = {path for table in (study.set, *(v.set for v in study.variants)) for path, _ in leaves(table)}
@@ -343,11 +345,11 @@ def axes(study: Study) -> list[Axis]:
         settled.add(path)
         found.append(Axis(name, label_all(values), tuple(values)))
         if len(set(found[-1].labels)) < len(values):
-            raise InputError(f"grid.{name}: {quoted(_twice(found[-1].labels))} is there twice. Take one out.")
+            raise InputError(f"grid.{name}: {quoted(_first_duplicate(found[-1].labels))} is there twice. Take one out.")
     return found
 
 
-def _twice(names: Sequence[Label]) -> Label:
+def _first_duplicate(names: Sequence[Label]) -> Label:
     return next(n for k, n in enumerate(names) if n in names[:k])
 
 
@@ -422,17 +424,17 @@ def _base(study: Study, variant: Variant | None) -> tuple[dict[str, Any], Path]:
     for part in (study, variant):
         if part is not None:
             for key in part.unset:
-                content = _without(content, key_parts(key))
+                content = _remove_key(content, key_parts(key))
             content = merge(content, part.set)
     return content, path.resolve().parent
 
 
-def _without(content: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _remove_key(content: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     out = dict(content)
     if len(keys) == 1:
         out.pop(keys[0], None)
     elif isinstance(out.get(keys[0]), Mapping):
-        out[keys[0]] = _without(out[keys[0]], keys[1:])
+        out[keys[0]] = _remove_key(out[keys[0]], keys[1:])
     return out
 
 
@@ -587,8 +589,8 @@ def _label(name: str, value: Any, alike: Sequence[Any]) -> str:
     tables = [a for a in alike if isinstance(a, Mapping)]
     differ = [k for k in value if k not in ("kind", "file") and any(t.get(k) != value[k] for t in tables)]
     shown = differ or ([] if name else list(value))
-    return " ".join([name, *(f"{k} {_short(value[k])}" for k in shown)]).strip()
+    return " ".join([name, *(f"{k} {_format_value(value[k])}" for k in shown)]).strip()
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

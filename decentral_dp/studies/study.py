@@ -35,7 +35,7 @@ from decentral_dp.studies.runs import GOOD, Record, Task, perform, task_of
 from decentral_dp.studies.schema import Axis, Cell, Plot, Study, axes, cells, load_study, to_toml
 from decentral_dp.studies.tables import Measured, cell_table, results, rows_of_means, summary
 from decentral_dp.studies.verdicts import check_claims, check_where, find_seedless, verdict
-from decentral_dp.tasks.outcomes import CELLS, STUDY, alone, read, read_request, write_request
+from decentral_dp.tasks.outcomes import CELLS, STUDY, hold_folder, read, read_request, write_request
 from decentral_dp.tasks.parallel import Workers, cores
 
 
@@ -141,10 +141,10 @@ def conduct(
         Stopped: an interrupt came.
     """
     try:
-        varied, listed = _checked(study)
+        varied, listed = _check_study(study)
         Workers(address=address).check()
         with _folder_of_cells(out) as folder:
-            keys, records, computed = _computed(study, listed, folder, jobs, address, progress, manifest)
+            keys, records, computed = _compute_cells(study, listed, folder, jobs, address, progress, manifest)
             return _write(study, varied, listed, keys, records, computed, out)
     except KeyboardInterrupt:
         finished = sum(1 for _ in (out / CELLS).glob("*.json"))
@@ -153,7 +153,7 @@ def conduct(
         ) from None
 
 
-def _checked(study: Study) -> tuple[list[Axis], list[Cell]]:
+def _check_study(study: Study) -> tuple[list[Axis], list[Cell]]:
     """What varies, and the cells. Raises InputError for whatever of the study cannot be meant."""
     varied = axes(study)
     for part in study.where:
@@ -182,13 +182,15 @@ def _folder_of_cells(out: Path) -> Iterator[Path]:
                     f"--out: {out} holds something else than a study. Give a new folder, or that of a study."
                 )
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(alone(folder, f"{out}: this study is under way. Wait until it ends, or end it first."))
+            stack.enter_context(
+                hold_folder(folder, f"{out}: this study is under way. Wait until it ends, or end it first.")
+            )
         except OSError as error:
             raise InputError(f"--out: {out} cannot be written ({error.strerror}). Give another folder.") from None
         yield folder
 
 
-def _computed(
+def _compute_cells(
     study: Study,
     listed: Sequence[Cell],
     folder: Path,
@@ -219,11 +221,14 @@ def _computed(
     every = dict.fromkeys(filter(None, keys))
     known: dict[str, Record] = {key: record for key in every if (record := read(folder, key)) is not None}
     missing = {task.key: task for task in tasks if isinstance(task, Task) and task.key not in known}
-    replaced = _replaced(folder, every)
+    replaced = _outdated_files(folder, every)
     report = Reporter(progress, "cells")
     failed = sum(record["status"] not in GOOD for record in known.values())
     report(
-        len(known), len(every), failed=failed, note=_why_anew({k: v for k, v in replaced.items() if k in missing}, knew)
+        len(known),
+        len(every),
+        failed=failed,
+        note=_recompute_reason({k: v for k, v in replaced.items() if k in missing}, knew),
     )
     workers = Workers(min(jobs or cores(), max(1, len(missing))), address)
     with closing(perform(list(missing.values()), folder, workers)) as done:
@@ -236,7 +241,7 @@ def _computed(
     return keys, [known[task.key] if isinstance(task, Task) else task for task in tasks], len(missing)
 
 
-def _replaced(folder: Path, keys: Collection[str]) -> dict[str, list[Path]]:
+def _outdated_files(folder: Path, keys: Collection[str]) -> dict[str, list[Path]]:
     """Key → files of its settings that are of no key: of other inputs, or of another state of the package."""
     by_settings = {key.partition("-")[0]: key for key in keys}
     found: dict[str, list[Path]] = {}
@@ -246,7 +251,7 @@ def _replaced(folder: Path, keys: Collection[str]) -> dict[str, list[Path]]:
     return found
 
 
-def _why_anew(again: Mapping[str, Sequence[Path]], knew: bool) -> str:
+def _recompute_reason(again: Mapping[str, Sequence[Path]], knew: bool) -> str:
     """Why cells of these keys are computed anew, whose files are there; "" for none. knew: whether the salt was."""
     if not again:
         return ""
@@ -333,7 +338,7 @@ def _write(
     )
     for name in ("results", "summary", "cells"):
         write_whole(out / f"{name}.parquet", getattr(found, name).to_parquet(index=False))
-    stated = [plain(v.stated()) for v in verdicts]
+    stated = [plain(v.to_dict()) for v in verdicts]
     claims = json.dumps(stated, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "claims.json", f"{claims}\n".encode())
     texts = {"summary.csv": found.summary.to_csv(index=False), "table.md": found.to_markdown()}

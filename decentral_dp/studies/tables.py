@@ -214,7 +214,7 @@ def study_table(measured: Measured, columns: Sequence[str] | None = None, worded
     heads = _heads(names, columns, cells, worded)
     parts = _combinations(cells, names)
     stated = _guarantee_columns(cells, parts, columns)
-    lost = bool(_lost(cells))
+    lost = bool(_count_failures(cells))
     between = [*((name, "") for name in stated), *([("ended ok", "")] if lost else [])]
     heads = [*heads[: len(names)], *between, *heads[len(names) :]]
     # A column that has one interval in brackets has all of them so.
@@ -260,7 +260,7 @@ def columns_of(study: Study, summary: pd.DataFrame) -> list[str]:
 def note(study: Study, cells: pd.DataFrame, kinds: pd.Series[str]) -> str:
     """Say what means and intervals are over: the cells that ended ok, and how many of all did not."""
     said = "Means over the cells that ended ok"
-    if not _lost(cells):
+    if not _count_failures(cells):
         n = len(study.seed_list)
         said = "Of one cell each" if n == 1 else f"Means over {n} cells each"
     if (cells["status"] == "diverged").any():
@@ -278,10 +278,10 @@ def failures_text(cells: pd.DataFrame) -> str:
         >>> failures_text(pd.DataFrame({"status": ["ok", "budget_reached"]}))
         'All 2 cells ended ok.'
     """
-    lost = _lost(cells)
+    lost = _count_failures(cells)
     if not lost:
         return f"All {len(cells)} cells ended ok." if len(cells) > 1 else "The cell ended ok."
-    return f"{sum(lost.values())} of {len(cells)} cells failed ({_listed(lost)})."
+    return f"{sum(lost.values())} of {len(cells)} cells failed ({_list_statuses(lost)})."
 
 
 def success_text(cells: pd.DataFrame) -> str:
@@ -291,9 +291,9 @@ def success_text(cells: pd.DataFrame) -> str:
         >>> success_text(pd.DataFrame({"status": ["ok", "ok", "diverged"]}))
         '2 of 3 (1 diverged)'
     """
-    lost = _lost(cells)
+    lost = _count_failures(cells)
     counted = f"{len(cells) - sum(lost.values())} of {len(cells)}"
-    return f"{counted} ({_listed(lost)})" if lost else counted
+    return f"{counted} ({_list_statuses(lost)})" if lost else counted
 
 
 class Failures(NamedTuple):
@@ -302,12 +302,12 @@ class Failures(NamedTuple):
     Args:
         cells: how many.
         sentence: of the first of them.
-        alike: whether the others say the same, number by number.
+        is_uniform: whether the others say the same, number by number.
     """
 
     cells: int
     sentence: str
-    alike: bool
+    is_uniform: bool
 
 
 def failures(cells: pd.DataFrame) -> list[Failures]:
@@ -321,11 +321,11 @@ def failures(cells: pd.DataFrame) -> list[Failures]:
     return sorted(found, key=lambda kind: kind.cells, reverse=True)
 
 
-def _lost(cells: pd.DataFrame) -> Counter[str]:
+def _count_failures(cells: pd.DataFrame) -> Counter[str]:
     return Counter(str(status) for status in cells["status"] if status not in GOOD)
 
 
-def _listed(lost: Counter[str]) -> str:
+def _list_statuses(lost: Counter[str]) -> str:
     return ", ".join(f"{n} {status}" for status, n in lost.most_common())
 
 

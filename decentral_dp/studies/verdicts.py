@@ -72,7 +72,7 @@ class Comparison(NamedTuple):
     left: Point
     right: Point
     decision: Decision
-    lacking: int
+    n_lacking: int
 
 
 class Verdict(NamedTuple):
@@ -133,7 +133,7 @@ class Verdict(NamedTuple):
         said += [f"{self.missing} not measured"] if self.missing else []
         return ", ".join(said)
 
-    def stated(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As `claims.json` has it; "reproduced" is what versions before 1.0 called a claim that holds."""
         before = {HOLDS: True, REFUTED: False}.get(self.outcome)
         decided = {"verdict": self.words, "outcome": self.outcome, "undecided": self.undecided, "reproduced": before}
@@ -249,7 +249,7 @@ def verdict(
         pairs = [(a, Point({}, 1, claim.right, math.nan, math.nan)) for a in left]
     exact = study.kind == "plan" or all(side.measure in _PLANNED or is_epsilon(side.measure) for side in sides)
     known = [
-        _compared(claim, study, pair, exact and all(tuple(p.labels.values()) in fixed for p in pair[: len(sides)]))
+        _compare(claim, study, pair, exact and all(tuple(p.labels.values()) in fixed for p in pair[: len(sides)]))
         for pair in pairs
         if not (math.isnan(pair[0].mean) or math.isnan(pair[1].mean))
     ]
@@ -263,7 +263,7 @@ def verdict(
     return Verdict(claim.statement, len(pairs), count[HOLDS], count[REFUTED], missing, seeds, numbers)
 
 
-def _compared(claim: Claim, study: Study, pair: tuple[Point, Point], exact: bool) -> Comparison:
+def _compare(claim: Claim, study: Study, pair: tuple[Point, Point], exact: bool) -> Comparison:
     left, right = pair
     against = right.values if isinstance(claim.right, Side) else right.mean
     counts = not exact and all(side.measure in COUNTS for side in _sides(claim))
@@ -290,9 +290,9 @@ def _points(
     side: Side, study: Study, summary: pd.DataFrame, counted: pd.DataFrame, axes: Sequence[Axis]
 ) -> list[Point]:
     """One for each combination that is run and that `where` leaves; n = 0 where nothing was measured."""
-    found = {tuple(row[a.name] for a in axes): row for row in _measured(side, summary).to_dict("records")}
+    found = {tuple(row[a.name] for a in axes): row for row in _measured_rows(side, summary).to_dict("records")}
     values: dict[tuple[Label, ...], dict[int, float]] = {}
-    for row in _measured(side, counted).to_dict("records"):
+    for row in _measured_rows(side, counted).to_dict("records"):
         values.setdefault(tuple(row[a.name] for a in axes), {})[int(row["seed"])] = float(row["value"])
     points = []
     for labels in itertools.product(*(_labels_left(axis, side.where) for axis in axes)):
@@ -306,7 +306,7 @@ def _points(
     return points if side.best is None else _best(points, side.best)
 
 
-def _measured(side: Side, frame: pd.DataFrame) -> pd.DataFrame:
+def _measured_rows(side: Side, frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[frame["name"] == side.measure]
     rows = rows[rows["last"]] if side.round is None else rows[~rows["last"] & (rows["round"] == side.round)]
     return select(rows, side.where)
@@ -348,7 +348,7 @@ def _numbers(claim: Claim, one: Comparison, shared: Sequence[str]) -> str:
     there = ", ".join(f"{name} {one.left.labels[name]}" for name in shared)
     above = _margin(claim, one.left, one.right) > 0.0
     sign = _SIGNS[claim.compare][not above]
-    shown = {d: (_rounded(one.left, d), _rounded(one.right, d)) for d in _DIGITS}
+    shown = {d: (_round_point(one.left, d), _round_point(one.right, d)) for d in _DIGITS}
     digits = next(d for d in _DIGITS if d == _DIGITS[-1] or (_margin(claim, *shown[d]) > 0.0) == above)
     sides = f"{_mean(one.left, digits)} {sign} {factor}{_mean(one.right, digits)}{width}"
     said = [f"{sides}{f' at {there}' if there else ''}", *_reasons(claim, one)]
@@ -373,12 +373,12 @@ def _reasons(claim: Claim, one: Comparison) -> list[str]:
         found.append("one seed has no interval")
     elif decision.n:
         found.append("infinite at some seeds")
-    if one.lacking:
-        found.append(f"{one.lacking} of {one.lacking + decision.n} seeds lack a side")
+    if one.n_lacking:
+        found.append(f"{one.n_lacking} of {one.n_lacking + decision.n} seeds lack a side")
     return found
 
 
-def _rounded(point: Point, digits: int) -> Point:
+def _round_point(point: Point, digits: int) -> Point:
     """The point as `_mean` prints it: an ε rounded up, all else to the nearest."""
     whole = digits == _DIGITS[0] and 999.5 <= abs(point.mean) < 1e5
     if point.is_epsilon:
@@ -389,5 +389,5 @@ def _rounded(point: Point, digits: int) -> Point:
 def _mean(point: Point, digits: int) -> str:
     spread = spread_text(point.mean, point.low, point.high)
     counted = f"{spread} (n = {point.n})" if spread else ""
-    mean = _rounded(point, digits).mean
+    mean = _round_point(point, digits).mean
     return f"{power_text(mean) if digits == _DIGITS[0] else f'{mean:.{digits}g}'}{counted}"

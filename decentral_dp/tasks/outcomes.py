@@ -82,28 +82,28 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What is asked, before anything of it is done.
 
     Args:
-        what: "audit", "attack" or "table of audits".
+        title: "audit", "attack" or "table of audits".
         request: what it takes to ask again, as JSON values; None where no other process can.
         mark: salt → fingerprint of what is asked.
-        others: what a file holds whose fingerprint is another, as "of another scenario".
-        kept: number of outcomes → words for them, as "7 runs are kept".
+        others_text: what a file holds whose fingerprint is another, as "of another scenario".
+        kept_text: number of outcomes → words for them, as "7 runs are kept".
         every: least seconds between two writes.
         place: what goes on, where it is not the file but its folder.
-        again: whether a file that is complete may be asked for more; default no.
+        is_extensible: whether a file that is complete may be asked for more; default no.
     """
 
-    what: str
+    title: str
     request: Any
     mark: Callable[[bytes], str]
-    others: str
-    kept: Callable[[int], str]
+    others_text: str
+    kept_text: Callable[[int], str]
     every: float = 0.0
     place: Path | None = None
-    again: bool = False
+    is_extensible: bool = False
 
 
 @dataclass
@@ -111,29 +111,29 @@ class Outcomes(Generic[T]):
     """The outcomes so far of what is asked, by task. out: their file; None keeps nothing."""
 
     out: Path | None
-    asked: Asked
+    request: Request
     fingerprint: str
     salt: bytes
     done: dict[str, T] = field(default_factory=dict)
-    _written: float = field(default_factory=lambda: time.monotonic())
+    _written_at: float = field(default_factory=lambda: time.monotonic())
 
     def add(self, task: str, outcome: T) -> None:
         """Keep one more; it is on the disk at once, or after `every` seconds with others."""
         self.done[task] = outcome
-        if time.monotonic() >= self._written + self.asked.every:
+        if time.monotonic() >= self._written_at + self.request.every:
             self.write()
-            self._written = time.monotonic()
+            self._written_at = time.monotonic()
 
     def write(self, status: str = INTERRUPTED) -> None:
         """Write the file, for its owner alone: it has the salt."""
         if self.out is not None:
-            about = {"status": status, "what": self.asked.what, "asked": self.asked.request}
+            about = {"status": status, "what": self.request.title, "asked": self.request.request}
             marked = {"fingerprint": self.fingerprint, "salt": self.salt.hex()}
             write_json(self.out, {**about, **marked, "outcomes": self.done}, OWNERS)
 
 
 @contextmanager
-def keep_outcomes(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
+def keep_outcomes(out: Path | None, asked: Request, read: Callable[[Any], T]) -> Iterator[Outcomes[T]]:
     """Keep outcomes inside this in a file, from the beginning on; one that holds some of them is gone on with.
 
     Args:
@@ -160,11 +160,11 @@ def keep_outcomes(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> I
         outcomes.write()
         if not isinstance(error, KeyboardInterrupt):
             raise
-        said, place = asked.kept(len(outcomes.done)), asked.place or out
+        said, place = asked.kept_text(len(outcomes.done)), asked.place or out
         raise Stopped(f'Interrupted; {said} in {place}, and "decentral-dp resume {place}" goes on.') from None
 
 
-def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Outcomes[T]:
+def outcomes_in(out: Path | None, asked: Request, read: Callable[[Any], T]) -> Outcomes[T]:
     """Find what a file holds of what is asked; nothing of a new one. Raises InputError as `keep_outcomes`."""
     if out is None or not out.exists():
         if out is not None and not out.parent.is_dir():
@@ -173,7 +173,7 @@ def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Out
         return Outcomes(out, asked, asked.mark(salt), salt)
     content = read_json(out, "--out")
     try:
-        known = content["status"] == INTERRUPTED or (asked.again and content["status"] == COMPLETE)
+        known = content["status"] == INTERRUPTED or (asked.is_extensible and content["status"] == COMPLETE)
         marked, salt = str(content["fingerprint"]), bytes.fromhex(content["salt"])
         # One of an earlier version has its outcomes under other names, and is of another state of the package.
         done = {str(task): read(outcome) for task, outcome in content.get("outcomes", {}).items()}
@@ -183,8 +183,8 @@ def outcomes_in(out: Path | None, asked: Asked, read: Callable[[Any], T]) -> Out
         raise option_error("out", f": {out} exists already, and nothing is written over; give another file.")
     if marked != asked.mark(salt):
         raise InputError(
-            f"{out} holds an interrupted {asked.what} {asked.others}, or by another state of this package; put back "
-            "what it was of, or give another file."
+            f"{out} holds an interrupted {asked.title} {asked.others_text}, or by another state of this package; put "
+            "back what it was of, or give another file."
         )
     return Outcomes(out, asked, marked, salt, done)
 
@@ -248,7 +248,7 @@ def read_request(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def alone(folder: Path, under_way: str) -> Iterator[None]:
+def hold_folder(folder: Path, under_way: str) -> Iterator[None]:
     """Hold a folder of outcomes inside this, and remove what others left unfinished.
 
     Args:

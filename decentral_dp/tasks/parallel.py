@@ -44,7 +44,7 @@ class Workers(NamedTuple):
     address: str | None = None
 
     @property
-    def here(self) -> bool:
+    def is_in_process(self) -> bool:
         return self.jobs == 1 and self.address is None
 
     def check(self) -> None:
@@ -95,7 +95,7 @@ def in_parallel(
     """
     if workers.address is not None:
         return in_ray(work, items, lost, workers.address)
-    if workers.here:
+    if workers.is_in_process:
         return ((item, work(item)) for item in items)
     return in_processes(work, items, lost, workers.jobs, named)
 
@@ -207,7 +207,7 @@ class _Worker(Generic[Item, Outcome]):
                 reply = process.stdout.readline()
         if reply.endswith("\n"):
             return cast(Outcome, from_line(reply))
-        return self._lost(self._how_it_ended(process))
+        return self._lost(self._end_text(process))
 
     def _start(self) -> subprocess.Popen[str]:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 # _close closes it
@@ -223,7 +223,7 @@ class _Worker(Generic[Item, Outcome]):
         )
         return self._process
 
-    def _how_it_ended(self, process: subprocess.Popen[str]) -> str:
+    def _end_text(self, process: subprocess.Popen[str]) -> str:
         code = process.wait()
         said: list[str] = []
         if self._errors is not None:

@@ -234,7 +234,7 @@ def test_a_run_on_it_and_its_resolved_scenario(tmp_path: Path) -> None:
     assert run.simulation().context is not None
     # Validation images are train records of a problem of one level; test images are held out.
     assert run.simulation().context.n == sum("0012"[k % 4] != "2" for k in range(N))
-    assert "A column says" in run.simulation().shards.why_not
+    assert "A column says" in run.simulation().shards.why_not_exchangeable
     few = load_scenario(content(written(tmp_path / "b", partition=False), construction={"keep": {"1": 3}}))
     built = build.build(few)
     kept = np.concatenate(built.shards.train)

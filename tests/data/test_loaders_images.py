@@ -142,8 +142,8 @@ def test_the_limit_takes_the_first_records_of_each(tmp_path: Path, n: int, n_tes
     assert np.array_equal(some.labels, whole.labels[kept])
     assert some.own_test == min(n_test, limit)
     # The general rule for any data says the same.
-    assert np.array_equal(whole.first(limit).features, some.features)
-    assert whole.first(limit).own_test == some.own_test
+    assert np.array_equal(whole.head(limit).features, some.features)
+    assert whole.head(limit).own_test == some.own_test
 
 
 def test_the_limit_holds_for_other_data_too(tmp_path: Path) -> None:

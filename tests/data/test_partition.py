@@ -375,9 +375,9 @@ def test_a_deal_by_label_says_so_and_others_say_nothing() -> None:
         made = make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5)
         # What a function reads nobody has looked into.
         how = "may be dealt by label: what the function" if callable(spec) else "are dealt by label: the deal is taken"
-        assert f"These records {how}" in made.given
-        assert "taken as given. What is said of privacy is for neighbours that keep it" in made.given
-        assert made.all_notes == (made.given,)
+        assert f"These records {how}" in made.deal_assumption
+        assert "taken as given. What is said of privacy is for neighbours that keep it" in made.deal_assumption
+        assert made.all_notes == (made.deal_assumption,)
     for spec in ("iid", {"kind": "column", "name": "agent"}, None):
         assert make_shards(data, 2, seed=0, partition_spec=spec, validation=0.5).all_notes == ()
 

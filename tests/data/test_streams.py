@@ -21,27 +21,32 @@ def test_accumulating_counts_match_counting_one_by_one(n: int, batch: int, warm:
     for _ in range(t + 1):
         arrived = min(n, arrived + batch)
     stream = Stream("accumulate", batch, warm)
-    assert stream.seen(t, n) == arrived
-    assert stream.averaged(t, n) == arrived
+    assert stream.pool_sizes(t, n) == arrived
+    assert stream.averaged_counts(t, n) == arrived
     assert stream.rate(t, n) == 1
 
 
 def test_counts_broadcast_and_do_not_overflow() -> None:
     stream = Stream.from_spec({"batch": 5, "warm_start": 3})
-    assert stream.seen(np.arange(4)[:, None], np.array([10, 100])).tolist() == [[8, 8], [10, 13], [10, 18], [10, 23]]
+    assert stream.pool_sizes(np.arange(4)[:, None], np.array([10, 100])).tolist() == [
+        [8, 8],
+        [10, 13],
+        [10, 18],
+        [10, 23],
+    ]
     huge = Stream("accumulate", 2**62, 2**62)
-    assert huge.seen(2**62, 10**9) == 10**9
-    assert Stream("accumulate", 1).seen(2**62, 10**9) == 10**9
+    assert huge.pool_sizes(2**62, 10**9) == 10**9
+    assert Stream("accumulate", 1).pool_sizes(2**62, 10**9) == 10**9
 
 
 def test_all_and_minibatch() -> None:
     everything = Stream.from_spec("all")
-    assert everything.seen(np.arange(3), 7).tolist() == [7, 7, 7]
-    assert everything.averaged(0, 7) == 7
+    assert everything.pool_sizes(np.arange(3), 7).tolist() == [7, 7, 7]
+    assert everything.averaged_counts(0, 7) == 7
     fresh = Stream.from_spec({"kind": "minibatch", "batch": 5})
-    assert fresh.seen(0, 20) == 20
-    assert fresh.averaged(np.arange(2), 20).tolist() == [5, 5]
-    assert fresh.averaged(0, np.array([3, 20])).tolist() == [3, 5]
+    assert fresh.pool_sizes(0, 20) == 20
+    assert fresh.averaged_counts(np.arange(2), 20).tolist() == [5, 5]
+    assert fresh.averaged_counts(0, np.array([3, 20])).tolist() == [3, 5]
     assert fresh.rate(0, np.array([3, 20])).tolist() == [1.0, 0.25]
 
 
@@ -109,8 +114,8 @@ def test_refused_streams(spec: Any, message: str) -> None:
 
 def test_refused_counts() -> None:
     with pytest.raises(InputError, match=r"rounds count from 0"):
-        Stream().seen(-1, 5)
+        Stream().pool_sizes(-1, 5)
     with pytest.raises(InputError, match=r"at least one record"):
-        Stream().seen(0, np.array([3, 0]))
+        Stream().pool_sizes(0, np.array([3, 0]))
     with pytest.raises(InputError, match=r"draw_batch: got n = 0"):
         draw_batch(0, 1, np.random.default_rng(0))

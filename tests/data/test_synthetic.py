@@ -254,8 +254,8 @@ def test_who_is_exchangeable() -> None:
     for data, more, words in cases:
         made = make_shards(data, 2, seed=0, levels=1, **more)
         assert made.exchangeable == (words == "")
-        assert words in made.why_not
-        assert made.why_not == "" or made.why_not.endswith(".")
+        assert words in made.why_not_exchangeable
+        assert made.why_not_exchangeable == "" or made.why_not_exchangeable.endswith(".")
 
 
 # Whole scenarios
@@ -298,7 +298,7 @@ def test_imbalanced_mnist_from_files(tmp_path: Path) -> None:
     assert built.shards.test.size == 50
     assert built.shards.labels[built.shards.test].mean() == 0.5
     assert not built.shards.exchangeable
-    assert "own test set" in built.shards.why_not
+    assert "own test set" in built.shards.why_not_exchangeable
     assert built.context is not None
     assert built.context.n == 111
     (note,) = problem_summary(built)["notes"]
@@ -310,7 +310,7 @@ def test_digits_stand_in_for_it_and_the_last_of_cifar_are_kept(tmp_path: Path) -
     built = build.build(load(content()))
     kept = np.concatenate(built.shards.train)
     assert built.shards.labels[kept].mean() == pytest.approx(0.1, abs=1 / kept.size)
-    assert "thins" in built.shards.why_not
+    assert "thins" in built.shards.why_not_exchangeable
     for k in range(1, 6):
         batch = np.zeros((40, 3073), dtype=np.uint8)
         batch[:, 0] = np.arange(40) % 10

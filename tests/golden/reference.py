@@ -95,7 +95,7 @@ def markdown(component: Component, level: int) -> str:
     parts += ["".join(f"- {fact}\n" for fact in c.facts)] if c.facts else []
     parts += [_keys(c.keys)] if c.keys else []
     parts += [f"{c.notes}\n"] if c.notes else []
-    parts.append(f"```toml\n{c.written}\n```\n" if "\n" in c.written else f"In a scenario: `{c.written}`\n")
+    parts.append(f"```toml\n{c.usage}\n```\n" if "\n" in c.usage else f"In a scenario: `{c.usage}`\n")
     return "\n".join(parts)
 
 
@@ -121,7 +121,7 @@ def _keys(keys: Sequence[Key]) -> str:
 
 
 def _default_words(key: Key) -> str:
-    return "required" if key.left_out == "required" else f"`{_cell(key.left_out)}`" if key.left_out else "–"
+    return "required" if key.default_text == "required" else f"`{_cell(key.default_text)}`" if key.default_text else "–"
 
 
 def _cell(text: str) -> str:

@@ -439,7 +439,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "agents that forget the rounding of memories",
         "participants/agents.py",
-        "s.sensitivity * memory_slack(self._stream.averaged(t, self.counts[k]))",
+        "s.sensitivity * memory_slack(self._stream.averaged_counts(t, self.counts[k]))",
         "s.sensitivity",
         (f"{_BATCH}::test_a_state_that_is_kept_is_charged_for_its_rounding",),
     ),

@@ -212,7 +212,7 @@ def test_names_tell_folders_apart(folders: Path, tmp_path: Path) -> None:
     found = compare(folders / "a", twin)
     assert [run.name for run in found.runs] == [f"{folders.name}/a", f"{tmp_path.name}/a"]
     assert found.settings.empty
-    assert comparison_tables(found)[-1].nothing == "Nothing: the settings are the same."
+    assert comparison_tables(found)[-1].empty_text == "Nothing: the settings are the same."
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def everywhere(result: RunResult, page: str, monkeypatch: pytest.MonkeyPatch) ->
             # The page begins the reason of a run that ended early with a capital.
             assert words(fact.text).casefold() in words(text).casefold(), (place, fact)
             # The terminal has no heads below a table of scores.
-            if place != "terminal" or fact.about != "scores":
+            if place != "terminal" or fact.topic != "scores":
                 assert fact.name.casefold() in text.casefold(), (place, fact)
 
 

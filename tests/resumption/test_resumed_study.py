@@ -18,7 +18,7 @@ from decentral_dp.errors import InputError, Stopped
 from decentral_dp.simulation.events import Progress
 from decentral_dp.studies import runs
 from decentral_dp.studies.page import Findings
-from decentral_dp.tasks.outcomes import alone
+from decentral_dp.tasks.outcomes import hold_folder
 from tests.support.killed import killed
 
 Scenario = Callable[..., dict[str, Any]]
@@ -177,7 +177,7 @@ def test_what_a_study_cannot_be_told_is_refused(file: Path, tmp_path: Path, monk
     for cell in (out / "cells", next((out / "cells").glob("*.json"))):
         with pytest.raises(InputError, match=f"give the folder of the study, {out}"):
             decentral_dp.resume(cell)
-    with alone(out / "cells", "held"), pytest.raises(InputError, match="this study is under way"):
+    with hold_folder(out / "cells", "held"), pytest.raises(InputError, match="this study is under way"):
         decentral_dp.resume(out)
     assert not seen
 

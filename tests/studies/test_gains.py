@@ -232,7 +232,7 @@ def test_nowhere_is_said_to_be_nowhere(
     results, listed = measured(gains, **options)
     table = gain_table(study, results, listed)
     (start,) = starts(study.gains[0], table)
-    assert (start.levels, start.paying, start.tried) == ([], 0, 2)
+    assert (start.levels, start.n_paying, start.n_levels) == ([], 0, 2)
     (sentence,) = gain_words(study.gains[0], table)
     assert sentence.startswith("tuned: pays at none of 2 levels; the largest gain is ")
     assert [name for name, _ in gain_figures(study, table, listed)] == ["gain"]
@@ -242,7 +242,7 @@ def test_where_it_begins_are_the_least_levels_that_pay(make: Make) -> None:
     study = make()
     table = gain_table(study, *measured((AROUND, UP)))
     (start,) = starts(study.gains[0], table)
-    assert (start.levels, start.paying) == ([(8.0,)], 1)
+    assert (start.levels, start.n_paying) == ([(8.0,)], 1)
     (sentence,) = gain_words(study.gains[0], table)
     assert sentence.startswith("tuned: pays at 1 of 2 levels, from target ε 8; the largest gain is 0.11")
 
@@ -259,7 +259,7 @@ def test_a_plane_begins_to_pay_along_an_edge() -> None:
         for e in (1.0, 2.0, 4.0)
     ]
     first, *others = starts(gain, pd.DataFrame(rows))
-    assert (first.levels, first.paying, first.tried) == ([(400.0, 4.0), (1600.0, 2.0)], 3, 9)
+    assert (first.levels, first.n_paying, first.n_levels) == ([(400.0, 4.0), (1600.0, 2.0)], 3, 9)
     assert all(other.best is None for other in others)
     said = gain_words(gain, pd.DataFrame(rows))
     assert "records per agent 400, target ε 4 or records per agent 1600, target ε 2" in said[0]

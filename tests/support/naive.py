@@ -347,7 +347,7 @@ def public_of(rounds: int, stream: Stream, problem: Any) -> Public:
     kinds = ("train", "validation")
     return Public(
         rounds,
-        {k: stream.averaged(t, counts) * 1.0 for k in kinds},
+        {k: stream.averaged_counts(t, counts) * 1.0 for k in kinds},
         {k: stream.rate(t, counts)[0] for k in kinds},
         np.array([0.6]),
         problem.reads_records,

@@ -51,7 +51,7 @@ from decentral_dp.simulation.result import as_written, published_values, require
 from decentral_dp.simulation.run import run_job
 from decentral_dp.simulation.statements.of_job import claim_of
 from decentral_dp.statistics import Interval, auc, over_seeds
-from decentral_dp.tasks.outcomes import Asked, fingerprint, keep_outcomes, number, write_json
+from decentral_dp.tasks.outcomes import Request, fingerprint, keep_outcomes, number, write_json
 
 # Scored one by one, losses of bilevel problems are slow: of more records a sample is scored.
 _MOST_BILEVEL = 2000
@@ -155,8 +155,8 @@ def require_attackable(job: Job) -> None:
         )
     if not shards.exchangeable:
         raise InputError(
-            f"attack: {shards.why_not} An attack would measure how these groups differ{_apart(job)}, not membership. "
-            "Hold out a random share (problem.test) of data as they are."
+            f"attack: {shards.why_not_exchangeable} An attack would measure how these groups differ{_apart(job)}, not "
+            "membership. Hold out a random share (problem.test) of data as they are."
         )
     if job.solves == "minimax":
         if not isinstance(_asked(job), Attackable):
@@ -377,7 +377,7 @@ def infer(
         {name: digest(np.ascontiguousarray(values).tobytes()) for name, values in one.published.items()}
         for one in given
     ]
-    asked = Asked(
+    asked = Request(
         "attack",
         {"folders": [str(folder.resolve()) for folder in folders], "runs": total},
         partial(fingerprint, [one.job.scenario for one in given], published),

@@ -50,7 +50,7 @@ from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import Job
 from decentral_dp.simulation.result import as_written, read_result
 from decentral_dp.simulation.statements.of_job import claim_of
-from decentral_dp.tasks.outcomes import Asked, Outcomes, fingerprint, keep_outcomes, outcomes_in, write_json
+from decentral_dp.tasks.outcomes import Outcomes, Request, fingerprint, keep_outcomes, outcomes_in, write_json
 from decentral_dp.tasks.parallel import HERE, Workers
 
 # Seconds between two records of what was played.
@@ -227,7 +227,7 @@ def play(
     if plan.canaries is not None:
         return _of_one_run(plan, plan.canaries, out)
     settings = [plan.vantage, plan.confidence, plan.seed]
-    asked = Asked(
+    asked = Request(
         "audit",
         None if out is None else request_of(plan, workers, ends),
         partial(fingerprint, [plan.job.scenario], settings),
@@ -325,7 +325,7 @@ def _shown(
 
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
     # One single run has nothing to go on with: it is only seen that nothing is written over.
-    outcomes_in(out, Asked("audit", None, lambda salt: "one run", _OTHERS, str), read_runs)
+    outcomes_in(out, Request("audit", None, lambda salt: "one run", _OTHERS, str), read_runs)
     job, root = plan.job, plan.root("canaries", 0)
     shown = shown_in_one_run(job, canaries, root, 1.0 - plan.confidence)
     bound = LowerBound("one run", shown.epsilon, shown.null, plan.confidence, 1, None, one_run=shown)

@@ -451,7 +451,7 @@ def check_workers(plan: AuditPlan, workers: Workers) -> None:
     Raises:
         InputError: a job that no other process can build, canaries, or a Ray cluster without ray.
     """
-    if workers.here:
+    if workers.is_in_process:
         return
     workers.check()
     if plan.canaries is not None:
@@ -514,7 +514,7 @@ def play_runs(
     Raises:
         InputError: a worker that ended.
     """
-    if workers.here:
+    if workers.is_in_process:
         for k in numbers:
             yield [k], [runs_of(game, [k])]
         return

@@ -22,7 +22,7 @@ from decentral_dp.config.loading import find, load
 from decentral_dp.config.schema import Scenario
 from decentral_dp.errors import InputError
 from decentral_dp.simulation.events import ProgressCallback, Reporter
-from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Asked, fingerprint, keep_outcomes, read_json
+from decentral_dp.tasks.outcomes import COMPLETE, TABLE, Request, fingerprint, keep_outcomes, read_json
 from decentral_dp.tasks.parallel import HERE, Workers, in_parallel
 
 # Rounds of each, where an algorithm takes fewer than its scenario has.
@@ -130,14 +130,14 @@ def audit_table(
     listed = systems() if names is None else [n if isinstance(n, System) else System(n, None) for n in names]
     settings: dict[str, Any] = {"runs": runs, "vantage": vantage, "confidence": confidence, "seed": seed}
     request = {**settings, "workers": workers, "systems": None if names is None else listed}
-    asked = Asked(
+    asked = Request(
         "table of audits",
         request,
         partial(fingerprint, [], settings),
         "with other settings",
         lambda audits: f"the audits of {audits} systems are kept",
         place=out,
-        again=True,
+        is_extensible=True,
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

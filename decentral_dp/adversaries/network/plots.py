@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from decentral_dp.bounded import Array
 from decentral_dp.formatting import cut_name, delta_text, epsilon_text
 from decentral_dp.reporting.plots import style
-from decentral_dp.reporting.words import capitalised, power_text, topology_name
+from decentral_dp.reporting.words import capitalise, power_text, topology_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -242,7 +242,7 @@ def _short(name: str, most: int = LONGEST_NAME) -> str:
 
 def _story(view: NetworkView) -> str:
     """Whose view, and the largest certified ε next door and far away."""
-    who = capitalised(_observer_words(view))
+    who = capitalise(_observer_words(view))
     links, largest = _largest(view.certified, view.distance)
     if links.size == 0:
         return f"{who}: nothing"

@@ -87,7 +87,7 @@ def steps_of(job: GossipJob, algorithm: LdpSingleLevel | DpDsgd, problem: Traini
         raise ValueError("factors are known of bounded features alone")
     rounds = np.arange(job.rounds)
     step = algorithm.y.series(job.rounds)
-    averaged = job.stream.averaged(rounds[:, None], job.counts["train"])
+    averaged = job.stream.averaged_counts(rounds[:, None], job.counts["train"])
     noise = job.noise["y"].at(rounds + 1, GAUSSIAN)
     own_point = isinstance(algorithm, LdpSingleLevel)
     mixed, visible = _weights(job)

@@ -279,7 +279,7 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
         raise InputError("network: every agent is an observer, so no pair is left to price; leave some agents outside.")
     rounds, counts = np.arange(job.rounds), job.counts["train"]
     step = algorithm.y.series(job.rounds)
-    averaged = job.stream.averaged(rounds[:, None], counts)
+    averaged = job.stream.averaged_counts(rounds[:, None], counts)
     draws = job.rounds * problem.q * (job.n_agents - np.array([len(members) for members in observers]))
     changes = job.topology.over_time
     mixing = (job.topology.mixing if changes is None else changes.links).toarray()
@@ -315,7 +315,7 @@ def _rounding(
     algorithm: Any = job.algorithm
     step, averaged = (
         algorithm.y.series(job.rounds),
-        job.stream.averaged(np.arange(job.rounds)[:, None], job.counts["train"]),
+        job.stream.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"]),
     )
     start, x = (abs(algorithm.start.get(channel, 0.0)) for channel in "yx")
     summed = system["injected"] * (summation_slack(averaged, problem.q) - 1.0)

@@ -18,7 +18,7 @@ from decentral_dp.reporting.facts import facts
 from decentral_dp.reporting.folder import read_scenario, scenario_text
 from decentral_dp.reporting.markup import Html, document, image, join, tag
 from decentral_dp.reporting.page import guarantee, run
-from decentral_dp.reporting.words import Json, capitalised, topology_name, words_of
+from decentral_dp.reporting.words import Json, capitalise, topology_name, words_of
 from decentral_dp.simulation.result import RunResult, read_result
 from decentral_dp.simulation.statements.statement import PrivacyStatement
 from decentral_dp.user_code import own_name
@@ -118,7 +118,7 @@ def run_view(result: RunResult, pictures: Iterable[bytes] = (), baselines: Mappi
         pictures: PNGs.
         baselines: of the runs that it is judged by.
     """
-    known = [(fact.name, fact.text) for fact in facts(result) if fact.about != "scores"]
+    known = [(fact.name, fact.text) for fact in facts(result) if fact.topic != "scores"]
     return tag(
         "div",
         tag("h4", result.title or "Run"),
@@ -148,8 +148,8 @@ def plan_view(title: str, privacy: PrivacyStatement, graph: Mapping[str, Any]) -
 def _graph(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:
     if words_of(privacy, graph).network or graph.get("agents") == 1:
         return []
-    network = f"{capitalised(topology_name(graph))}, {graph['weights']} weights: {graph_text(graph)}."
-    return [tag("p", network, *(f" {capitalised(str(note))}." for note in graph.get("notes") or []))]
+    network = f"{capitalise(topology_name(graph))}, {graph['weights']} weights: {graph_text(graph)}."
+    return [tag("p", network, *(f" {capitalise(str(note))}." for note in graph.get("notes") or []))]
 
 
 def _budgets(privacy: PrivacyStatement, graph: Mapping[str, Any]) -> list[Html]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from decentral_dp.formatting import agent_names, at_least_text, delta_text, epsilon_text, price_text
 from decentral_dp.reporting.facts import facts
-from decentral_dp.reporting.markup import Html, Part, boxed, formula, join, table, tag, unbroken
+from decentral_dp.reporting.markup import Html, Part, formula, join, scroll_box, table, tag, unbroken
 from decentral_dp.reporting.page.run import fact_list, figures
 from decentral_dp.reporting.words import Json, SettingWords, observer_text, power_text, spans, words_of
 from decentral_dp.simulation.result import RunResult
@@ -31,16 +31,16 @@ CHOSEN: tuple[Part, ...] = ("settings chosen by looking at earlier runs on the s
 
 def guarantee_section(result: RunResult) -> list[Html]:
     """The verdict, what kind of noise it rests on, what ε compares, and what it covers."""
-    privacy, words = result.privacy, _words(result)
-    known = [(fact.name, fact.text) for fact in facts(result) if fact.about in ("data", "privacy")]
+    privacy, words = result.privacy, _setting_words(result)
+    known = [(fact.name, fact.text) for fact in facts(result) if fact.topic in ("data", "privacy")]
     blocks = [tag("h2", "The guarantee"), verdict(privacy, result.topology), fact_list(known)]
     if not privacy.is_noisy:
         return blocks
     adjacency = tag(
         "p",
         tag("strong", "What ε compares. "),
-        f"Two data sets that differ in {_compared(privacy, words.kind)} Partition, split, order, counts, classes and "
-        "scaling constants are public. "
+        f"Two data sets that differ in {_neighbours_text(privacy, words.kind)} Partition, split, order, counts, "
+        "classes and scaling constants are public. "
         f"{'Runs' if privacy.protected else 'A person with several records is protected less, and runs'} on the same "
         "records add up.",
     )
@@ -61,7 +61,7 @@ def guarantee_section(result: RunResult) -> list[Html]:
     ]
 
 
-def _words(result: RunResult) -> SettingWords:
+def _setting_words(result: RunResult) -> SettingWords:
     """Words of the setting; of one level and of minimax problems those without z and validation records."""
     words = words_of(result.privacy, result.topology)
     if not (result.is_one_level or result.is_minimax):
@@ -70,7 +70,7 @@ def _words(result: RunResult) -> SettingWords:
     return replace(words, kind="", dearest="", private=private)
 
 
-def _compared(privacy: PrivacyStatement, kept: str) -> str:
+def _neighbours_text(privacy: PrivacyStatement, kept: str) -> str:
     """What data sets differ in, a sentence's end. kept: what a replaced record keeps besides its place."""
     if privacy.protected:
         return f"{privacy.protected}. Places stay, and the number of records an agent has."
@@ -281,9 +281,9 @@ def audit_section(result: RunResult) -> list[Html]:
         tag(
             "p",
             f"ε at δ = {delta} of one replaced record, for an observer who sees {visible}. "
-            f"Method: {_how(str(audit.get('method')), audit.get('runs'))}.",
+            f"Method: {_method_text(str(audit.get('method')), audit.get('runs'))}.",
         ),
-        boxed(body),
+        scroll_box(body),
         tag("ul", *(tag("li", sentence) for sentence in sentences)),
     ]
 
@@ -294,7 +294,7 @@ def _view_words(view: str) -> str:
     return words.get(view, f"what agent {agent} receives" if kind == "agent" else view)
 
 
-def _how(method: str, runs: object) -> str:
+def _method_text(method: str, runs: object) -> str:
     return "canaries in one run" if method == "one run" else f"{method}, {runs} runs of each of two data sets"
 
 
@@ -311,7 +311,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
         return []
     free = privacy.free_channels
     blocks = [tag("h2", "Budget of every agent"), budget_table(privacy, agent_names(result.topology.get("labels")))]
-    words = _words(result)
+    words = _setting_words(result)
     remarks = [
         f"An agent's ε is what its most expensive record costs{words.dearest}. "
         "Channels are composed together, so their own budgets need not add up to it. All are rounded up.",
@@ -330,7 +330,7 @@ def budget_section(folder: Path, result: RunResult) -> list[Html]:
     for channel, reason in free.items():
         blocks.append(tag("p", tag("strong", f"Channel {channel} is free: "), f"it {reason}."))
     drawn = figures(folder, result, "epsilon", "noise")
-    return [*blocks, *_price_table(privacy), *drawn, *_forever(privacy)]
+    return [*blocks, *_price_table(privacy), *drawn, *_infinite_horizon(privacy)]
 
 
 def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
@@ -377,11 +377,11 @@ def budget_table(privacy: PrivacyStatement, known: Sequence[str] = ()) -> Html:
     for name, shown in body:
         # On a narrow screen a row is a list, whose entries have their heads beside them.
         cells = [
-            tag("td", text, class_="claimed" if column.claimed else "number", data_head=column.head)
+            tag("td", text, class_="claimed" if column.is_claimed else "number", data_head=column.head)
             for text, column in zip(shown, columns, strict=True)
         ]
         lines.append(tag("tr", tag("th", name, scope="row"), *cells, data_head="Agent"))
-    return boxed(lines, [tag("thead", first, second)], class_="rows")
+    return scroll_box(lines, [tag("thead", first, second)], class_="rows")
 
 
 def _price_table(privacy: PrivacyStatement) -> list[Html]:
@@ -412,12 +412,12 @@ def _price_table(privacy: PrivacyStatement) -> list[Html]:
         caption += " Of a sample, the price is that of a record which is in it; that it may not be is counted in ε."
     return [
         tag("h3", "Price of each release"),
-        boxed(rows, [tag("thead", heads)], class_="rows"),
+        scroll_box(rows, [tag("thead", heads)], class_="rows"),
         tag("p", caption, class_="small"),
     ]
 
 
-def _forever(privacy: PrivacyStatement) -> list[Html]:
+def _infinite_horizon(privacy: PrivacyStatement) -> list[Html]:
     """What the budget tends to as the number of rounds grows."""
     limit, claim = privacy.at_infinity, privacy.claimed
     finite, endless = (limit.finite_data, limit.endless_stream) if limit else (None, None)
@@ -450,7 +450,7 @@ class Column(NamedTuple):
     group: str
     name: str
     values: Sequence[float | None]
-    claimed: bool = False
+    is_claimed: bool = False
 
     @property
     def head(self) -> str:
@@ -470,7 +470,7 @@ def _columns(privacy: PrivacyStatement, agents: Sequence[AgentBudget]) -> list[C
         # A claim without a δ of its own is of pure ε.
         name = f"ε at δ = {delta_text(claim.delta)}" if claim.delta else "pure ε"
         known = [*claim.agents, *[None] * len(agents)][: len(agents)]
-        columns.append(Column("Claimed, not certified", name, known, claimed=True))
+        columns.append(Column("Claimed, not certified", name, known, is_claimed=True))
     for channel in agents[0].channels:
         if channel in privacy.free_channels:
             continue

@@ -31,7 +31,7 @@ from decentral_dp.reporting.words import (
     MEASURES,
     Json,
     article,
-    capitalised,
+    capitalise,
     graph_noun,
     power_text,
     score_text,
@@ -167,7 +167,7 @@ def _status(result: RunResult) -> list[Html]:
     done = f" after round {result.rounds} of {planned}"
     reason = sentence(result.reason).removeprefix(f"stopped{done}: ")
     if len(reason.split()[0]) > 1:  # A single letter is a variable and stays as it is.
-        reason = capitalised(reason)
+        reason = capitalise(reason)
     if result.has_diverged and result.privacy.is_noisy:
         reason += " Budgets are those of the whole plan: the rounds that were run cost no more."
     kind = "bad" if status != "budget_reached" else "warn"
@@ -193,7 +193,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Variables", (_CENTRE if result.is_one_level else words.variables) if problem.get("p") else ""),
         ("Records", _records(problem.get("records") or {})),
         ("Records in use", "all from round 0" if stream == "all" else settings_text(stream)),
-        ("Topology", capitalised(words.network) or network),
+        ("Topology", capitalise(words.network) or network),
         ("Algorithm", " · ".join(str(v) for v in (own_name(str(ran.get("kind") or "")), privacy.protocol) if v)),
         ("Step sizes", schedules("λ", steps)),
         ("Settings", settings_text({k: v if isinstance(v, str) else power_text(v) for k, v in plain.items()})),
@@ -214,7 +214,7 @@ def what_was_run(result: RunResult, scenario: Json) -> list[Html]:
         ("Versions", settings_text(result.versions)),
     ]
     said = [(name, value) for name, value in rows if value and name not in words.unstated]
-    return [tag("h2", "What was run"), fact_list(said), *_own_words(scenario)]
+    return [tag("h2", "What was run"), fact_list(said), *_description(scenario)]
 
 
 # Where the bounds on one record come from.
@@ -229,7 +229,7 @@ def fact_list(lines: Iterable[tuple[str, Part]]) -> Html:
     return tag("dl", *(join([tag("dt", name), tag("dd", value)]) for name, value in lines), class_="facts")
 
 
-def _own_words(scenario: Json) -> list[Html]:
+def _description(scenario: Json) -> list[Html]:
     paragraphs = [tag("p", part) for part in str(scenario.get("description") or "").split("\n\n") if part.strip()]
     if not paragraphs:
         return []
@@ -322,7 +322,7 @@ def _releases(privacy: PrivacyStatement) -> str:
 
 def _noise(privacy: PrivacyStatement, table: Json) -> Html:
     """The mechanism, and either the stated scales or what they were fitted to."""
-    name = capitalised(" and ".join(_MECHANISMS.get(m, m.replace("_", " ")) for m in privacy.mechanisms))
+    name = capitalise(" and ".join(_MECHANISMS.get(m, m.replace("_", " ")) for m in privacy.mechanisms))
     # A scale for what reads no record adds no noise, as a clip of it bounds nothing.
     noises = schedules("σ", {k: v for k, v in table.items() if privacy.clip is None or k in privacy.clip})
     target, claimed = privacy.target, number(table.get("epsilon"))
@@ -389,7 +389,7 @@ def outcome_section(folder: Path, result: RunResult) -> list[Html]:
     curves = figures(folder, result, *drawn)
     return [
         tag("h2", "What came out"),
-        *_published(published_x(folder), result),
+        *_published_x(published_x(folder), result),
         tag("p", f"{where}These numbers and curves read private data: they are the simulator's view.", class_="small"),
         *score_table(result),
         *beside_scores(result),
@@ -407,7 +407,7 @@ _PREDICT = "decentral-dp predict RUN FILE --out FILE"
 
 def beside_scores(result: RunResult) -> list[Html]:
     """The facts that stand beside scores, those under one head in a paragraph."""
-    notes = [(fact.name, fact.text) for fact in facts(result) if fact.about == "scores"]
+    notes = [(fact.name, fact.text) for fact in facts(result) if fact.topic == "scores"]
     return [
         tag("p", *([tag("strong", f"{head}. ")] if head else []), " ".join(text for _, text in of))
         for head, of in groupby(notes, key=lambda fact: fact[0])
@@ -427,7 +427,7 @@ def baselines_section(result: RunResult, baselines: Mapping[str, RunResult]) -> 
     ]
 
 
-def _published(x: Array | None, result: RunResult) -> list[Html]:
+def _published_x(x: Array | None, result: RunResult) -> list[Html]:
     """The published x, where it is one for all, and short; (1, p)."""
     ran = result.algorithm
     if x is None or not ran or not 0 < x.size <= LISTED_COORDINATES:
@@ -460,10 +460,10 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
     if not graph:
         return []
     if words := words_of(result.privacy, graph).network or words:
-        return [tag("h2", "Topology"), tag("p", f"{capitalised(words)}.")]
+        return [tag("h2", "Topology"), tag("p", f"{capitalise(words)}.")]
     rho, gap = number(graph.get("rho")), number(graph.get("spectral_gap"))
     drawing = figures(folder, result, "topology")
-    parts: list[Part] = [f"{capitalised(article(topology_name(graph)))}: {graph_text(graph)}."]
+    parts: list[Part] = [f"{capitalise(article(topology_name(graph)))}: {graph_text(graph)}."]
     if graph.get("over_time"):
         # What a period leaves says more than the rate of any one graph.
         pass
@@ -475,7 +475,7 @@ def topology_section(folder: Path, result: RunResult) -> list[Html]:
     elif rho is not None:
         parts.append(" One round agrees: ρ = 0." if rho == 0 else f" ρ = {rho:.4f}.")
     parts += [f" {said}." for said in (over_time_text(graph), compression_text(graph)) if said]
-    parts += [f" {capitalised(str(note))}." for note in graph.get("notes") or []]
+    parts += [f" {capitalise(str(note))}." for note in graph.get("notes") or []]
     if not drawing:
         parts.append(" The graph is too large to draw.")
     return [tag("h2", "Topology"), tag("p", *parts), *drawing]

@@ -110,12 +110,12 @@ class RunPlots:
         self._drawing = drawing
 
     def _picture(self, name: str) -> Picture:
-        picture = self._drawn(name)
+        picture = self._draw(name)
         if picture is None:
             raise InputError(f"plot.{name}: this run has no numbers for it; it has {', '.join(self.names)}.")
         return picture
 
-    def _drawn(self, name: str) -> Picture | None:
+    def _draw(self, name: str) -> Picture | None:
         with style.package_style():
             figure = style.new_figure(*SIZE)
             return Picture(figure) if FIGURES[name](figure, self._drawing) else None
@@ -123,11 +123,11 @@ class RunPlots:
     @property
     def names(self) -> tuple[str, ...]:
         """The figures that this run has numbers for."""
-        return tuple(name for name in FIGURES if self._drawn(name) is not None)
+        return tuple(name for name in FIGURES if self._draw(name) is not None)
 
     def opening(self) -> list[Picture]:
         """Draw the first two of losses, accuracy, explained and primal that the run has numbers for."""
-        drawn = (self._drawn(name) for name in ("losses", "accuracy", "explained", "primal"))
+        drawn = (self._draw(name) for name in ("losses", "accuracy", "explained", "primal"))
         return list(itertools.islice((picture for picture in drawn if picture is not None), 2))
 
     def losses(self) -> Picture:

@@ -19,7 +19,7 @@ from decentral_dp.formatting import delta_text, epsilon_text
 from decentral_dp.reporting.folder import OVERFLOW, Curve, Drawing, curve
 from decentral_dp.reporting.plots import style
 from decentral_dp.reporting.plots.style import BLUE, CHANNEL_COLOURS, GREY, OTHER_COLOURS, flat_axis, log_axis, title
-from decentral_dp.reporting.words import capitalised, power_text, spans
+from decentral_dp.reporting.words import capitalise, power_text, spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class Level(NamedTuple):
     name: str
 
 
-def _all_of(curves: Iterable[Curve]) -> Array:
+def _all_values(curves: Iterable[Curve]) -> Array:
     return np.concatenate([part for c in curves for part in (c.mean, c.low, c.high)])
 
 
@@ -54,9 +54,9 @@ def losses(figure: Figure, d: Drawing) -> bool:
     if not curves:
         return False
     label, (first, *_) = next(iter(curves.items()))
-    axis = "loss of the exact lower solution" if d.result.solves_lower else d.words.loss
+    axis = "loss of the exact lower solution" if d.result.solves_lower else d.setting_words.loss
     ax = _draw_panel(figure, curves, axis, style.change(label.split(" (")[0].capitalize(), first))
-    style.value_axis(ax, _all_of(c for c, *_ in curves.values()))
+    style.value_axis(ax, _all_values(c for c, *_ in curves.values()))
     return True
 
 
@@ -70,8 +70,8 @@ def accuracy(figure: Figure, d: Drawing) -> bool:
     curves[d.result.evaluated_on or "test accuracy"] = (main, style.BLUE, "-")
     spread = f" (agents {main.low[-1]:.2f} to\u00a0{main.high[-1]:.2f})" if main.high[-1] > main.low[-1] else ""
     when = f"Held-out accuracy at round {main.rounds[-1]:.0f}:" if d.result.has_diverged else "Final held-out accuracy"
-    ax = _draw_panel(figure, curves, f"accuracy {d.whose} (share)", f"{when} {main.ends[1]:.2f}{spread}")
-    style.flat_axis(ax, _all_of(c for c, *_ in curves.values()))
+    ax = _draw_panel(figure, curves, f"accuracy {d.scored_on} (share)", f"{when} {main.ends[1]:.2f}{spread}")
+    style.flat_axis(ax, _all_values(c for c, *_ in curves.values()))
     ax.set_ylim(top=min(1.005, ax.get_ylim()[1]))
     return True
 
@@ -85,9 +85,9 @@ def explained(figure: Figure, d: Drawing) -> bool:
     off = "" if error is None else f", root mean squared error {power_text(error.ends[1])}"
     score = f"{main.ends[1]:.2f}".replace("-", "−")
     label = "mean over agents" if main.high[-1] > main.low[-1] else d.result.evaluated_on
-    ax = _draw_panel(figure, {label: (main, style.BLUE, "-")}, f"R² {d.whose}", f"{when} {score}{off}")
+    ax = _draw_panel(figure, {label: (main, style.BLUE, "-")}, f"R² {d.scored_on}", f"{when} {score}{off}")
     ax.axhline(0.0, color=style.GREY, linewidth=1.0, linestyle=":")
-    style.flat_axis(ax, _all_of([main]))
+    style.flat_axis(ax, _all_values([main]))
     # Early values may be far below 0, where one of them says as much as another; the last one is always seen.
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, min(-1.0, 1.1 * float(main.low[-1]))), min(max(high, 0.05), 1.005))
@@ -97,14 +97,14 @@ def explained(figure: Figure, d: Drawing) -> bool:
 def hypergradient(figure: Figure, d: Drawing) -> bool:
     """Nothing where it stays what it was: the table says that."""
     c, gap = curve(d.metrics, "hypergradient_norm"), curve(d.metrics, "hypergradient_gap")
-    if c is None or (gap is None and style.stays(c)):
+    if c is None or (gap is None and style.is_constant(c)):
         return False
     curves = {"hypergradient": (c, style.BLUE, "-")}
     if gap is not None:
         curves["its distance to that on held-out records"] = (gap, style.ORANGE, "--")
-    ax = _draw_panel(figure, curves, d.words.hypergradient, style.change("Hypergradient norm", c))
+    ax = _draw_panel(figure, curves, d.setting_words.hypergradient, style.change("Hypergradient norm", c))
     if np.any(c.mean > 0):
-        style.log_axis(ax, "y", _all_of(of for of, *_ in curves.values()))
+        style.log_axis(ax, "y", _all_values(of for of, *_ in curves.values()))
     return True
 
 
@@ -118,7 +118,7 @@ def consensus(figure: Figure, d: Drawing) -> bool:
     broken = any(c.overflow is not None for c, *_ in curves.values())
     title = "Consensus breaks: distances overflow" if broken else f"Final distance to average: {ends}"
     ax = _draw_panel(figure, curves, "distance to the network average (ℓ2)", title)
-    style.log_axis(ax, "y", _all_of(c for c, *_ in curves.values()))
+    style.log_axis(ax, "y", _all_values(c for c, *_ in curves.values()))
     return True
 
 
@@ -135,7 +135,9 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
         levels.append(Level(claimed, style.VERMILLION, ":", "claimed by the paper, not certified"))
     if not proven and not levels:
         return False
-    if not d.words.many and claimed is None and spent is not None and spent.rounds[-1] <= 1:  # All in one round.
+    if (
+        not d.setting_words.many and claimed is None and spent is not None and spent.rounds[-1] <= 1
+    ):  # All in one round.
         return False
     ax = figure.subplots()
     values = [level.value for level in levels]
@@ -156,7 +158,7 @@ def epsilon(figure: Figure, d: Drawing) -> bool:
             va="top",
         )
     _draw_levels(ax, levels)
-    ax.set_ylabel(f"{d.words.spent}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
+    ax.set_ylabel(f"{d.setting_words.spent}, δ\u00a0=\u00a0{delta_text(privacy.delta)}")
     style.title(ax, _verdict(d, certified, claimed))
     return True
 
@@ -238,7 +240,7 @@ def held_out(figure: Figure, d: Drawing) -> bool:
     if score is None or not np.isfinite(score[1].mean).any():
         return False
     label, c = score
-    style.value_axis(_draw_curve(figure, c, label, f"{label} on held-out records", capitalised(label)), c.mean)
+    style.value_axis(_draw_curve(figure, c, label, f"{label} on held-out records", capitalise(label)), c.mean)
     return True
 
 
@@ -289,7 +291,7 @@ def upper_variable(figure: Figure, d: Drawing) -> bool:
 
     if d.x is None or not 0 < d.x.shape[1] <= DRAWN_COORDINATES or not np.all(np.abs(d.x) < OVERFLOW):
         return False
-    if not d.words.many and d.x.size == 1:  # The page says it in words.
+    if not d.setting_words.many and d.x.size == 1:  # The page says it in words.
         return False
     if not d.result.tunes_x or {f"{end:.3g}" for end in (d.x.min(), d.x.max())} == {_start_text(d)}:
         return False
@@ -330,7 +332,7 @@ def noise(figure: Figure, d: Drawing) -> bool:
         return False
     rows = d.ledger[(d.ledger["scale"] > 0) & ~d.ledger["mechanism"].isin(["free", "none"])]
     # What one release carries is said in words.
-    if rows.empty or (not d.words.many and rows["release"].nunique() == 1):
+    if rows.empty or (not d.setting_words.many and rows["release"].nunique() == 1):
         return False
     left, right = figure.subplots(1, 2, sharex=True)
     unbounded = [str(c) for c in rows.loc[~np.isfinite(rows["sensitivity"]), "channel"].unique()]
@@ -364,11 +366,11 @@ def noise(figure: Figure, d: Drawing) -> bool:
     _legends(figure, (left, right))
     ratio = (rows["scale"] / rows["sensitivity"])[rows["sensitivity"] > 0]
     if unbounded:
-        message = f"Nothing bounds what {one} can do to {_listed(unbounded)}: no noise can be enough"
+        message = f"Nothing bounds what {one} can do to {_list_names(unbounded)}: no noise can be enough"
     elif "uncertified" in drawn:
         message = "Nothing is proven of these random choices: ε = ∞, whatever their scale"
     else:
-        if not d.words.many:  # One number for all kinds of records, by the one that can do most.
+        if not d.setting_words.many:  # One number for all kinds of records, by the one that can do most.
             ratio = ratio.groupby([rows["channel"], rows["release"]]).min()
         low, high = (power_text(float(f"{r:.2g}")) for r in (ratio.min(), ratio.max()))
         what = "Scales are" if drawn else "Noise is"
@@ -423,10 +425,10 @@ def _channel_names(keys: Sequence[tuple[str, str]]) -> str:
     alike: dict[str, list[str]] = {}
     for channel, of in kinds.items():
         alike.setdefault(" and ".join(of), []).append(channel)
-    return "; ".join(f"{_listed(names)}, {of}" if of else _listed(names) for of, names in alike.items())
+    return "; ".join(f"{_list_names(names)}, {of}" if of else _list_names(names) for of, names in alike.items())
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     """ "h, v1–v5": numbered channels in a row drawn together."""
     return ", ".join(spans(names, least=3))
 

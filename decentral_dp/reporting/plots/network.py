@@ -15,7 +15,7 @@ from decentral_dp.bounded import Array
 from decentral_dp.formatting import epsilon_text
 from decentral_dp.reporting.folder import Drawing
 from decentral_dp.reporting.plots.style import BLUE, GREY, title
-from decentral_dp.reporting.words import Json, capitalised, topology_name
+from decentral_dp.reporting.words import Json, capitalise, topology_name
 from decentral_dp.simulation.result import RunResult
 from decentral_dp.simulation.statements.statement import number
 
@@ -34,7 +34,7 @@ def topology(figure: Figure, d: Drawing) -> bool:
     graph = d.result.topology
     m = int(graph.get("agents") or 0)
     # With a coordinator the graph plays no part.
-    if not 1 <= m <= DRAWN_AGENTS or not d.words.many:
+    if not 1 <= m <= DRAWN_AGENTS or not d.setting_words.many:
         return False
     edges = np.asarray([e[:2] for e in graph.get("edges") or []], dtype=np.int64).reshape(-1, 2)
     at, (values, label) = _own_places(graph, m), _node_values(d.result, m)
@@ -69,7 +69,7 @@ def topology(figure: Figure, d: Drawing) -> bool:
     ax.set_aspect("equal")
     rho = number(graph.get("rho"))
     numbers = f": ρ = {rho:.3f}" if rho is not None and m > 1 else ""
-    title(ax, capitalised(topology_name(graph)) + numbers + (f"; {label}" if values is None and label else ""))
+    title(ax, capitalise(topology_name(graph)) + numbers + (f"; {label}" if values is None and label else ""))
     return True
 
 

@@ -239,17 +239,17 @@ def change(name: str, c: Curve) -> str:
         return f"{name} at round {c.rounds[0]:.0f}: {power_text(last)}"
     peaks = _peaks(c)
     through = f", through {' and '.join(peaks)}" if peaks else ""
-    if _ends_alike(c):
+    if _has_equal_ends(c):
         return f"{name} {'starts and ends' if peaks else 'stays'} at {power_text(last)}{through}"
     return f"{name} {'falls' if last < first else 'rises'} from {power_text(first)} to {power_text(last)}{through}"
 
 
-def stays(c: Curve) -> bool:
+def is_constant(c: Curve) -> bool:
     """Whether a curve over several rounds stays what it was."""
-    return c.overflow is None and c.mean.size > 1 and _ends_alike(c) and not _peaks(c)
+    return c.overflow is None and c.mean.size > 1 and _has_equal_ends(c) and not _peaks(c)
 
 
-def _ends_alike(c: Curve) -> bool:
+def _has_equal_ends(c: Curve) -> bool:
     first, last = c.ends
     return abs(last - first) <= 0.01 * abs(first)
 

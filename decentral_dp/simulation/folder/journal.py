@@ -45,7 +45,7 @@ from decentral_dp.engines.protocol import Saved, Snapshot
 from decentral_dp.errors import InputError, option_error
 from decentral_dp.files.durable import OWNERS, OWNERS_FOLDER, digest, intact, write_synced
 from decentral_dp.files.package import versions
-from decentral_dp.files.regular import permitted, regular
+from decentral_dp.files.regular import refuse_unreadable, regular
 from decentral_dp.models.devices import device_words
 from decentral_dp.privacy.accounting.accountants import price
 from decentral_dp.privacy.ledger import Window
@@ -161,7 +161,7 @@ def find(folder: Path) -> tuple[Interruption, IO[bytes]]:
         InputError: there is none, it is under way, or its files are damaged or may not be read.
     """
     place = folder / IN_PROGRESS
-    with permitted("resume"):
+    with refuse_unreadable("resume"):
         if not place.is_dir():
             state = "is complete" if (folder / "result.json").is_file() else "is no run folder"
             raise InputError(f"resume: {folder} {state}; give the folder of a run that was interrupted.")
@@ -243,7 +243,7 @@ def before_damage(found: Interruption, job: Job, folder: Path) -> Interruption:
     if not job.scenario.run.keep_releases or found.saved is None:
         return found
     place = folder / IN_PROGRESS
-    with permitted("resume"):
+    with refuse_unreadable("resume"):
         end = whole_until(place, job, found.releases)
     if end >= job.first_release(found.saved[0]):
         return found

@@ -93,7 +93,7 @@ def _check(c: Components) -> None:
     if c.objects:
         raise InputError("shards: a scenario of Python objects cannot be written. Give one that names files.")
     # Known beforehand: making them takes long.
-    if c.registered is not None and c.registered.trajectories:
+    if c.problem_entry is not None and c.problem_entry.trajectories:
         raise InputError(f"problem.data: the records of {s.problem.data!r} are trajectories; no agent can have a file.")
 
 

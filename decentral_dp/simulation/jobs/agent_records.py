@@ -86,12 +86,12 @@ def records_of(
     """The records of a job: prepared here, or with their agents; none where none were drawn."""
     if elsewhere is not None:
         return RecordsElsewhere(elsewhere)
-    return records_in(problem, shards, norm) if shards.drawn else {}
+    return records_in(problem, shards, norm) if shards.has_records else {}
 
 
 def held_out(problem: Any, shards: Shards, norm: Norm) -> Any | None:
     """The test records as a problem reads them; None where there are none."""
-    if not shards.test.size or not shards.drawn:
+    if not shards.test.size or not shards.has_records:
         return None
     return problem.prepare(shards.features[shards.test], as_numbers(shards.labels[shards.test]), norm)
 

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 
 from decentral_dp.config.components import Components, Objects, components_of
 from decentral_dp.config.loading import Source, nearest_of
-from decentral_dp.config.missing_keys import all_at_once
+from decentral_dp.config.missing_keys import refusal_of_missing_keys
 from decentral_dp.config.scenario_components import check_device, check_sizes, minimax_of, problem_of
 from decentral_dp.config.schema import set_file
 from decentral_dp.data import COLLECTIONS, FILED, Shards
@@ -156,7 +156,7 @@ def assemble(c: Components) -> Job:
         with needing(f"problem.kind = {quoted(c.scenario.problem.kind)}"):
             job = _BUILDERS[c.algorithm.setting](c)
     except InputError as error:
-        raise all_at_once(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
+        raise refusal_of_missing_keys(error, c.scenario.model_dump(exclude_unset=True), sorted(c.objects)) from None
     return job.keyed(noise_root(job.components, job.shards, job.mechanism))
 
 

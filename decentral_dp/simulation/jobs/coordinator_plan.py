@@ -453,7 +453,7 @@ def coordinated_job(
     shards, elsewhere = deal(c, topology.n_agents)
     problem = problem_of(c, shards)
     algorithm, context = program.resolve_defaults(context_of(c, shards, problem, program))
-    if shards.elsewhere:
+    if shards.is_elsewhere:
         require_answers(s, algorithm)
     ledger = plan_of(s, algorithm, context)
     shards = replace(shards, labels=bounded_labels(s, shards.labels))

@@ -192,8 +192,8 @@ def _digest(numbers: Array) -> bytes:
 def _averaged(stream: Stream, rounds: int, counts: IntArray) -> Array:
     """(T, g) records that each round averages; one row that is repeated where rounds do not differ."""
     if stream.kind == "accumulate":
-        return stream.averaged(np.arange(rounds)[:, None], counts).astype(np.float64)
-    return np.broadcast_to(stream.averaged(0, counts).astype(np.float64), (rounds, counts.size))
+        return stream.averaged_counts(np.arange(rounds)[:, None], counts).astype(np.float64)
+    return np.broadcast_to(stream.averaged_counts(0, counts).astype(np.float64), (rounds, counts.size))
 
 
 def _once(channels: Sequence[ChannelLedger]) -> tuple[ChannelLedger, ...]:
@@ -478,7 +478,7 @@ def time_factor_of(s: Scenario, stream: Stream, unit: Unit, counts: Counts, numb
         return None
     key = "privacy.correlation.in_time"
     # The rounds of several records together may be any.
-    apart = min(stream.apart(n) for n in counts.values() if n.any()) if unit.records == 1 else 1
+    apart = min(stream.least_gap(n) for n in counts.values() if n.any()) if unit.records == 1 else 1
     kept = rounds if table.file is not None else table.bands or (4 if table.kind == "buffered_toeplitz" else apart)
     if 8.0 * numbers * kept > machine_memory() / 4.0:
         raise InputError(
@@ -908,7 +908,7 @@ def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[
     if c.algorithm.network == "isolated" and not table.pooled:
         return build_graph("isolated", topology.n_agents, {}), shards
     key = "topology.pooled" if table.pooled else "algorithm.kind"
-    if shards.elsewhere:
+    if shards.is_elsewhere:
         raise InputError(
             f"{key}: one server is to have all records, and they are with their agents (problem.manifest). "
             + ("Leave it out." if table.pooled else 'Take "alone" or "federated".')
@@ -919,7 +919,7 @@ def without_network(c: Components, topology: Topology, shards: Shards) -> tuple[
             '"record" or { records = k }.'
         )
     said = f"One server, whom all {topology.n_agents} agents trust with their records, has all of them."
-    merged = shards.pooled()
+    merged = shards.pool()
     return build_graph("complete", 1, {}), replace(merged, notes=(*merged.notes, said))
 
 

@@ -280,7 +280,7 @@ class GossipJob(Job):
 
     @property
     def unmeasured(self) -> str:
-        measured = self.tunes_x and not self.shards.elsewhere and not isinstance(self.problem, Saddle)
+        measured = self.tunes_x and not self.shards.is_elsewhere and not isinstance(self.problem, Saddle)
         return _unmeasured(self.problem, self.counts) if measured else ""
 
     @property
@@ -295,7 +295,7 @@ class GossipJob(Job):
 
     @property
     def states_are_elsewhere(self) -> bool:
-        return self.shards.elsewhere
+        return self.shards.is_elsewhere
 
     @property
     def public_network(self) -> Network:
@@ -317,7 +317,7 @@ class GossipJob(Job):
     ) -> list[AgentNode]:
         """The job cut into blocks of agents: of these sizes, these members, or as the scenario's [run] table says."""
         mixing, run = self.public_network.mixing, self.scenario.run
-        movable = run.engine == "ray" and not (run.place or self.central or self.shards.elsewhere)
+        movable = run.engine == "ray" and not (run.place or self.central or self.shards.is_elsewhere)
         if sizes is None and members is None and movable:
             # Any actor may have any agent: few messages are to leave one.
             members = graph_partition(off_diagonal(mixing), self.sizes())
@@ -448,7 +448,7 @@ class CoordinatorBilevelJob(_Coordinated):
 
     @property
     def unmeasured(self) -> str:
-        return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.elsewhere else ""
+        return _unmeasured(self.problem, self.counts) if self.tunes_x and not self.shards.is_elsewhere else ""
 
     def _client_block(self, agents: NDArray[np.int64], coins: Streams) -> ClientBlock:
         return ClientBlock(agents, self.problem, self._records_of(agents), self.clip, coins)

@@ -466,7 +466,9 @@ def on_records(job: Job, shards: Shards, key: int) -> Job:
 def component_name(job: Job) -> str:
     """The component that is tried, as a refusal begins."""
     c = job.components
-    return f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.origin else f"problem.kind: {c.problem.titled}"
+    return (
+        f"algorithm.kind: {c.algorithm.kind}" if c.algorithm.origin else f"problem.kind: {c.problem.name_with_source}"
+    )
 
 
 def went_wrong(error: BaseException, place: str = "") -> str:

@@ -202,7 +202,7 @@ def _finite_budget(job: GossipJob, algorithm: OneStep, who: IntArray, channel: s
         fewest = int(job.counts[split][who].min())
         if not fewest:
             continue
-        records = fewest if stream.kind == "accumulate" else int(stream.averaged(job.rounds, fewest))
+        records = fewest if stream.kind == "accumulate" else int(stream.averaged_counts(job.rounds, fewest))
         queries, batch = _queries(job, algorithm, split, who, channel), stream.batch or records
         delta = job.scenario.privacy.delta
         if job.unit != RECORD:

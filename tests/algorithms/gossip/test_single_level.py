@@ -304,7 +304,7 @@ def test_a_heavy_ball_is_the_one_of_the_formula() -> None:
         before = c if t == 0 else before
         slopes = []
         for i, at in enumerate(c):
-            seen = job.stream.averaged(t, job.counts["train"])[i]
+            seen = job.stream.averaged_counts(t, job.counts["train"])[i]
             records = type(job.records["train"][i])(*(part[:seen] for part in job.records["train"][i]))
             mean = job.problem.terms(x, at, at, records, records, clip, ("lower_grad_y",)).lower_grad_y
             slopes.append(mean + job.problem.regulariser(x[None], at[None], at[None]).grad_y[0])

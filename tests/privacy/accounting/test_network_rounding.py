@@ -92,7 +92,7 @@ def test_a_run_strays_from_real_arithmetic_by_less_than_the_bound(members: list[
     for t in range(job.rounds):
         step = LAMBDA * (t + 1.0) ** -0.2
         means = []
-        for records, n in zip(job.records["train"], job.stream.averaged(t, job.counts["train"]), strict=True):
+        for records, n in zip(job.records["train"], job.stream.averaged_counts(t, job.counts["train"]), strict=True):
             rows = records.features[:n]
             means.append((rows * np.minimum(1.0, CLIP / np.linalg.norm(rows, axis=1))[:, None]).mean(axis=0))
         real = path + told.mixing @ path - step * ((1 + RIDGE) * path - RIDGE * 0.3) + step * np.array(means)
@@ -151,7 +151,7 @@ def test_a_job_counts_every_coordinate_and_every_noise_outside_the_observer() ->
     job = job_of()
     view = prepare(job, [[3], [0, 1]]).view()
     told = of(job)
-    seen = job.stream.averaged(np.arange(job.rounds)[:, None], job.counts["train"])
+    seen = job.stream.averaged_counts(np.arange(job.rounds)[:, None], job.counts["train"])
     step = LAMBDA * (np.arange(job.rounds) + 1.0) ** -0.2
     sensitivity = step[:, None] * 2 * CLIP / seen
     told = told._replace(summed=sensitivity * 1.01 * seen * (seen + told.dimension + 8) * 2.0**-53)
