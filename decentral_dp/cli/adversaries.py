@@ -84,7 +84,7 @@ def print_inference(found: Inference) -> None:
     out.print(Text(found.scenario.title or "Membership inference", style="bold"))
     runs = "one run" if many == 1 else f"{many} runs with fresh noise and splits"
     sizes = found.each[0]
-    out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.others} held-out ones, {runs}:"))
+    out.print(Text(f"AUC of telling {sizes.members} train records from {sizes.nonmembers} held-out ones, {runs}:"))
     ceilings = [found.ceiling, *([found.claimed[2]] if found.claimed is not None else [])]
     heads = ["AUC" if many == 1 else "mean AUC", "95 % over runs", "ceiling", "ceiling of the claim"]
     table = _table(["attack"], heads[: 2 + len(ceilings)])

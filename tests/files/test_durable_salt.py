@@ -129,8 +129,8 @@ def test_no_file_of_an_audit_shows_which_guess_is_true(tmp_path: Path, monkeypat
         seen.append((out.stat().st_mode & 0o777, json.loads(out.read_text())))
         return shown(*given)
 
-    shown = audits._shown
-    monkeypatch.setattr(audits, "_shown", interrupted)
+    shown = audits._lower_bound
+    monkeypatch.setattr(audits, "_lower_bound", interrupted)
     decentral_dp.audit(scenario, runs=20, out=out)
     ((mode, under_way),) = seen
     assert mode == 0o600

@@ -57,22 +57,22 @@ from decentral_dp.tasks.outcomes import Request, fingerprint, keep_outcomes, num
 _MOST_BILEVEL = 2000
 
 
-class Attacked(NamedTuple):
+class AttackScores(NamedTuple):
     """What came out of one run.
 
     Args:
         members: how many train records were scored.
-        others: how many held-out records were scored.
+        nonmembers: how many held-out records were scored.
         auc: attack → area under its receiver operating characteristic, over all pairs of a member and another, in
             [0, 1].
     """
 
     members: int
-    others: int
+    nonmembers: int
     auc: Mapping[str, float]
 
 
-def attack_run(job: Job, published: Mapping[str, Array]) -> Attacked:
+def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
     """Score every member and every other record by what a run of the job published.
 
     Args:
@@ -106,12 +106,12 @@ def attack_run(job: Job, published: Mapping[str, Array]) -> Attacked:
         members, others = _sample(members, others)
     records = concatenated([members, others])
     if job.solves == "minimax":
-        scores = minimax_scores(_asked(job), model["x"], records)
+        scores = minimax_scores(_model_problem(job), model["x"], records)
     else:
         scores = bilevel_scores(job.problem, model["x"], model["y"], records)
     n = len(members[0])
     found = {name: auc(values[:n], values[n:]) for name, values in scores.items()}
-    return Attacked(n, len(others[0]), found)
+    return AttackScores(n, len(others[0]), found)
 
 
 def _sample(members: Any, others: Any) -> tuple[Any, Any]:
@@ -155,11 +155,12 @@ def require_attackable(job: Job) -> None:
         )
     if not shards.exchangeable:
         raise InputError(
-            f"attack: {shards.why_not_exchangeable} An attack would measure how these groups differ{_apart(job)}, not "
-            "membership. Hold out a random share (problem.test) of data as they are."
+            f"attack: {shards.why_not_exchangeable} An attack would measure how these groups "
+            f"differ{_class_only_text(job)}, not membership. Hold out a random share (problem.test) of data as they "
+            "are."
         )
     if job.solves == "minimax":
-        if not isinstance(_asked(job), Attackable):
+        if not isinstance(_model_problem(job), Attackable):
             raise InputError(
                 f"attack: what {kind} publishes is no model that could be asked about a record. Attack a run of a "
                 "classifier or of a regression."
@@ -176,7 +177,7 @@ def require_attackable(job: Job) -> None:
         )
 
 
-def _asked(job: Job) -> Any:
+def _model_problem(job: Job) -> Any:
     """The problem whose model is asked about a record."""
     return job.problem.minimax if isinstance(job.problem, Saddle) else job.problem
 
@@ -197,7 +198,7 @@ def _classifies(job: Job) -> bool:
     return problem.accuracy(np.zeros((1, problem.p)), np.zeros((1, problem.q)), job.test) is not None
 
 
-def _apart(job: Job) -> str:
+def _class_only_text(job: Job) -> str:
     """How well classes alone tell the groups apart, where there are classes."""
     shards = job.shards
     if not shards.classes:
@@ -212,14 +213,14 @@ class Verdict(NamedTuple):
     Args:
         auc: the mean over runs, in [0, 1].
         interval: Student's 95 % interval of that mean, within [0, 1]; None of one run.
-        above: whether its lower end exceeds the ceiling.
+        is_above: whether its lower end exceeds the ceiling.
         chance: the probability that the mean of so many AUCs is as large although their expectation keeps to the
             ceiling is at most this, whatever their law (Hoeffding 1963, Theorem 1); 1 where the mean is below.
     """
 
     auc: float
     interval: Interval | None
-    above: bool
+    is_above: bool
     chance: float
 
 
@@ -272,7 +273,7 @@ class Inference:
     """
 
     scenario: Scenario
-    each: tuple[Attacked, ...]
+    each: tuple[AttackScores, ...]
     given: int
     eligible: int
     epsilon: float
@@ -289,7 +290,7 @@ class Inference:
     @property
     def broken(self) -> bool:
         """Whether an attack does better than the certificate allows."""
-        return any(v.above for v in self.verdicts.values())
+        return any(v.is_above for v in self.verdicts.values())
 
 
 class RunFolder(NamedTuple):
@@ -306,7 +307,7 @@ class RunFolder(NamedTuple):
     published: Mapping[str, Array]
 
 
-def read(folder: Path) -> RunFolder:
+def read_run_folder(folder: Path) -> RunFolder:
     """Read a run folder back.
 
     Args:
@@ -368,7 +369,7 @@ def infer(
         InputError: as `attack`, or the file holds something else.
         Stopped: interrupted, and the file has what was found.
     """
-    given = [read(folder) for folder in folders]
+    given = [read_run_folder(folder) for folder in folders]
     for one in given:
         require_attackable(one.job)
     _require_alike(given)
@@ -384,7 +385,7 @@ def infer(
         "on other runs, on ones that have changed since",
         lambda found: f"what {found} of {total} runs show is",
     )
-    with keep_outcomes(out, asked, _read_attacked) as outcomes:
+    with keep_outcomes(out, asked, _read_scores) as outcomes:
         for k in range(total):
             if str(k) not in outcomes.done:
                 outcomes.add(str(k), _attack(given, k))
@@ -419,12 +420,12 @@ def resume_attack(out: Path, request: Any, progress: ProgressCallback | None = N
     return found
 
 
-def _read_attacked(stored: Any) -> Attacked:
+def _read_scores(stored: Any) -> AttackScores:
     members, others, auc = stored
-    return Attacked(int(members), int(others), {str(name): number(value) for name, value in auc.items()})
+    return AttackScores(int(members), int(others), {str(name): number(value) for name, value in auc.items()})
 
 
-def _attack(given: Sequence[RunFolder], k: int) -> Attacked:
+def _attack(given: Sequence[RunFolder], k: int) -> AttackScores:
     """Attack the run of this number: those given come first, then repetitions."""
     if k < len(given):
         with as_written(given[k].folder, "attack"):
@@ -433,7 +434,7 @@ def _attack(given: Sequence[RunFolder], k: int) -> Attacked:
     return attack_run(done.simulation(), done.published)
 
 
-def judge_attacks(job: Job, each: Sequence[Attacked], given: int) -> Inference:
+def judge_attacks(job: Job, each: Sequence[AttackScores], given: int) -> Inference:
     """Set every attack's AUCs beside what the job's budget, and the claim, allow.
 
     Args:
@@ -520,9 +521,9 @@ def sentences(found: Inference) -> list[str]:
     """What the numbers say, and do not."""
     out = [_verdict(found)]
     scored = found.each[0]
-    if scored.members + scored.others < found.eligible:
+    if scored.members + scored.nonmembers < found.eligible:
         out.append(
-            f"Of {found.eligible} records {scored.members + scored.others} are scored, drawn by a public key: an "
+            f"Of {found.eligible} records {scored.members + scored.nonmembers} are scored, drawn by a public key: an "
             "AUC is an estimate of that of all."
         )
     if found.claimed is not None:
@@ -544,11 +545,11 @@ def sentences(found: Inference) -> list[str]:
 
 def _verdict(found: Inference) -> str:
     budget = f"ε = {epsilon_text(found.epsilon)} at δ = {delta_text(found.delta)}"
-    above = {name: v for name, v in found.verdicts.items() if v.above}
+    above = {name: v for name, v in found.verdicts.items() if v.is_above}
     if above:
         return (
-            f"Above the ceiling: {_by(above)} the lower end of the interval exceeds what {budget} allows. A bug, or a "
-            f"broken guarantee{_doubt(found.verdicts)}."
+            f"Above the ceiling: {_attacks_text(above)} the lower end of the interval exceeds what {budget} allows. A "
+            f"bug, or a broken guarantee{_caveat(found.verdicts)}."
         )
     if len(found.each) == 1:
         return "No verdict: one run cannot tell."
@@ -564,19 +565,18 @@ def _verdict(found: Inference) -> str:
 def _on_the_claim(found: Inference) -> str:
     said, at, _ = found.claimed if found.claimed is not None else (0.0, 0.0, 0.0)
     claim = f"the claim, ε = {epsilon_text(said)}" + (f" at δ = {delta_text(at)}" if at else "")
-    above = {name: v for name, v in found.against_claim.items() if v.above}
+    above = {name: v for name, v in found.against_claim.items() if v.is_above}
     if above:
-        return (
-            f"Refuted is {claim}: {_by(above)} the lower end lies above what it implies{_doubt(found.against_claim)}."
-        )
+        caveat = _caveat(found.against_claim)
+        return f"Refuted is {claim}: {_attacks_text(above)} the lower end lies above what it implies{caveat}."
     return f"Not refuted is {claim}: no attack's interval lies above what it implies."
 
 
-def _by(verdicts: Mapping[str, Verdict]) -> str:
+def _attacks_text(verdicts: Mapping[str, Verdict]) -> str:
     return f"by {' and by '.join(verdicts)}"
 
 
-def _doubt(verdicts: Mapping[str, Verdict]) -> str:
+def _caveat(verdicts: Mapping[str, Verdict]) -> str:
     """Where the interval leans on AUCs being about normal; the chance is that of any of the attacks."""
     chance = min(1.0, len(verdicts) * min(v.chance for v in verdicts.values()))
     if chance <= _DOUBT:
@@ -612,16 +612,16 @@ def summary(found: Inference, folders: Sequence[Path]) -> dict[str, Any]:
         "runs": len(found.each),
         "runs_given": found.given,
         "members": found.each[0].members,
-        "others": found.each[0].others,
+        "others": found.each[0].nonmembers,
         "confidence": 0.95,
         "attacks": {
             name: {
                 "auc": verdict.auc,
                 "low": None if verdict.interval is None else verdict.interval.low,
                 "high": None if verdict.interval is None else verdict.interval.high,
-                "above_ceiling": verdict.above,
+                "above_ceiling": verdict.is_above,
                 "chance_at_most": verdict.chance,
-                "above_claim": found.against_claim[name].above if found.claimed is not None else None,
+                "above_claim": found.against_claim[name].is_above if found.claimed is not None else None,
                 "each": [one.auc[name] for one in found.each],
             }
             for name, verdict in found.verdicts.items()

@@ -21,7 +21,7 @@ import numpy as np
 
 from decentral_dp.adversaries.audit.bounds import bound_by_counts, from_likelihoods, trade_off
 from decentral_dp.adversaries.audit.likelihoods import drawn_noise
-from decentral_dp.adversaries.audit.loss_laws import is_amplified, loss_law, not_as_stated, worst_neighbours
+from decentral_dp.adversaries.audit.loss_laws import is_amplified, loss_law, refute_stated_laws, worst_neighbours
 from decentral_dp.adversaries.audit.neighbours import Neighbours
 from decentral_dp.adversaries.audit.one_run import Shown, gaussian_throughout, shown_in_one_run
 from decentral_dp.adversaries.audit.result import AuditResult, Method, Status
@@ -73,7 +73,7 @@ class LowerBound:
     confidence: float
     runs: int
     noise: tuple[float, float] | None
-    contradicted: str = ""
+    contradiction: str = ""
     one_run: Shown | None = None
 
 
@@ -98,13 +98,13 @@ def sentences_of(
     out = []
     if status == "broken":
         out.append(
-            f"Broken: two equal data sets are told apart ({_shown_words(bound.null)}), so nothing else here can be "
-            "believed."
+            f"Broken: two equal data sets are told apart ({_lower_bound_text(bound.null)}), so nothing else here can "
+            "be believed."
         )
     elif status == "refuted":
         out.append(
-            f"Refuted: {_shown_words(bound.epsilon)} {at}, and {epsilon_text(certified)} is certified. A bug, or a "
-            "broken guarantee."
+            f"Refuted: {_lower_bound_text(bound.epsilon)} {at}, and {epsilon_text(certified)} is certified. A bug, or "
+            "a broken guarantee."
         )
     elif math.isinf(certified):
         out.append("No finite ε is certified here, so nothing that is shown contradicts the certificate.")
@@ -122,8 +122,8 @@ def sentences_of(
         above = bound.epsilon > claimed
         out.append(f"{'Refuted' if above else 'Not refuted'} is the claim, ε = {epsilon_text(claimed)}.")
     if bound.one_run is not None:
-        return [*out, *_of_canaries(plan, bound.one_run, percent), *_last(status)]
-    replaced = _replaced(plan.job.unit, neighbours)
+        return [*out, *_of_canaries(plan, bound.one_run, percent), *_closing_sentences(status)]
+    replaced = _difference_text(plan.job.unit, neighbours)
     if neighbours.copies:
         replaced += ", and all its others are copies of one of the two"
     how = {
@@ -143,12 +143,12 @@ def sentences_of(
         out.append(
             f"The noise that was drawn is {bound.noise[0]:.3g} to {bound.noise[1]:.3g} times as large as stated."
         )
-    if bound.contradicted:
-        out.append(bound.contradicted)
-    return [*out, *_last(status)]
+    if bound.contradiction:
+        out.append(bound.contradiction)
+    return [*out, *_closing_sentences(status)]
 
 
-def _replaced(unit: Unit, neighbours: Neighbours) -> str:
+def _difference_text(unit: Unit, neighbours: Neighbours) -> str:
     """What the two data sets differ in, as a sentence ends."""
     whose = f"{neighbours.split} record{'s' * (unit.records != 1)} of agent {neighbours.victim}"
     zeroed = "contribute nothing in one of them" if unit.zeroed else "are replaced by copies of one"
@@ -165,7 +165,7 @@ def _is_saturated(plan: AuditPlan, bound: LowerBound, certified: float) -> bool:
     return bound.method == "counting" and most < certified and bound.epsilon >= _NEARLY * most
 
 
-def _shown_words(epsilon: float) -> str:
+def _lower_bound_text(epsilon: float) -> str:
     return "no finite ε holds" if math.isinf(epsilon) else f"ε is at least {at_least_text(epsilon).removeprefix('≥ ')}"
 
 
@@ -183,7 +183,7 @@ def _of_canaries(plan: AuditPlan, shown: Shown, percent: str) -> list[str]:
     ]
 
 
-def _last(status: str) -> list[str]:
+def _closing_sentences(status: str) -> list[str]:
     same = ["The same game between two equal data sets shows nothing, as it must."] if status != "broken" else []
     return [*same, "What is shown is a lower bound by one attack, and a small one certifies nothing."]
 
@@ -238,7 +238,7 @@ def play(
     with keep_outcomes(out, asked, read_runs) as outcomes:
         neighbours = worst_neighbours(plan.job, plan.root("search", 0))
         same = neighbours._replace(second=null(neighbours))
-        bound = _shown(plan, neighbours, same, outcomes, workers, Reporter(progress, "runs"))
+        bound = _lower_bound(plan, neighbours, same, outcomes, workers, Reporter(progress, "runs"))
         return _result(plan, neighbours, bound, out, _scores(plan, outcomes))
 
 
@@ -292,7 +292,7 @@ def write_ends(found: AuditResult, ends: Ends) -> Iterator[Path]:
         yield page
 
 
-def _shown(
+def _lower_bound(
     plan: AuditPlan,
     neighbours: Neighbours,
     same: Neighbours,
@@ -301,11 +301,11 @@ def _shown(
     report: Reporter,
 ) -> LowerBound:
     """What the game shows by the best method that there is for it; `outcomes` grows by the runs that are missing."""
-    if plan.job.mechanism.adds_noise is False or not _noised(plan.job):
+    if plan.job.mechanism.adds_noise is False or not _has_noise(plan.job):
         return _differing(plan, neighbours)
     contradicted, exact = "", None
     if plan.vantage == "everybody":
-        contradicted = not_as_stated(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
+        contradicted = refute_stated_laws(neighbours, [plan.root("laws", k) for k in range(min(plan.runs, _LAWS))])
         exact = None if contradicted else _exact(plan, neighbours, same)
         if exact is not None and not plan.curve:
             return exact
@@ -320,7 +320,7 @@ def _shown(
             for k, run in zip(numbers, runs, strict=True):
                 outcomes.add(str(k), run)
             report(len(GROUPS) * len(outcomes.done), total)
-    return exact or replace(_judged(plan, game.score, outcomes), contradicted=contradicted)
+    return exact or replace(_judge_scores(plan, game.score, outcomes), contradiction=contradicted)
 
 
 def _of_one_run(plan: AuditPlan, canaries: int, out: Path | None) -> AuditResult:
@@ -341,7 +341,7 @@ def _differing(plan: AuditPlan, neighbours: Neighbours) -> LowerBound:
     for k in range(_COINS):
         root = plan.root("first", k)
         seen = [neighbours.observe(w, root) for w in (neighbours.first, neighbours.second, neighbours.first)]
-        values = [[t.published] if plan.vantage == "published" else list(t.said.values()) for t in seen]
+        values = [[t.published] if plan.vantage == "published" else list(t.releases.values()) for t in seen]
         for which in (0, 1):
             pairs = zip(values[0], values[which + 1], strict=True)
             differs[which] = differs[which] or any(not np.array_equal(a, b, equal_nan=True) for a, b in pairs)
@@ -360,7 +360,7 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
         law = loss_law(transcript, neighbours)
         none = None if law is None else loss_law(transcript, same)
         laws.append(law)
-        if law is None or none is None or laws[0] is None or not laws[0].near(law, _SAME):
+        if law is None or none is None or laws[0] is None or not laws[0].is_close(law, _SAME):
             return None
         sizes.append(noise_sizes(transcript.residuals))
         nothing = max(nothing, none.epsilon(delta, 1.0))
@@ -373,7 +373,7 @@ def _exact(plan: AuditPlan, neighbours: Neighbours, same: Neighbours) -> LowerBo
     return None if laws[0] is None else LowerBound("exact", laws[0].epsilon(delta, size), nothing, 1.0, runs, noise)
 
 
-def _judged(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) -> LowerBound:
+def _judge_scores(plan: AuditPlan, score: Score, outcomes: Outcomes[list[Run]]) -> LowerBound:
     """The larger of what counting and, where it is one, the likelihood ratio shows; each gets half of the risk."""
     first, second, null = _scores(plan, outcomes).values()
     drawn = sum_noise(run.sizes for k in range(plan.runs) for run in outcomes.done[str(k)])
@@ -431,7 +431,7 @@ def _result(
     return result
 
 
-def _noised(job: Job) -> bool:
+def _has_noise(job: Job) -> bool:
     """Whether anything random stands between records and releases."""
     charged = job.ledger.charged
     return any(c.mechanism.proven or c.mechanism.name == "uncertified" for c in charged) or not charged

@@ -46,10 +46,10 @@ def laplace_epsilon(moves: Array, delta: float) -> float:
     # The loss has a mean of at most Σm²/2, and (Hoeffding) is farther than 9√Σm² above it with probability e^{−40}.
     squares = float((moves**2).sum())
     width = 2.0 * min(total, 0.5 * squares + 9.0 * float(np.sqrt(squares))) / (_CELLS // 2)
-    steps = np.maximum(np.floor(_few(moves) / width), 0.0).astype(np.int64)
+    steps = np.maximum(np.floor(_round_moves_down(moves) / width), 0.0).astype(np.int64)
     steps, counts = np.unique(steps[steps > 0], return_counts=True)
     laws = [_laplace_loss(int(cells), width) for cells in steps]
-    return _composed(laws, counts, width, delta)
+    return _compose(laws, counts, width, delta)
 
 
 def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[np.bool_] | None = None) -> float:
@@ -73,20 +73,20 @@ def mixture_epsilon(moves: Array, rates: Array, delta: float, laplace: NDArray[n
         The ε that holds at δ, or less.
     """
     other = np.zeros(len(rates)) if laplace is None else laplace.astype(np.float64)
-    columns = np.stack([_few(moves[:, 0]), _few(moves[:, 1]), rates, other])
+    columns = np.stack([_round_moves_down(moves[:, 0]), _round_moves_down(moves[:, 1]), rates, other])
     kinds, counts = np.unique(columns, axis=1, return_counts=True)
     # Made twice, for all together may not fit into memory.
-    tops, means, squares = np.array([_Mixture.of(*kind).moments() for kind in kinds.T]).T
+    tops, means, squares = np.array([_Mixture.from_moves(*kind).moments() for kind in kinds.T]).T
     spread = counts @ means + _FAR * np.sqrt(counts @ squares) + tops.max()
     reach = min(float(counts @ tops), float(spread))
     if reach <= 0.0:
         return 0.0
     width = 2.0 * reach / (_CELLS // 2)
-    laws = (_Mixture.of(*kind).on_grid(top, width) for kind, top in zip(kinds.T, tops, strict=True))
-    return _composed(laws, counts, width, delta)
+    laws = (_Mixture.from_moves(*kind).on_grid(top, width) for kind, top in zip(kinds.T, tops, strict=True))
+    return _compose(laws, counts, width, delta)
 
 
-def _few(moves: Array) -> Array:
+def _round_moves_down(moves: Array) -> Array:
     """A release that moves less shows less, so that moves may be rounded down."""
     if np.unique(moves).size <= _MOVES:
         return moves
@@ -94,7 +94,7 @@ def _few(moves: Array) -> Array:
         return np.asarray(np.exp(_STEP * np.floor(np.log(moves) / _STEP)))
 
 
-def _composed(laws: Iterable[Array], counts: NDArray[np.int64], width: float, delta: float) -> float:
+def _compose(laws: Iterable[Array], counts: NDArray[np.int64], width: float, delta: float) -> float:
     """ε(δ) of the sum of losses, each of a law (_CELLS,) on the grid, so many times."""
     transform = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
     for law, count in zip(laws, counts, strict=True):
@@ -137,13 +137,13 @@ def _laplace_loss(cells: int, width: float) -> Array:
 
 
 class _Mixture(NamedTuple):
-    """loss: (_OUTCOMES,) privacy losses of ascending outcomes. above: (_OUTCOMES,) P(an outcome is at least that)."""
+    """loss: (_OUTCOMES,) privacy losses of ascending outcomes. survival: (_OUTCOMES,) P(an outcome is at least it)."""
 
     loss: Array
-    above: Array
+    survival: Array
 
     @classmethod
-    def of(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
+    def from_moves(cls, up: float, down: float, rate: float, laplace: float) -> _Mixture:
         """laplace: above 0, if that is the noise."""
         far = _FAR_LAPLACE if laplace else _FAR
         at = np.linspace(-down - far, up + far, _OUTCOMES)
@@ -156,7 +156,7 @@ class _Mixture(NamedTuple):
 
     def moments(self) -> tuple[float, float, float]:
         """The largest loss that counts, the mean, and the variance."""
-        law = self.above - np.append(self.above[1:], 0.0)
+        law = self.survival - np.append(self.survival[1:], 0.0)
         mean = float(law @ self.loss)
         return max(0.0, float(self.loss[-1])), mean, float(law @ (self.loss - mean) ** 2)
 
@@ -166,7 +166,7 @@ class _Mixture(NamedTuple):
         edges = np.arange(-cells, cells + 1) * width
         # The first outcome on the list whose loss reaches the edge: all beyond it do.
         first = np.searchsorted(np.maximum.accumulate(self.loss), edges)
-        return _on_grid(np.append(self.above, 0.0)[first], cells)
+        return _on_grid(np.append(self.survival, 0.0)[first], cells)
 
 
 def _gaussian_tail(at: Array) -> Array:
@@ -256,9 +256,9 @@ def choice_epsilon(first: Array, second: Array, delta: float) -> float:
     Returns:
         ε ≥ 0.
     """
-    return max(_one_way(first, second, delta), _one_way(second, first, delta))
+    return max(_one_sided_epsilon(first, second, delta), _one_sided_epsilon(second, first, delta))
 
 
-def _one_way(first: Array, second: Array, delta: float) -> float:
+def _one_sided_epsilon(first: Array, second: Array, delta: float) -> float:
     loss = first - second
     return max(0.0, float(loss.max())) if delta == 0.0 else least_epsilon(np.exp(first), loss, delta)

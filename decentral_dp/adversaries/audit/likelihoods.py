@@ -32,7 +32,7 @@ def log_ratio(transcript: Transcript, first: Mapping[Key, Made], second: Mapping
     that of normal noise: a score like any other, but no likelihood.
     """
     total = 0.0
-    for key in transcript.said:
+    for key in transcript.releases:
         if key not in first or key not in second:
             continue
         logs = log_likelihood(transcript, key, first[key]), log_likelihood(transcript, key, second[key])
@@ -55,13 +55,13 @@ def log_likelihood(transcript: Transcript, key: Key, made: Made) -> float:
     Returns:
         −inf where it could not have been released.
     """
-    said, noise = transcript.said[key], transcript.noise[key]
+    said, noise = transcript.releases[key], transcript.noise[key]
     if isinstance(made, Law):
         return made.log_at(said)
     if noise is None:
         return 0.0 if np.array_equal(said, _value(made), equal_nan=True) else -np.inf
     g = noise.grid
-    integers = np.rint((said - transcript.explained.get(key, 0.0) - made.public) / g)
+    integers = np.rint((said - transcript.noise_means.get(key, 0.0) - made.public) / g)
     private = np.zeros_like(said) if made.private is None else made.private
     if noise.mechanism == LAPLACE:
         return float(_laplace(integers, private / g, noise.scale / g).sum())
@@ -97,14 +97,14 @@ def close(mine: Array, theirs: Array, rtol: float, least: float = 0.0) -> bool:
 class Movement(NamedTuple):
     """How far two data sets' queries are apart, in units of the noise's scale.
 
-    gaussian, laplace: (Σ d,) of all releases of that mechanism. chosen: (Σ points,) log-ratios of the laws of random
+    gaussian, laplace: (Σ d,) of all releases of that mechanism. choices: (Σ points,) log-ratios of the laws of random
     choices. certain: whether the data sets differ in something that nothing hides.
     """
 
     gaussian: Array
     laplace: Array
     certain: bool
-    chosen: Array = _NOTHING
+    choices: Array = _NOTHING
 
     def size(self, delta: float) -> float:
         """What the movement costs, roughly: to compare pairs of data sets by."""
@@ -117,20 +117,20 @@ class Movement(NamedTuple):
         if not np.isfinite(laplace + squares + (self.gaussian**2).sum()):
             return 0.0
         # Of equal sums, that on the fewest coordinates.
-        chosen = float(np.abs(self.chosen).max(initial=0.0))
+        chosen = float(np.abs(self.choices).max(initial=0.0))
         return float(np.sqrt((self.gaussian**2).sum()) + laplace + chosen + 1e-3 * np.sqrt(squares))
 
     def minus(self, other: Movement) -> Movement:
         """How far the data sets of both are apart, where both are from one data set."""
         certain = self.certain != other.certain
-        chosen = self.chosen - other.chosen
+        chosen = self.choices - other.choices
         return Movement(self.gaussian - other.gaussian, self.laplace - other.laplace, certain, chosen)
 
-    def near(self, other: object, rtol: float) -> bool:
+    def is_close(self, other: object, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
         if not isinstance(other, Movement) or self.certain != other.certain:
             return False
-        pairs = ((self.gaussian, other.gaussian), (self.laplace, other.laplace), (self.chosen, other.chosen))
+        pairs = ((self.gaussian, other.gaussian), (self.laplace, other.laplace), (self.choices, other.choices))
         return all(close(*pair, rtol) for pair in pairs)
 
     def epsilon(self, delta: float, noise: float = 1.0) -> float:
@@ -156,7 +156,7 @@ def movement(transcript: Transcript, first: Mapping[Key, Made], second: Mapping[
     """
     parts: dict[str, list[Array]] = {GAUSSIAN.name: [np.zeros(0)], LAPLACE.name: [np.zeros(0)]}
     certain, chosen = False, [np.zeros(0)]
-    for key in transcript.said:
+    for key in transcript.releases:
         if key not in first or key not in second:
             continue
         noise, a, b = transcript.noise[key], first[key], second[key]

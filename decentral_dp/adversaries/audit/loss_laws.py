@@ -37,8 +37,8 @@ Replay = Mapping[Key, Made]
 class Replays(NamedTuple):
     """What one data set makes of a transcript: with its record in every sample, and in none."""
 
-    included: Replay
-    left_out: Replay
+    with_record: Replay
+    without_record: Replay
 
 
 def is_amplified(job: Job) -> bool:
@@ -100,7 +100,7 @@ def separate(neighbours: Neighbours, transcript: Transcript) -> bool:
         by_coin = replay(side, neighbours.victim, transcript, Membership(neighbours.split, "by coin"))
         for keys in _by_index(transcript).values():
             if not any(
-                all(_moves_nothing(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)
+                all(_are_equal_queries(transcript, k, by_coin, other) for k in keys) for other in (included, left_out)
             ):
                 return False
     return True
@@ -121,9 +121,9 @@ def membership_of(neighbours: Neighbours, transcript: Transcript) -> dict[int, b
     found = {}
     for index, keys in _by_index(transcript).items():
         known = all(key in transcript.queries for key in keys)
-        if known and not all(_moves_nothing(transcript, k, included, other) for k in keys):
-            included_here = all(_moves_nothing(transcript, k, transcript.queries, included) for k in keys)
-            found[index] = included_here or all(_moves_nothing(transcript, k, included, left_out) for k in keys)
+        if known and not all(_are_equal_queries(transcript, k, included, other) for k in keys):
+            included_here = all(_are_equal_queries(transcript, k, transcript.queries, included) for k in keys)
+            found[index] = included_here or all(_are_equal_queries(transcript, k, included, left_out) for k in keys)
     return found
 
 
@@ -160,7 +160,7 @@ class Moves(NamedTuple):
     rates: Array
     laplace: NDArray[np.bool_]
 
-    def near(self, other: object, rtol: float) -> bool:
+    def is_close(self, other: object, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
         if not isinstance(other, Moves) or not np.array_equal(self.laplace, other.laplace):
             return False
@@ -206,21 +206,24 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
     moves, drawn, laplace = [], [], []
     for index, all_keys in _by_index(transcript).items():
         # What the record moves neither here nor there is public.
-        keys = [key for key in all_keys if not _never_moved(transcript, key, first, second)]
+        keys = [key for key in all_keys if not _is_unmoved(transcript, key, first, second)]
         laws = {None if (n := transcript.noise[key]) is None else n.mechanism for key in keys}
         if not keys:
             continue
         if laws not in ({GAUSSIAN}, {LAPLACE}):
             return None
         u, v = (
-            np.concatenate([_moved(transcript, key, w.included, w.left_out) for key in keys]) for w in (first, second)
+            np.concatenate([_query_move(transcript, key, w.with_record, w.without_record) for key in keys])
+            for w in (first, second)
         )
-        between = np.concatenate([_moved(transcript, key, first.left_out, second.left_out) for key in keys])
+        between = np.concatenate(
+            [_query_move(transcript, key, first.without_record, second.without_record) for key in keys]
+        )
         if np.abs(between).max(initial=0.0) > _SAME:
             return None
         if np.abs(u - v).max(initial=0.0) > _SAME:
             is_laplace = laws == {LAPLACE}
-            # `_moved` is in deviations, of which a Laplace variable has √2 in its scale.
+            # `_query_move` is in deviations, of which a Laplace variable has √2 in its scale.
             unit = LAPLACE.deviation if is_laplace else 1.0
             moves.append(_coordinate(unit * u, unit * v) if is_laplace else _line(u, v))
             drawn.append(rates.get(index, 1.0))
@@ -228,9 +231,9 @@ def opposite_moves(neighbours: Neighbours, transcript: Transcript, rates: Mappin
     return Moves(np.array(moves).reshape(-1, 2), np.array(drawn), np.array(laplace, dtype=bool))
 
 
-def _never_moved(transcript: Transcript, key: Key, first: Replays, second: Replays) -> bool:
-    others = (first.left_out, second.included, second.left_out)
-    return all(_moves_nothing(transcript, key, first.included, other) for other in others)
+def _is_unmoved(transcript: Transcript, key: Key, first: Replays, second: Replays) -> bool:
+    others = (first.without_record, second.with_record, second.without_record)
+    return all(_are_equal_queries(transcript, key, first.with_record, other) for other in others)
 
 
 def _line(u: Array, v: Array) -> tuple[float, float]:
@@ -240,10 +243,10 @@ def _line(u: Array, v: Array) -> tuple[float, float]:
     up, down = float(u @ line) / length, -float(v @ line) / length
     if up >= 0.0 and down >= 0.0:
         return up, down
-    return (_across(u, v), 0.0) if down < 0.0 else (0.0, _across(v, u))
+    return (_residual_norm(u, v), 0.0) if down < 0.0 else (0.0, _residual_norm(v, u))
 
 
-def _across(one: Array, other: Array) -> float:
+def _residual_norm(one: Array, other: Array) -> float:
     squared = float(other @ other)
     return float(np.linalg.norm(one - other * (float(one @ other) / squared))) if squared > 0.0 else 0.0
 
@@ -273,19 +276,19 @@ def _log_mixture(transcript: Transcript, keys: list[Key], side: Replays, rate: f
 
 def _by_index(transcript: Transcript) -> dict[int, list[Key]]:
     found: dict[int, list[Key]] = {}
-    for key in transcript.said:
+    for key in transcript.releases:
         found.setdefault(key[0], []).append(key)
     return found
 
 
 @np.errstate(all="ignore")
-def _moves_nothing(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
+def _are_equal_queries(transcript: Transcript, key: Key, one: Replay, other: Replay) -> bool:
     if key not in one or key not in other:
         return key not in one and key not in other
-    return bool(np.abs(_moved(transcript, key, one, other)).max(initial=0.0) <= _SAME)
+    return bool(np.abs(_query_move(transcript, key, one, other)).max(initial=0.0) <= _SAME)
 
 
-def _moved(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:
+def _query_move(transcript: Transcript, key: Key, one: Replay, other: Replay) -> Array:
     """How far two queries are apart, in deviations of the noise; without noise, infinitely far if at all."""
     a, b, noise = one[key], other[key], transcript.noise[key]
     if not isinstance(a, Query) or not isinstance(b, Query):
@@ -302,21 +305,21 @@ _RISK = 1e-3
 _SAMPLED_RUNS = 30
 
 
-class Chosen(NamedTuple):
+class Choice(NamedTuple):
     """Of one random choice: (n,) log-probabilities in either data set."""
 
     first: Array
     second: Array
 
-    def near(self, other: object, rtol: float) -> bool:
+    def is_close(self, other: object, rtol: float) -> bool:
         """Whether both are the same but for so much of them."""
-        return isinstance(other, Chosen) and all(close(*pair, rtol, 1.0) for pair in zip(self, other, strict=True))
+        return isinstance(other, Choice) and all(close(*pair, rtol, 1.0) for pair in zip(self, other, strict=True))
 
     def epsilon(self, delta: float, noise: float) -> float:
         return choice_epsilon(self.first, self.second, delta)
 
 
-LossLaw: TypeAlias = Movement | Moves | Chosen
+LossLaw: TypeAlias = Movement | Moves | Choice
 """The law of the privacy loss between two data sets: `near` another, and the ε(δ) that it shows."""
 
 
@@ -334,10 +337,10 @@ def worst_neighbours(job: Job, root: bytes) -> Neighbours:
     if not _fixed_batches(job):
         return found
     delta = job.scenario.privacy.delta
-    return max((found, among_copies(found)), key=lambda neighbours: _shown_once(neighbours, root, delta))
+    return max((found, among_copies(found)), key=lambda neighbours: _epsilon_of_one_run(neighbours, root, delta))
 
 
-def _shown_once(neighbours: Neighbours, root: bytes, delta: float) -> float:
+def _epsilon_of_one_run(neighbours: Neighbours, root: bytes, delta: float) -> float:
     """What the law of one transcript shows; below 0 where none is known."""
     law = loss_law(neighbours.observe(neighbours.first, root), neighbours)
     return -1.0 if law is None else law.epsilon(delta, 1.0)
@@ -358,7 +361,7 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     Returns:
         The law, if the data sets are as far apart on every transcript as on this one; None where none is known.
     """
-    if not transcript.known:
+    if not transcript.is_replayable:
         return None
     if is_amplified(neighbours.first):
         return _of_samples(transcript, neighbours)
@@ -370,7 +373,7 @@ def loss_law(transcript: Transcript, neighbours: Neighbours) -> LossLaw | None:
     laws = first.get(key), second.get(key)
     alone = not others and not moved.certain and not moved.gaussian.any() and not moved.laplace.any()
     if alone and isinstance(laws[0], Law) and isinstance(laws[1], Law):
-        return Chosen(laws[0].logs, laws[1].logs)
+        return Choice(laws[0].logs, laws[1].logs)
     return None
 
 
@@ -383,7 +386,7 @@ def _of_samples(transcript: Transcript, neighbours: Neighbours) -> Moves | None:
     return opposite_moves(neighbours, transcript, rates)
 
 
-def not_as_stated(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
+def refute_stated_laws(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
     """Test whether random choices and samples of the first data set have their stated laws.
 
     A choice has the law that a replay finds, if the place of what is chosen in the order of that law is uniform. The
@@ -404,14 +407,14 @@ def not_as_stated(neighbours: Neighbours, roots: Sequence[bytes]) -> str:
         if not transcript.choices:
             return ""
         # What is released first has the same law in every run.
-        if made is None or len(transcript.said) > 1:
+        if made is None or len(transcript.releases) > 1:
             made = replay(neighbours.first, neighbours.victim, transcript)
         toss = np.random.default_rng(k)
         for key in transcript.choices:
             law = made.get(key)
             if not isinstance(law, Law):
                 return "The law of a random choice is not known, so that likelihoods are not either."
-            places.append(law.place_of(transcript.said[key], float(toss.random())))
+            places.append(law.place_of(transcript.releases[key], float(toss.random())))
     if float(kstest(places, "uniform").pvalue) >= _RISK:
         return ""
     return "What was chosen at random does not have the law that is stated, so that likelihoods are not used."

@@ -89,7 +89,7 @@ def farthest(job: Job, seed_root: bytes) -> Neighbours:
 
 
 def _farthest_of(job: Any, victim: int, split: Split, transcript: Transcript) -> tuple[float, Neighbours]:
-    numbers = sum(v.size for v in transcript.said.values())
+    numbers = sum(v.size for v in transcript.releases.values())
     most = int(np.clip(_HELD // max(numbers, 1), 4, _MOST))
     unit, n = job.unit, len(job.records[split][victim][0])
     times = n if unit.records is None else min(unit.records, n)
@@ -119,7 +119,7 @@ def _records(job: Any, victim: int, split: Split, most: int) -> Iterator[Any]:
     labels_there = np.unique(np.asarray(shards.labels, dtype=np.float64)[np.concatenate([*shards.train])])
     ends = [float(labels_there[0]), float(labels_there[-1])]
     structured = type(job.records[split][victim]).__name__ in _STRUCTURED
-    made = list(_real(rows, labels)) if structured or rows.ndim > 2 else list(_invented(job, rows, labels, ends))
+    made = list(_real(rows, labels)) if structured or rows.ndim > 2 else list(_made_up_records(job, rows, labels, ends))
     for row, label in made[:most]:
         record = job.problem.prepare(row[None], np.array([label]), job.clip.norm)
         if isinstance(job.problem, Placed) and split == "train":
@@ -135,7 +135,7 @@ def _real(rows: Array, labels: Array) -> Iterator[tuple[Array, float]]:
         yield rows[k], float(labels[k])
 
 
-def _invented(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterator[tuple[Array, float]]:
+def _made_up_records(job: Any, rows: Array, labels: Array, ends: list[float]) -> Iterator[tuple[Array, float]]:
     size = float(np.linalg.norm(rows, axis=1).max()) or 1.0
     sizes = [size] if job.needs_norms else [4.0 * size, size]
     d = rows.shape[1]

@@ -122,7 +122,7 @@ def impossible(right: int, guesses: int, canaries: int, error: LeastError, proba
     return False
 
 
-def most_refuted(refuted: Callable[[float], bool], largest: float) -> float:
+def largest_refuted(refuted: Callable[[float], bool], largest: float) -> float:
     """Find the largest parameter that is refuted, from below; `refuted` holds up to some number.
 
     Args:
@@ -159,7 +159,7 @@ def mu_refuted(right: int, guesses: int, canaries: int, risk: float) -> float:
         >>> round(mu_refuted(right=95, guesses=100, canaries=100, risk=0.05), 3)
         1.083
     """
-    return most_refuted(lambda mu: impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU)
+    return largest_refuted(lambda mu: impossible(right, guesses, canaries, gaussian_error(mu), risk), LARGEST_MU)
 
 
 def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk: float) -> float:
@@ -175,7 +175,7 @@ def epsilon_refuted(right: int, guesses: int, canaries: int, delta: float, risk:
     Returns:
         ε, from below; 0 where not even 0 is refuted.
     """
-    return most_refuted(lambda epsilon: chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON)
+    return largest_refuted(lambda epsilon: chance(right, guesses, canaries, epsilon, delta) < risk, LARGEST_EPSILON)
 
 
 def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
@@ -253,7 +253,7 @@ def shown_in_one_run(job: Job, wanted: int, root: bytes, risk: float) -> Shown:
         InputError: where a record cannot be asked about, and for too few canaries or too many.
     """
     job, canaries = plant(job, wanted, root)
-    scores = _scores(job, _with(job, canaries), canaries, root)
+    scores = _scores(job, _with_canaries(job, canaries), canaries, root)
     delta, gaussian = job.scenario.privacy.delta, gaussian_throughout(job)
     other = _coins(root, "null", canaries.coins.size)
     right = int(((scores > 0.0) == canaries.coins).sum())
@@ -309,7 +309,7 @@ def _coins(root: bytes, name: str, n: int) -> NDArray[np.bool_]:
     return np.asarray(Streams(root, "canaries", [0]).at(0, 0, tag(name)).random(n) < 0.5)
 
 
-def _with(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
+def _with_canaries(job: CoordinatorMinimaxJob, canaries: Canaries) -> Any:
     records = [type(r)(*(column.copy() for column in r)) for r in job.records["train"]]
     for k, (agent, row) in enumerate(canaries.place):
         chosen = canaries.first if canaries.coins[k] else canaries.second

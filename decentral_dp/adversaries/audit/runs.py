@@ -224,7 +224,7 @@ def request_of(plan: AuditPlan, workers: Workers, ends: Ends) -> dict[str, Any] 
     if plan.source is None:
         return None
     return {
-        **_described(plan),
+        **_game_request(plan),
         "file": None if plan.file is None else str(plan.file.resolve()),
         "file_digest": None if plan.file is None else digest_of_file(plan.file),
         "jobs": workers.jobs,
@@ -273,7 +273,7 @@ def plan_again(out: Path, asked: Any) -> tuple[AuditPlan, Workers, Ends]:
     return plan, workers, ends
 
 
-def _described(plan: AuditPlan) -> dict[str, Any]:
+def _game_request(plan: AuditPlan) -> dict[str, Any]:
     """What another process must know to build the same job and ask the same of it, as JSON values."""
     content, folder = plan.source if plan.source is not None else ({}, Path())
     return {"scenario": json.loads(json.dumps(content, default=str)), "folder": str(folder), **plan.settings}
@@ -291,9 +291,9 @@ _PROBES = 4
 
 @dataclass(frozen=True)
 class Score:
-    """of: a run's score. is_likelihood: whether it is the log-likelihood ratio of all that is seen."""
+    """function: a run's score. is_likelihood: whether it is the log-likelihood ratio of all that is seen."""
 
-    of: Callable[[Transcript], float]
+    function: Callable[[Transcript], float]
     is_likelihood: bool
 
 
@@ -310,7 +310,7 @@ def score_of(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
         The log-likelihood ratio where it is known, else a projection learnt from these runs.
     """
     probes = [neighbours.observe(neighbours.second if k % 2 else neighbours.first, roots(k)) for k in range(_PROBES)]
-    if vantage == "everybody" and lawful and all(_replayed(neighbours, probe) for probe in probes):
+    if vantage == "everybody" and lawful and all(_has_known_likelihood(neighbours, probe) for probe in probes):
         if not is_amplified(neighbours.first):
             return Score(partial(_ratio, neighbours), True)
         rates = sampling_rates(neighbours.first, neighbours.victim, neighbours.split)
@@ -319,9 +319,9 @@ def score_of(vantage: str, neighbours: Neighbours, roots: Callable[[int], bytes]
     return _projection(vantage, neighbours, roots)
 
 
-def _replayed(neighbours: Neighbours, probe: Transcript) -> bool:
+def _has_known_likelihood(neighbours: Neighbours, probe: Transcript) -> bool:
     """Whether a replay gives the law of everything that is said."""
-    return probe.known and probe.said.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
+    return probe.is_replayable and probe.releases.keys() == replay(neighbours.first, neighbours.victim, probe).keys()
 
 
 def _ratio(neighbours: Neighbours, transcript: Transcript) -> float:
@@ -364,15 +364,15 @@ def visible_numbers(vantage: str, transcript: Transcript, neighbours: Neighbours
     if vantage == "published":
         return transcript.published
     if vantage == "everybody":
-        return _in_order(transcript.said)
-    return _received(transcript, neighbours, int(vantage.partition(":")[2]))
+        return _in_order(transcript.releases)
+    return _received_messages(transcript, neighbours, int(vantage.partition(":")[2]))
 
 
 def _in_order(said: Mapping[Any, Array]) -> Array:
     return np.concatenate([v.ravel() for v in said.values()])
 
 
-def _received(transcript: Transcript, neighbours: Neighbours, agent: int) -> Array:
+def _received_messages(transcript: Transcript, neighbours: Neighbours, agent: int) -> Array:
     """The messages of the agent's neighbours; of an algorithm that asks a server, of everybody."""
     job: Any = neighbours.first
     near: Sequence[int] = range(job.n_agents)
@@ -493,7 +493,7 @@ def runs_of(game: Game, numbers: Sequence[int]) -> list[Run]:
         for group, side in zip(GROUPS, (game.neighbours.first, game.neighbours.second, game.null), strict=True):
             transcript = game.neighbours.observe(side, game.plan.root(group, k))
             sizes = noise_sizes(transcript.residuals) if game.score.is_likelihood else {}
-            runs.append(Run(group, game.score.of(transcript), sizes))
+            runs.append(Run(group, game.score.function(transcript), sizes))
     return runs
 
 
@@ -519,20 +519,20 @@ def play_runs(
             yield [k], [runs_of(game, [k])]
         return
     blocks = [tuple(numbers[k : k + _BLOCK]) for k in range(0, len(numbers), _BLOCK)]
-    game_described = json.dumps([_described(game.plan), lawful])
-    work: Callable[[tuple[int, ...]], list[Run] | str] = partial(_elsewhere, game_described)
-    with closing(in_parallel(work, blocks, _lost, workers)) as outcomes:
+    game_described = json.dumps([_game_request(game.plan), lawful])
+    work: Callable[[tuple[int, ...]], list[Run] | str] = partial(_play_remotely, game_described)
+    with closing(in_parallel(work, blocks, _lost_message, workers)) as outcomes:
         for block, runs in outcomes:
             if isinstance(runs, str):
                 raise InputError(f"audit: {runs}")
             yield block, [runs[k : k + len(GROUPS)] for k in range(0, len(runs), len(GROUPS))]
 
 
-def _lost(reason: str) -> list[Run] | str:
+def _lost_message(reason: str) -> list[Run] | str:
     return f"{reason}. What was played before is kept, if --out names a file; start again."
 
 
-def _elsewhere(described: str, numbers: tuple[int, ...]) -> list[Run] | str:
+def _play_remotely(described: str, numbers: tuple[int, ...]) -> list[Run] | str:
     return runs_of(_game_there(described), numbers)
 
 

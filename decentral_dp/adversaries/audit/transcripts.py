@@ -56,11 +56,11 @@ class Membership:
     """Whether the first record of a kind is in the samples: in all, in none, or in each by a coin of its own."""
 
     split: Split
-    drawn: Literal["in", "out", "by coin"]
+    inclusion: Literal["in", "out", "by coin"]
 
-    def of(self, generator: np.random.Generator) -> bool:
+    def draw(self, generator: np.random.Generator) -> bool:
         """generator: keyed for the sample, so that all who ask of one sample get one answer."""
-        return self.drawn == "in" if self.drawn != "by coin" else bool(generator.random() < 0.5)
+        return self.inclusion == "in" if self.inclusion != "by coin" else bool(generator.random() < 0.5)
 
 
 def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
@@ -82,7 +82,7 @@ def prescribed_agent(node: AgentNode, membership: Membership) -> AgentNode:
         there = 0 in members
         # Who stands in the record's place where it is out, and in whose place it stands where it is in.
         partner = generator.choice(np.setdiff1d(np.arange(1, n), members)) if there else generator.choice(members)
-        if membership.of(generator) == there:
+        if membership.draw(generator) == there:
             return found
         return replace(found, index=np.where(members == 0, partner, np.where(members == partner, 0, members)))
 
@@ -131,7 +131,7 @@ class _Coin:
     def random(self, n: int) -> Any:
         coins = self._generator.random(n)
         # Below any rate, or at none.
-        coins[0] = 0.0 if self._membership.of(self._generator) else 1.0
+        coins[0] = 0.0 if self._membership.draw(self._generator) else 1.0
         return coins
 
 
@@ -167,15 +167,15 @@ class Noise(NamedTuple):
 class Transcript(NamedTuple):
     """One run, as everybody sees it.
 
-    said: (index, channel) → (d,) what the releasing participant let out. noise: the same → its noise; None where the
-    value left as it is, or was drawn by a selection. messages: of gossip, per exchange and block. published: (k,) all
-    values that are published at the end. queries: what was released before noise, which nobody sees. residuals:
+    releases: (index, channel) → (d,) what the releasing participant let out. noise: the same → its noise; None where
+    the value left as it is, or was drawn by a selection. messages: of gossip, per exchange and block. published: (k,)
+    all values that are published at the end. queries: what was released before noise, which nobody sees. residuals:
     mechanism's name → (noise in units of its scale) of all participants, which nobody sees either. choices: the same
-    keys → the public scale of a random choice. root: that its coins were drawn from. explained: the same keys → (d,)
+    keys → the public scale of a random choice. root: that its coins were drawn from. noise_means: the same keys → (d,)
     the mean of the noise, given that of all other agents.
     """
 
-    said: Mapping[Key, Array]
+    releases: Mapping[Key, Array]
     noise: Mapping[Key, Noise | None]
     messages: tuple[tuple[Array, ...], ...]
     published: Array
@@ -183,13 +183,13 @@ class Transcript(NamedTuple):
     residuals: Mapping[str, Array]
     choices: Mapping[Key, float]
     root: Root
-    explained: Mapping[Key, Array] = MappingProxyType({})
+    noise_means: Mapping[Key, Array] = MappingProxyType({})
 
     @property
-    def known(self) -> bool:
+    def is_replayable(self) -> bool:
         """Whether a replay gives all that every release was made of, and every noise has a law that is known."""
         lawful = all(n is None or n.mechanism in (GAUSSIAN, LAPLACE) for n in self.noise.values())
-        return lawful and self.said.keys() == self.queries.keys() | self.choices.keys()
+        return lawful and self.releases.keys() == self.queries.keys() | self.choices.keys()
 
 
 class _Listening:
@@ -276,7 +276,7 @@ class _Scripted:
             made = _query(value) or law_of_choice(value, self._transcript.choices.get((index, channel), 0.0))
             if made is not None:
                 self.queries[index, channel] = made
-        return Bundle({channel: self._transcript.said[index, channel][None] for channel in values})
+        return Bundle({channel: self._transcript.releases[index, channel][None] for channel in values})
 
     def ledger(self, releases_per_round: int = 1) -> Ledger:
         return Ledger(1, (), releases_per_round)
@@ -318,7 +318,7 @@ def replay(job: Any, victim: int, transcript: Transcript, membership: Membership
     return _replay(job.keyed(transcript.root), victim, transcript, membership)
 
 
-def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
+def _isolate_victim(job: GossipJob, victim: int) -> tuple[list[Any], int]:
     """The job's nodes with the victim alone in a block, and the number of that block."""
     before, after = victim, job.n_agents - victim - 1
     return job.nodes([size for size in (before, 1, after) if size]), int(before > 0)
@@ -326,7 +326,7 @@ def _cut(job: GossipJob, victim: int) -> tuple[list[Any], int]:
 
 @observe.register
 def _(job: GossipJob, victim: int) -> Transcript:
-    nodes, own = _cut(job, victim)
+    nodes, own = _isolate_victim(job, victim)
     listening: list[_Listening] = []
 
     def make(node: Any) -> _Listening:
@@ -340,10 +340,10 @@ def _(job: GossipJob, victim: int) -> Transcript:
         messages.append(tuple(h.advance(*(last[j] for j in n.neighbours)) for h, n in zip(hosts, nodes, strict=True)))
     views = [h.view().published for h in hosts]
     seen = _transcript(job, listening[own], listening, messages, views)
-    return seen if job.pairs is None else _explained(job, job.pairs, victim, listening, seen)
+    return seen if job.pairs is None else _condition_on_shared_noise(job, job.pairs, victim, listening, seen)
 
 
-def _explained(
+def _condition_on_shared_noise(
     job: GossipJob, pairs: PairNoise, victim: int, listening: Sequence[_Listening], seen: Transcript
 ) -> Transcript:
     """The transcript with what is known of the victim's shared noise, and the law of what is left of it.
@@ -354,7 +354,7 @@ def _explained(
     everybody = np.arange(job.n_agents)
     colluders = worst_colluders(pairs, victim, range(job.rounds + 1) if job.topology.over_time is not None else (0,))
     disclosed = PairDraws(pairs, job.root, everybody, colluders)
-    explained, noise, residuals = dict(seen.explained), dict(seen.noise), []
+    explained, noise, residuals = dict(seen.noise_means), dict(seen.noise), []
     per_round = job.algorithm.releases_per_round
     whole: Any = job.nodes([job.n_agents])[0].make_releaser()
     for index in sorted(set().union(*(block.added for block in listening))):
@@ -379,7 +379,7 @@ def _explained(
             key = (index, channel)
             explained[key] = part
             noise[key] = Noise(GAUSSIAN, _scale(whole, index, channel) * float(row[at]) ** -0.5, part.size)
-    return seen._replace(explained=explained, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)})
+    return seen._replace(noise_means=explained, noise=noise, residuals={GAUSSIAN.name: np.concatenate(residuals)})
 
 
 def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDArray[np.int64]:
@@ -399,7 +399,7 @@ def worst_colluders(pairs: PairNoise, victim: int, rounds: Iterable[int]) -> NDA
 
 
 def _rows(victim: int, agents: int) -> list[NDArray[np.int64]]:
-    """The numbers of the agents of each block, as `_cut` has them."""
+    """The numbers of the agents of each block, as `_isolate_victim` has them."""
     parts = (np.arange(victim), np.arange(victim, victim + 1), np.arange(victim + 1, agents))
     return [part for part in parts if part.size]
 
@@ -421,7 +421,7 @@ def _replay(job: Any, victim: int, transcript: Transcript, membership: Membershi
 
 @_replay.register
 def _(job: GossipJob, victim: int, transcript: Transcript, membership: Membership | None) -> Mapping[Key, Made]:
-    nodes, own = _cut(job, victim)
+    nodes, own = _isolate_victim(job, victim)
     node, script = nodes[own], _Scripted(transcript)
     if membership is not None:
         node = prescribed_agent(node, membership)
@@ -442,7 +442,7 @@ def _with_past_noise(
     for channel, schedule in job.noise.items():
         past = None
         for key in sorted(key for key in queries if key[0] > 0 and key[1] == channel):
-            made, said = queries[key], transcript.said[key]
+            made, said = queries[key], transcript.releases[key]
             if not isinstance(made, Query) or made.private is None:
                 continue
             g = float(GAUSSIAN.grid(schedule.scale[victim], said.size))

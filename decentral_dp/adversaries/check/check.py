@@ -199,13 +199,13 @@ def _fitting(target: Target, pairs: int) -> int:
 def _short(target: Target, rounds: int = ROUNDS, **tables: Any) -> Job:
     """The job of so many rounds; of two or of all, where the algorithm cannot have so many."""
     try:
-        return assemble(resolve(target.short(rounds, **tables)))
+        return assemble(resolve(target.with_rounds(rounds, **tables)))
     except InputError:
         if rounds > ROUNDS:
             return _short(target, **tables)
         if target.scenario.algorithm.kind not in ALGORITHMS or target.algorithm is not None or tables:
             raise
-        return assemble(resolve(target.changed()))
+        return assemble(resolve(target.with_tables()))
 
 
 def _row_locality(job: Job) -> CheckRow:

@@ -64,24 +64,24 @@ class Target:
         """Those of the scenario."""
         return int(self.scenario.algorithm.rounds)
 
-    def changed(self, **tables: Any) -> Scenario:
+    def with_tables(self, **tables: Any) -> Scenario:
         """The scenario with other tables, and with the objects."""
         content = {**self.scenario.model_dump(exclude_unset=True), **tables}
         loaded = load(content, folder=self.scenario.folder)
         return with_objects(loaded, problem=self.problem, algorithm=self.algorithm)
 
-    def short(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
+    def with_rounds(self, rounds: int = ROUNDS, **tables: Any) -> Scenario:
         """The same of so many rounds, and of no more than it has."""
         table = self.scenario.algorithm.model_dump(exclude_unset=True)
         table = {**table, "rounds": min(rounds, self.rounds)}
         # Noise that was calibrated to many rounds says nothing here, and device and engine are those of this process.
-        return self.changed(algorithm=table, run={}, **tables)
+        return self.with_tables(algorithm=table, run={}, **tables)
 
     @property
     def builds(self) -> bool:
         """Whether two rounds of it are a job."""
         try:
-            return assemble(resolve(self.short())).rounds > 0
+            return assemble(resolve(self.with_rounds())).rounds > 0
         except InputError:
             return False
 
@@ -98,7 +98,7 @@ def target_of(what: Any) -> tuple[Target, Components]:
         InputError: where nothing is called so, or what it names is not there.
     """
     target = _target(what)
-    scenario = target.changed()
+    scenario = target.with_tables()
     if scenario.problem.manifest is not None:
         raise InputError(
             "check: it tries one agent and other graphs, and this scenario's records are with their agents "
@@ -163,12 +163,12 @@ def _of_problem(kind: str) -> Target:
         return Target(kind, min(fit, key=lambda s: s.algorithm.rounds))
     solves = PROBLEMS[kind].solves
     table = next((table for table in _PROBLEMS[solves] if table["kind"] == kind), {"kind": kind})
-    return _first(kind, _around_problem(table, solves))
+    return _first_that_builds(kind, _around_problem(table, solves))
 
 
 def _of_code(name: str, code: Any) -> Target:
     if hasattr(code, "step"):
-        return _first(name, _around_algorithm(outside_entry(code, name)))
+        return _first_that_builds(name, _around_algorithm(outside_entry(code, name)))
     _refuse_mechanism(name, code)
     solves = _problem_type(code, name)
     options = outside.option_fields(code, name) if isinstance(code, type) else {}
@@ -178,7 +178,7 @@ def _of_code(name: str, code: Any) -> Target:
             f"check: {name} has no default for {' and '.join(missing)}, so nothing says what to try. Give a scenario "
             f"that names it and sets {'it' if len(missing) == 1 else 'them'}: a .toml file."
         )
-    return _first(name, _around_problem({"kind": name}, solves))
+    return _first_that_builds(name, _around_problem({"kind": name}, solves))
 
 
 def _of_object(what: Any) -> Target:
@@ -195,9 +195,9 @@ def _of_object(what: Any) -> Target:
         # An object takes the place of an algorithm that is registered.
         around = _around_algorithm(outside_entry(type(what), name))
         contents = ({**c, "algorithm": _with_rounds(_ALGORITHMS[c["topology"]["kind"]])} for c in around)
-        return _first(name, contents, algorithm=what)
+        return _first_that_builds(name, contents, algorithm=what)
     solves = _problem_type(what, name)
-    return _first(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
+    return _first_that_builds(name, _around_problem(_PROBLEMS[solves][0], solves), problem=what)
 
 
 def _refuse_mechanism(name: str, code: Any) -> None:
@@ -247,7 +247,7 @@ def _scenarios(problems: Iterable[Content], graph: str, algorithm: Content) -> I
         }
 
 
-def _first(name: str, contents: Iterable[Content], problem: Any = None, algorithm: Any = None) -> Target:
+def _first_that_builds(name: str, contents: Iterable[Content], problem: Any = None, algorithm: Any = None) -> Target:
     """The first scenario that builds; where none does, the first that loads, whose refusal then says why."""
     refusal: InputError | None = None
     first: Target | None = None

@@ -168,34 +168,34 @@ def audit_network(runs: int = RUNS, confidence: float = 0.95, seed: int = 0) -> 
 
 
 def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
-    path, star, ring, long = (_mixed(*graph) for graph in (("path", 3), ("star", 6), ("ring", 16), ("path", 8)))
-    last = Seen(path, 2, 0, _once(2, 2.0))
+    path, star, ring, long = (_mixing_matrix(*graph) for graph in (("path", 3), ("star", 6), ("ring", 16), ("path", 8)))
+    last = WatchedGossip(path, 2, 0, _impulse(2, 2.0))
     for who, variance in (("path 3", 2.0 / 9.0), ("active", 1.0 / 9.0)):
         shown = total_variation_mu(sign_feedback(variance, 0.0))
         # No factor bounds a sign.
         yield Attack(f"sign feedback, {who}", "integral", shown, last.linear(), 2.0, 2.0)
 
-    leaves = Seen(star, 2, 1, np.full(100, 2.0))
+    leaves = WatchedGossip(star, 2, 1, np.full(100, 2.0))
     steep = np.repeat([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]], 100, axis=0)
     yield leaves.attack("curvature, star 6", "exact", leaves.linear(share=steep))
 
-    next_door = Seen(ring, 0, 1, np.ones(100))
+    next_door = WatchedGossip(ring, 0, 1, np.ones(100))
     still = np.ones((100, 16))
     still[:, 1] = 0.0
     yield next_door.attack("own curvature, ring 16", "exact", next_door.linear(share=still))
     turning = next_door.linear(sign=np.resize([1.0, -1.0], 100))
     yield next_door.attack("turning sign, ring 16", "exact", turning)
 
-    slow = Seen(path, 2, 0, _once(6, 2.0))
+    slow = WatchedGossip(path, 2, 0, _impulse(6, 2.0))
     shown = counted_mu(*tanh_feedback(runs, seed), risk)
     # The gradient −tanh of h is 1-smooth, and pulls states apart by 1 + 1.
     yield slow.attack("tanh feedback, path 3", "runs", shown, np.array([[1.0], [2.0], [1.0]]))
 
-    far = Seen(long, 7, 0, _once(7, 8.0))
+    far = WatchedGossip(long, 7, 0, _impulse(7, 8.0))
     shown = counted_mu(*relay(runs, seed), risk)
     yield Attack("relay of signs, path 8", "runs", shown, far.linear(), 8.0, 8.0)
 
-    either, both = (_picked(0.5, children) for children in ([4], [4, 5]))
+    either, both = (_picked_price(0.5, children) for children in ([4], [4, 5]))
     shown = total_variation_mu(picked_child(0.5))
     yield Attack("picking whom to hear", "integral", shown, either, both, float("nan"))
 
@@ -207,38 +207,38 @@ def _attacks(runs: int, risk: float, seed: int) -> Iterator[Attack]:
     ):
         shown = counted_mu(*shared.scores(runs, seed), risk)
         everything = 2.0 * float(np.sqrt(shared.rounds)) / float(shared.noise.own_of(np.array([shared.victim]))[0])
-        yield Attack(who, "runs", shown, float("nan"), shared.priced, everything)
+        yield Attack(who, "runs", shown, float("nan"), shared.ledger_mu, everything)
 
 
-class Seen(NamedTuple):
-    """Gossip of noise 1 that one agent watches. mixed: I + W. moved: D, (T,)."""
+class WatchedGossip(NamedTuple):
+    """Gossip of noise 1 that one agent watches. mixing: I + W. movement: D, (T,)."""
 
-    mixed: Array
+    mixing: Array
     observer: int
     victim: int
-    moved: Array
+    movement: Array
 
     def linear(self, share: Array | None = None, sign: Array | float = 1.0) -> float:
         """μ where all gradients are linear: exact.
 
         share: (T, m) what a step keeps of the mixture, 1 − ηh; by default all. sign: (T,) of the contributions.
         """
-        m, rounds = len(self.mixed), self.moved.size
+        m, rounds = len(self.mixing), self.movement.size
         pushed = np.zeros((rounds, m))
-        pushed[:, self.victim] = sign * self.moved
+        pushed[:, self.victim] = sign * self.movement
         still, noise = np.zeros(rounds), np.ones((rounds, m))
-        found = pairwise(self.mixed - np.eye(m), still, pushed, noise, [[self.observer]], share=share)
+        found = pairwise(self.mixing - np.eye(m), still, pushed, noise, [[self.observer]], share=share)
         return float(found.mu[0, self.victim])
 
     def attack(self, case: str, method: Literal["exact", "runs"], shown: float, factors: Array | float = 1.0) -> Attack:
         """What is shown beside the prices. factors: (m, 1) or a number, of each agent's step."""
-        m, rounds = len(self.mixed), self.moved.size
-        seen = np.repeat(self.mixed[[self.observer]] != 0.0, rounds, axis=0)
+        m, rounds = len(self.mixing), self.movement.size
+        seen = np.repeat(self.mixing[[self.observer]] != 0.0, rounds, axis=0)
         noise = np.ones((rounds, m))
         noise[:, self.observer] = np.inf
-        coupled = Coupled([factors * self.mixed] * rounds, noise, seen, np.zeros((rounds, m)))
-        everything = float(np.linalg.norm(self.moved))
-        moved = np.repeat(self.moved[:, None], m, axis=1)
+        coupled = Coupled([factors * self.mixing] * rounds, noise, seen, np.zeros((rounds, m)))
+        everything = float(np.linalg.norm(self.movement))
+        moved = np.repeat(self.movement[:, None], m, axis=1)
         certified = min(float(neighbour_mu(coupled, [self.victim], moved)[0]), everything)
         return Attack(case, method, shown, self.linear(), certified, everything)
 
@@ -275,7 +275,7 @@ class SharedNoise(NamedTuple):
         return cls(PairNoise(ratio, 0, network, np.resize([1.0, 2.0, 3.0], agents)), (), 1, 4)
 
     @property
-    def priced(self) -> float:
+    def ledger_mu(self) -> float:
         """μ as a ledger charges it."""
         return 2.0 * float(np.sqrt(sum(self.noise.gain(t)[self.victim] ** -2.0 for t in range(self.rounds))))
 
@@ -307,12 +307,12 @@ class SharedNoise(NamedTuple):
         return score[:runs], score[runs:]
 
 
-def _mixed(kind: str, agents: int) -> Array:
+def _mixing_matrix(kind: str, agents: int) -> Array:
     mixed: Array = np.eye(agents) + build(kind, agents).mixing.toarray()
     return mixed
 
 
-def _once(rounds: int, size: float) -> Array:
+def _impulse(rounds: int, size: float) -> Array:
     return np.asarray(np.where(np.arange(rounds) == 0, size, 0.0))
 
 
@@ -400,7 +400,7 @@ def picked_child(bend: float) -> float:
     return float(weight_y @ np.abs(law(0.5) - law(-0.5)) @ weight_m)
 
 
-def _picked(bend: float, children: list[int]) -> float:
+def _picked_price(bend: float, children: list[int]) -> float:
     """The price of that, hearing these children: agents v, h_1, h_2, the neighbour, and a child of each h."""
     passes = np.zeros((6, 6))
     passes[[1, 2, 4, 5], [0, 0, 1, 2]], passes[3, [1, 2]] = 1.0, bend
@@ -451,7 +451,7 @@ def tanh_feedback(runs: int, seed: int) -> tuple[Array, Array]:
 
 def relay(runs: int, seed: int) -> tuple[Array, Array]:
     """(runs,) scores of a path of 8 whose agent k steps along 4 sign(its state), in round k alone: messages of 6."""
-    mixed = _mixed("path", 8)
+    mixed = _mixing_matrix("path", 8)
     scores = []
     for side in (1.0, -1.0):
         draw = public_generator(seed, "relay", int(side > 0.0)).standard_normal

@@ -117,7 +117,7 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
 
     victims = np.flatnonzero(~np.isnan(view.certified).all(axis=0))
     drawn = view.certified[:, victims]
-    least, most = _ends(view)
+    least, most = _colour_limits(view)
     ax = figure.subplots()
     ax.set_facecolor("#DDDDDD")
     ax.grid(visible=False)
@@ -128,15 +128,15 @@ def heat_map(figure: Figure, view: NetworkView) -> None:
     bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most / least < 200 else (1.0,), numticks=9))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_text(value)))
     bar.ax.minorticks_off()
-    named = [_short(view.labels[i]) for i in victims]
+    named = [_cut_name(view.labels[i]) for i in victims]
     _name_ticks(ax.xaxis, named)
     rows = range(len(view.pairs.observers))
-    _name_ticks(ax.yaxis, [_short(view.labels[k]) if view.alone else _observer(view, k, "\n") for k in rows])
+    _name_ticks(ax.yaxis, [_cut_name(view.labels[k]) if view.alone else _observer(view, k, "\n") for k in rows])
     if len(named) > 24 or any(len(name) > 3 for name in named):
         ax.tick_params("x", rotation=90)
-    ax.set_xlabel(_filled(ax, f"agent whose record it is ({_graph(view)})", "font", 0.8))
+    ax.set_xlabel(_wrap(ax, f"agent whose record it is ({_graph(view)})", "font", 0.8))
     ax.set_ylabel("agent that observes" if view.alone else "observer")
-    _title(ax, _story(view))
+    _title(ax, _summary(view))
 
 
 def by_distance(figure: Figure, view: NetworkView) -> None:
@@ -159,9 +159,9 @@ def by_distance(figure: Figure, view: NetworkView) -> None:
     _finish(
         ax, [view], "largest exact, in real arithmetic" if view.linear is None else "largest of linear gossip: no bound"
     )
-    ax.set_xlabel(_filled(ax, f"links between observer and agent ({_graph(view)})", "font", 0.8))
+    ax.set_xlabel(_wrap(ax, f"links between observer and agent ({_graph(view)})", "font", 0.8))
     ax.set_ylabel(f"ε of one record, δ = {delta_text(view.delta)}")
-    _title(ax, _story(view))
+    _title(ax, _summary(view))
 
 
 def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
@@ -185,7 +185,7 @@ def by_topology(figure: Figure, views: Mapping[str, NetworkView]) -> None:
     curves = [_largest(view.certified, view.distance) for view in views.values()]
     two = [float(largest[links == 2][0]) for links, largest in curves if (links == 2).any()]
     who = "One agent" if all_alone else "Observers"
-    _title(ax, f"{who}: ε at two links at most {_between(two)}" if two else f"{who}: ε by graph")
+    _title(ax, f"{who}: ε at two links at most {_range_text(two)}" if two else f"{who}: ε by graph")
 
 
 def _finish(ax: Any, views: Sequence[NetworkView], thin: str) -> None:
@@ -213,7 +213,7 @@ def _largest(epsilon: Array, distance: NDArray[np.int64]) -> tuple[NDArray[np.in
     return links, np.asarray([np.nanmax(epsilon[distance == k]) for k in links])
 
 
-def _ends(view: NetworkView) -> tuple[float, float]:
+def _colour_limits(view: NetworkView) -> tuple[float, float]:
     """The ends of the colour scale, at least a decade apart; the upper one is what a full view would give."""
     most = float(view.certified_total.max())
     return min(max(float(np.nanmin(view.certified)), LEAST_DRAWN * most), most / 10.0), most
@@ -233,14 +233,14 @@ def _observer_words(view: NetworkView) -> str:
 
 def _observer(view: NetworkView, row: int, between: str) -> str:
     """The observer's name, wrapped between words and each part cut off where it is long."""
-    return between.join(_short(line, 30) for line in textwrap.wrap(view.observer(row), 20)[:3])
+    return between.join(_cut_name(line, 30) for line in textwrap.wrap(view.observer(row), 20)[:3])
 
 
-def _short(name: str, most: int = LONGEST_NAME) -> str:
+def _cut_name(name: str, most: int = LONGEST_NAME) -> str:
     return cut_name(name, most)
 
 
-def _story(view: NetworkView) -> str:
+def _summary(view: NetworkView) -> str:
     """Whose view, and the largest certified ε next door and far away."""
     who = capitalise(_observer_words(view))
     links, largest = _largest(view.certified, view.distance)
@@ -251,17 +251,17 @@ def _story(view: NetworkView) -> str:
     return first if links.size == 1 else f"{first}, {epsilon_text(float(largest[-1]))} {places[-1]}"
 
 
-def _between(values: Sequence[float]) -> str:
+def _range_text(values: Sequence[float]) -> str:
     low, high = epsilon_text(min(values)), epsilon_text(max(values))
     return low if low == high else f"{low} to {high}"
 
 
 def _title(ax: Any, text: str) -> None:
     # Across the figure: above the axes alone it would run into the colour bar.
-    ax.figure.suptitle(_filled(ax, text, "axes.title"), x=0.02, ha="left", fontsize=style.letter_size("axes.title"))
+    ax.figure.suptitle(_wrap(ax, text, "axes.title"), x=0.02, ha="left", fontsize=style.letter_size("axes.title"))
 
 
-def _filled(ax: Any, text: str, kind: Literal["font", "axes.title"], share: float = 1.0) -> str:
+def _wrap(ax: Any, text: str, kind: Literal["font", "axes.title"], share: float = 1.0) -> str:
     """Break lines that are longer than this share of the figure's width."""
     # A letter is about half as wide as it is high, and 72 points are an inch.
     letters = int(share * ax.figure.get_figwidth() * 72 / (0.53 * style.letter_size(kind)))

@@ -51,10 +51,10 @@ class Steps:
     """T rounds of training in public numbers.
 
     Args:
-        mixed: ω = I + W of every round, (m, m) mixing weights each.
+        mixing: ω = I + W of every round, (m, m) mixing weights each.
         visible: whether agent i may hear the message that round t leads to from agent j, or is j; (m, m) each.
         factors: R of every round, (m, m) each: Lipschitz factors of a step in l2.
-        moved: D, (T, m) by how much in l2 the victim's replaced record moves its own noiseless message.
+        movement: D, (T, m) by how much in l2 the victim's replaced record moves its own noiseless message.
         noise: s, (T, m) standard deviations of the noise.
         rounding: (T, m), what float64 adds to the l2 distance of two noiseless messages; +inf where messages may leave
             their grid.
@@ -63,10 +63,10 @@ class Steps:
         docs/proofs/37 and 38.
     """
 
-    mixed: tuple[Array, ...]
+    mixing: tuple[Array, ...]
     visible: tuple[NDArray[np.bool_], ...]
     factors: tuple[Array, ...]
-    moved: Array
+    movement: Array
     noise: Array
     rounding: Array
 
@@ -157,7 +157,7 @@ def _rounding(
     return np.asarray(np.ldexp(np.ceil(mantissa * 2.0**30), exponent - 30))
 
 
-def first_alike(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+def first_of_equal_pairs(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
     """Find which pairs have one price, by symmetries of all that is public.
 
     Args:
@@ -175,8 +175,8 @@ def first_alike(steps: Steps, observers: tuple[tuple[int, ...], ...]) -> NDArray
     if m > _MOST_SEARCHED or m * m * rounds > _MOST_NUMBERS:
         return np.where(marks, -1, own)
     graph = colour(
-        [*steps.moved, *steps.noise, *steps.rounding],
-        [*steps.mixed, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
+        [*steps.movement, *steps.noise, *steps.rounding],
+        [*steps.mixing, *(visible.astype(np.float64) for visible in steps.visible), *steps.factors],
     )
     everywhere = stable_colours(graph, np.zeros(m, dtype=np.int64))
     first, found = np.full(own.shape, -1), dict[tuple[int, ...], list[int]]()
@@ -212,7 +212,7 @@ def price(
     Args:
         steps: of the job.
         observers: sets of agents.
-        first: of `first_alike`.
+        first: of `first_of_equal_pairs`.
         progress: called with how many observers are done, and of how many.
     """
     m = steps.noise.shape[1]
@@ -224,7 +224,7 @@ def price(
         noise[:, list(members)] = np.inf
         coupled = Coupled(steps.factors, noise, seen, steps.rounding)
         if victims.size:
-            mu[row, victims] = neighbour_mu(coupled, victims, steps.moved)
+            mu[row, victims] = neighbour_mu(coupled, victims, steps.movement)
         if progress is not None:
             progress(row + 1, len(observers))
     return np.where(first < 0, np.nan, mu.ravel()[first])

@@ -196,7 +196,7 @@ class Unpriced:
     first: NDArray[np.int64] | None = None
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every pair is certified for no less than somebody who sees every message."""
         every = np.broadcast_to(self.job.budget.epsilon, self.floor.shape)
         return bool((self.floor >= every)[~np.isnan(self.floor)].all())
@@ -206,7 +206,7 @@ class Unpriced:
         job, system = self.job, self.system
         linear: Array | None = None
         delta, inside = job.scenario.privacy.delta, np.isnan(self.floor)
-        if self.finished:
+        if self.is_finished:
             total = network.everything(system["injected"], system["noise"], system["arrivals"])
             nothing = np.full(self.floor.shape, np.nan)
             pairs = network.NetworkBudget(self.observers, nothing, np.full(self.floor.shape, -1), total)
@@ -297,9 +297,9 @@ def prepare(planned: Job, coalitions: Sequence[Sequence[int | str]] | None = Non
     }
     nu = _rounding(job, problem, system, observers) if isinstance(problem, MeanEstimation) else np.zeros(len(observers))
     floor = network.certified_epsilon(known, nu, draws, problem.q, job.scenario.privacy.delta, job.budget.epsilon)
-    first = None if steps is None else training.first_alike(steps, observers)
+    first = None if steps is None else training.first_of_equal_pairs(steps, observers)
     unpriced = Unpriced(job, observers, system, nu, draws, floor, steps, first)
-    if not unpriced.finished:
+    if not unpriced.is_finished:
         size = len(observers), job.n_agents, job.rounds
         seconds = network.duration(*size)
         if first is not None:

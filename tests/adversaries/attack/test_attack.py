@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 import decentral_dp
 from decentral_dp.adversaries.attack import attack as repeats
 from decentral_dp.adversaries.attack.attack import (
-    Attacked,
+    AttackScores,
     attack_run,
     infer,
     judge,
@@ -137,7 +137,7 @@ def test_classes_alone_are_put_in_their_best_order() -> None:
 
 def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
     """Also one of which nothing is finite. No record is told by its place among the others."""
-    job = repeats.read(folder).job
+    job = repeats.read_run_folder(folder).job
     for x in (np.zeros((1, job.problem.p)), np.full((1, job.problem.p), np.nan)):
         assert attack_run(job, {"x": x}).auc == {"loss": 0.5, "confidence": 0.5}
     records = job.records["train"][0]
@@ -148,12 +148,12 @@ def test_a_model_that_tells_nothing_has_even_odds(folder: Path) -> None:
 
 
 def test_the_groups_are_train_and_held_out_records(folder: Path) -> None:
-    given = repeats.read(folder)
+    given = repeats.read_run_folder(folder)
     job, x = given.job, given.published["x"][0]
     loss = job.problem.record_losses
     members = np.concatenate([-loss(x, records) for records in job.records["train"]])
     found = attack_run(job, given.published)
-    assert (found.members, found.others) == (455, 114)
+    assert (found.members, found.nonmembers) == (455, 114)
     assert found.auc["loss"] == pytest.approx(auc(members, -loss(x, job.test)), abs=1e-12)
 
 
@@ -163,7 +163,7 @@ def test_the_groups_are_train_and_held_out_records(folder: Path) -> None:
 def test_one_run_has_no_interval_and_no_verdict() -> None:
     verdict = judge([0.99], 0.6)
     assert verdict.interval is None
-    assert not verdict.above
+    assert not verdict.is_above
     with pytest.raises(ValueError, match="no AUC"):
         judge([], 0.6)
 
@@ -173,11 +173,11 @@ def test_an_interval_is_students_over_runs() -> None:
     assert verdict.auc == pytest.approx(0.6)
     assert verdict.interval is not None
     assert verdict.interval.high - 0.6 == pytest.approx(4.302653 * 0.1 / math.sqrt(3.0), rel=1e-6)
-    assert not verdict.above
+    assert not verdict.is_above
     assert verdict.chance == 1.0
-    assert judge([0.7, 0.71, 0.72], 0.6).above
-    assert not judge([0.55, 0.75, 0.85], 0.6).above
-    assert not judge([1.0, 1.0], 1.0).above
+    assert judge([0.7, 0.71, 0.72], 0.6).is_above
+    assert not judge([0.55, 0.75, 0.85], 0.6).is_above
+    assert not judge([1.0, 1.0], 1.0).is_above
     wide = judge([0.1, 0.95], 0.6).interval
     assert wide is not None
     assert (wide.low, wide.high) == (0.0, 1.0)
@@ -234,7 +234,7 @@ def test_a_certified_run_is_within_its_ceiling(folder: Path, tmp_path: Path) -> 
         assert 0.4 < row["auc"] < 0.6
         assert not row["above_ceiling"]
         assert f"{row['auc']:.4f}" in said.output
-    given = repeats.read(folder)
+    given = repeats.read_run_folder(folder)
     assert told["attacks"]["loss"]["each"][0] == attack_run(given.job, given.published).auc["loss"]
     assert f"{told['ceiling']:.4f}" in said.output
     assert "Within" in said.output
@@ -315,7 +315,7 @@ class Diary:
 
 
 def test_a_loss_that_is_membership_has_an_auc_of_one(folder: Path) -> None:
-    job = repeats.read(folder).job
+    job = repeats.read_run_folder(folder).job
     known = np.concatenate([records[0] for records in job.records["train"]])
     found = attack_run(replace(job, problem=Diary(known)), {"x": np.zeros((1, 1))})
     assert found.auc == {"loss": 1.0}
@@ -333,13 +333,13 @@ def test_a_claim_is_refuted_where_the_certificate_is_not(tmp_path: Path) -> None
     assert said.exit_code == 0
     assert "ceiling of the claim" in said.output
     assert "Not refuted is the claim, ε = 2.00 at δ = 0.0001" in said.output.replace("\n", " ")
-    job = repeats.read(tmp_path / "run").job
+    job = repeats.read_run_folder(tmp_path / "run").job
     unproven = replace(job, budget=replace(job.budget, epsilon=np.full(5, np.inf)))
-    leak = [Attacked(10, 10, {"loss": value}) for value in (0.95, 0.96, 0.97)]
+    leak = [AttackScores(10, 10, {"loss": value}) for value in (0.95, 0.96, 0.97)]
     found = judge_attacks(unproven, leak, 1)
     assert found.claimed is not None
     assert found.claimed[2] == within_run(2.0, 1e-4)
-    assert found.against_claim["loss"].above
+    assert found.against_claim["loss"].is_above
     assert not found.broken
     assert any(sentence.startswith("Refuted is the claim, ε = 2.00") for sentence in sentences(found))
     assert judge_attacks(job, leak, 1).broken
@@ -366,7 +366,7 @@ def test_groups_that_differ_are_refused() -> None:
 
 def test_a_problem_without_a_model_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match="no model that could be asked"):
-        require_attackable(replace(repeats.read(folder).job, problem=object()))
+        require_attackable(replace(repeats.read_run_folder(folder).job, problem=object()))
 
 
 def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -374,8 +374,8 @@ def test_bilevel_runs_are_scored_by_their_lower_loss(scenario: Callable[..., dic
     found = infer([tmp_path / "ring"], 2)
     assert list(found.verdicts) == ["loss"]
     job, x, y = (
-        repeats.read(tmp_path / "ring").job,
-        *(repeats.read(tmp_path / "ring").published[c].mean(axis=0) for c in "xy"),
+        repeats.read_run_folder(tmp_path / "ring").job,
+        *(repeats.read_run_folder(tmp_path / "ring").published[c].mean(axis=0) for c in "xy"),
     )
     train = np.concatenate(job.shards.train)
     assert found.each[0].members == train.size
@@ -440,17 +440,17 @@ def test_of_many_records_a_sample_is_scored_that_no_value_of_theirs_decides(
     wanted = scenario(problem={"partition": "iid"}, algorithm={"rounds": 2})
     done = decentral_dp.run(wanted)
     one, again = attack_run(done.simulation(), done.published), attack_run(done.simulation(), done.published)
-    assert (one.members, one.others) == (30, 30)
+    assert (one.members, one.nonmembers) == (30, 30)
     assert one.auc == again.auc
     monkeypatch.setattr(repeats, "_MOST_BILEVEL", 10**6)
     whole = attack_run(done.simulation(), done.published)
-    assert whole.others == done.simulation().shards.test.size
+    assert whole.nonmembers == done.simulation().shards.test.size
     # Two standard errors of an AUC of 30 by 30 pairs are 0.15.
     assert abs(one.auc["loss"] - whole.auc["loss"]) < 0.15
     monkeypatch.setattr(repeats, "_MOST_BILEVEL", 60)
     found = decentral_dp.attack(left(wanted, tmp_path / "run"), runs=1)
     said = " ".join(sentences(found))
-    assert f"Of {whole.members + whole.others} records 60 are scored, drawn by a public key" in said
+    assert f"Of {whole.members + whole.nonmembers} records 60 are scored, drawn by a public key" in said
 
 
 def test_a_small_group_is_scored_whole_beside_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from decentral_dp.adversaries.audit.one_run import (
     epsilon_refuted,
     gaussian_error,
     impossible,
-    most_refuted,
+    largest_refuted,
     mu_refuted,
     one_run_bound,
 )
@@ -136,7 +136,7 @@ def test_noise_that_is_rarely_left_out_is_bounded_too() -> None:
     mu, rare, canaries = 1.0, 0.05, 200
     # Given that it tells anything, a right guess is so much likelier than a wrong one that the curve is just kept.
     least = gaussian_error(mu)
-    share = most_refuted(lambda right: least(rare * right) <= rare * (1.0 - right), 1.0)
+    share = largest_refuted(lambda right: least(rare * right) <= rare * (1.0 - right), 1.0)
     assert share > 0.9
     # Of 200 coins the median of right guesses is 200·share, with half of the probability that anything is told.
     typical = int(canaries * share)

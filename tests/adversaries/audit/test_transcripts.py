@@ -15,7 +15,7 @@ from decentral_dp.adversaries.audit.laws import Law, choice_epsilon, law_of_choi
 from decentral_dp.adversaries.audit.loss_laws import (
     membership_of,
     mixture_log_ratio,
-    not_as_stated,
+    refute_stated_laws,
     sampling_rates,
     separate,
 )
@@ -118,7 +118,7 @@ def test_the_mixture_is_what_bayes_says() -> None:
             for key, query in made.items():
                 noise = transcript.noise[key]
                 assert noise is not None
-                apart = (transcript.said[key] - query.public - query.private) / noise.scale
+                apart = (transcript.releases[key] - query.public - query.private) / noise.scale
                 exponent -= 0.5 * float((apart**2).sum())
             parts.append(np.log(weight) + exponent)
         densities.append(np.logaddexp(*parts))
@@ -148,7 +148,7 @@ def test_runs_on_batches_of_fixed_size_have_likelihoods() -> None:
     score = score_of("everybody", neighbours, lambda k: seeded_root(k, b"learn"), lawful=True)
     assert score.is_likelihood
     job: Any = neighbours.first
-    found = [score.of(observe(job.keyed(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
+    found = [score.function(observe(job.keyed(seeded_root(k, b"runs")), neighbours.victim)) for k in range(6)]
     assert np.isfinite(found).all()
     assert np.any(np.array(found) != 0.0)
 
@@ -171,10 +171,10 @@ def test_a_record_that_is_always_drawn_shows(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_choice_at_half_the_scale_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbours = neighbours_of("exponential_mechanism", ["algorithm.candidates=17"])
     roots = [seeded_root(k, b"laws") for k in range(200)]
-    assert not_as_stated(neighbours, roots) == ""
+    assert refute_stated_laws(neighbours, roots) == ""
     whole = FiniteExponential.draw
     monkeypatch.setattr(FiniteExponential, "draw", lambda self, g, scale: whole(self, g, scale / 8))
-    assert "does not have the law" in not_as_stated(neighbours, roots)
+    assert "does not have the law" in refute_stated_laws(neighbours, roots)
 
 
 def test_choices_by_brute_force() -> None:

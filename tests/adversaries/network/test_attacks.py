@@ -86,14 +86,14 @@ GAMES = {
 @pytest.mark.parametrize("case", GAMES)
 def test_shared_noise_shows_what_is_priced_and_no_more(case: str) -> None:
     game, conductance = GAMES[case]
-    assert game.priced == pytest.approx(4.0 * math.sqrt(conductance), rel=1e-5)
+    assert game.ledger_mu == pytest.approx(4.0 * math.sqrt(conductance), rel=1e-5)
     first, second = game.scores(20_000, 3)
     # Log-likelihood ratios of a Gaussian pair: N(±μ²/2, μ²).
     for scores, sign in ((first, 0.5), (second, -0.5)):
-        assert scores.mean() == pytest.approx(sign * game.priced**2, abs=4.0 * game.priced / math.sqrt(20_000))
-        assert scores.std() == pytest.approx(game.priced, rel=4.0 / math.sqrt(40_000))
-    assert 0.85 * game.priced < counted_mu(first, second, 1e-3) <= game.priced
-    assert (first.mean() - second.mean()) / first.std() > 0.95 * game.priced
+        assert scores.mean() == pytest.approx(sign * game.ledger_mu**2, abs=4.0 * game.ledger_mu / math.sqrt(20_000))
+        assert scores.std() == pytest.approx(game.ledger_mu, rel=4.0 / math.sqrt(40_000))
+    assert 0.85 * game.ledger_mu < counted_mu(first, second, 1e-3) <= game.ledger_mu
+    assert (first.mean() - second.mean()) / first.std() > 0.95 * game.ledger_mu
 
 
 def test_a_sign_says_again_what_came_weakened() -> None:

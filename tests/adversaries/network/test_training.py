@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import decentral_dp
-from decentral_dp.adversaries.network.training import first_alike, price, steps_of
+from decentral_dp.adversaries.network.training import first_of_equal_pairs, price, steps_of
 from decentral_dp.adversaries.network.view import prepare
 from decentral_dp.bounded import Bounded
 from decentral_dp.config.loading import load
@@ -119,7 +119,7 @@ def test_a_record_moves_a_message_by_what_is_priced() -> None:
     neighbours = [message_of(one, 0, here) for one in (job, replace(job, records={**job.records, "train": train}))]
     moved = np.linalg.norm(neighbours[1] - neighbours[0], axis=1)
     assert moved[[0, 1, 3, 4, 5]].max() == 0.0
-    assert 0.2 * steps.moved[0, 2] < moved[2] <= steps.moved[0, 2]
+    assert 0.2 * steps.movement[0, 2] < moved[2] <= steps.movement[0, 2]
 
 
 def test_the_view_of_training_is_between_the_linear_price_and_that_of_every_message() -> None:
@@ -153,7 +153,7 @@ def test_a_loss_without_a_scalar_gradient_costs_more_than_one_with() -> None:
 def test_a_secret_batch_is_priced_as_read_in_every_round() -> None:
     job: Any = job_of(**{"problem.stream": {"kind": "minibatch", "batch": 20}})
     steps = steps_of(job, job.algorithm, job.problem)
-    np.testing.assert_allclose(steps.moved[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
+    np.testing.assert_allclose(steps.movement[0], 6.0 * 2 * 0.05 / 20, rtol=1e-9)
     frame = prepare(job).view().to_frame()
     assert (frame["certified"] <= frame["certified_total"]).all()
 
@@ -173,11 +173,11 @@ def test_pairs_that_look_alike_have_one_price() -> None:
     apart = np.where(np.eye(6, dtype=bool), -1, np.arange(36).reshape(6, 6))
     uneven = replace(steps, noise=steps.noise * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0]))
     for one, prices in ((steps, 3), (uneven, 16)):
-        first = first_alike(one, each)
+        first = first_of_equal_pairs(one, each)
         assert np.unique(first[first >= 0]).size == prices
         np.testing.assert_allclose(price(one, each, first), price(one, each, apart), rtol=1e-9)
     # Coalitions as well: {0, 2} and {3, 5} look alike, {0, 3} does not.
-    first = first_alike(steps, ((0, 2), (0, 3), (3, 5)))
+    first = first_of_equal_pairs(steps, ((0, 2), (0, 3), (3, 5)))
     assert set(first[2][first[2] >= 0]) == set(first[0][first[0] >= 0])
     assert first[1].max() > 6
 
@@ -199,7 +199,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
         moved = np.linalg.norm(message_of(job, t, here + apart) - message_of(job, t, here), axis=1)
         assert (moved <= steps.factors[t] @ np.linalg.norm(apart, axis=1) * (1 + 1e-9) + 1e-12).all()
     # The message of round t is heard in round t + 1, if at all.
-    heard = [omega != 0.0 for omega in steps.mixed[1:]]
+    heard = [omega != 0.0 for omega in steps.mixing[1:]]
     assert all((one <= may).all() for one, may in zip(heard, steps.visible, strict=False))
     assert np.array_equal(heard, steps.visible[:11]) == (change != "lossy")
     view = prepare(job).view()
@@ -211,7 +211,7 @@ def test_networks_that_change_are_priced_by_what_arrives_and_what_may_be_heard(c
     more = replace(steps, visible=tuple(v | (rng.random((6, 6)) < 0.3) for v in steps.visible))
     each = tuple((i,) for i in range(6))
     known = ~np.eye(6, dtype=bool)
-    few, many = (price(one, each, first_alike(one, each))[known] for one in (steps, more))
+    few, many = (price(one, each, first_of_equal_pairs(one, each))[known] for one in (steps, more))
     assert (few <= many * (1 + 1e-9)).all()
     assert (few < 0.99 * many).any()
 

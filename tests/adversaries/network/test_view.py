@@ -252,10 +252,10 @@ def test_a_wrong_graph_is_quoted_as_it_was_typed(job: Job, graph: str, sentence:
 def test_nothing_is_priced_where_rounding_alone_could_tell_everything() -> None:
     """Messages that grow for long leave their grid: ν = ∞ is known without the exact prices."""
     short, long = (prepare(job_of("problem.stream=all", f"algorithm.rounds={n}")) for n in (7, 1200))
-    assert not short.finished
-    assert not long.finished
+    assert not short.is_finished
+    assert not long.is_finished
     hopeless = replace(long, nu=np.full(9, np.inf), floor=long.job.budget.epsilon + 0.0 * long.floor)
-    assert hopeless.finished
+    assert hopeless.is_finished
     view = hopeless.view(lambda *_: pytest.fail("nothing was to be priced"))
     assert not view.priced
     known = ~np.eye(9, dtype=bool)
