@@ -250,7 +250,7 @@ def _prepared(problem: Problem, features: Array, labels: Array, split: Split) ->
         return records
     agents = int(getattr(problem, "agents", 1))
     shards = [take(records, part) for part in np.array_split(np.arange(len(labels)), agents)]
-    placed = [problem.placed(shard, agent) for agent, shard in enumerate(shards) if len(shard[0])]
+    placed = [problem.place_records(shard, agent) for agent, shard in enumerate(shards) if len(shard[0])]
     return type(placed[0])(*(np.concatenate(column) for column in zip(*placed, strict=True)))
 
 

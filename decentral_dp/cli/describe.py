@@ -188,7 +188,7 @@ def _algorithm(entry: Entry) -> Component:
 def _problem(name: str, of: Component) -> Component:
     entry = PROBLEMS[name]
     keys = tuple(of_schema(ProblemTable, key.name)._replace(meaning=key.description) for key in entry.keys)
-    keys = tuple(key._replace(default_text="required") if key.name in entry.needed else key for key in keys)
+    keys = tuple(key._replace(default_text="required") if key.name in entry.required else key for key in keys)
     written = f'[problem] kind = "{name}"{"".join(f", {key} = …" for key in entry.options)}'
     return of._replace(text=entry.description, keys=keys, usage=written)
 

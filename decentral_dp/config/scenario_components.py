@@ -341,10 +341,10 @@ def _declared_options(table: ProblemTable, entry: ProblemEntry) -> dict[str, Any
         if key not in entry.options:
             takers = ", ".join(kind for kind, e in PROBLEMS.items() if key in e.options)
             raise InputError(f"problem.{key}: {table.kind} takes none, only {takers}. Leave it out.")
-    for key, share in entry.constructed.items():
+    for key, share in entry.construction_of.items():
         if (value := getattr(table.construction, share, None)) is not None:
             given.setdefault(key, value)
-    for key in entry.needed:
+    for key in entry.required:
         if key not in given:
             raise InputError(f"problem.{key}: missing. {table.kind} needs it.")
     return given

@@ -340,7 +340,7 @@ class Host:
         """
         end = self._index if ending else self._round * self._node.program.releases_per_round
         kept, out = self._kept, []
-        while kept and kept[0].at < end:
+        while kept and kept[0].release_index < end:
             out.append(kept.popleft())
         return out
 
@@ -463,7 +463,7 @@ def coordinate(
     if control.saved is not None:
         first = control.saved.round
         coordinator.restore(control.saved.parts[0])
-    observed = control.observed(rounds)
+    observed = control.observes(rounds)
     last = coordinator.snapshot(first)
     done = observed(first) and control.observe(last)
     for t in range(first + 1, rounds + 1):

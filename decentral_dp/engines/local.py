@@ -42,7 +42,7 @@ class LocalEngine:
         parts = [None] * len(nodes) if saved is None else saved.parts
         # Rows of other blocks that nobody here reads are not copied beside those that are.
         cut = boundaries(nodes)
-        nodes = [node.within(b) for node, b in zip(nodes, cut, strict=True)]
+        nodes = [node.with_boundary(b) for node, b in zip(nodes, cut, strict=True)]
         hosts = [
             Host(node, rounds, part, control.keeps_releases, control.states)
             for node, part in zip(nodes, parts, strict=True)
@@ -55,7 +55,7 @@ class LocalEngine:
             first = last_common(everywhere("saved_rounds"))
             everywhere("go_on", first)
         releases_per_round = nodes[0].program.releases_per_round
-        observed = control.observed(rounds)
+        observed = control.observes(rounds)
         messages = everywhere("advance")
         of = [node.agents for node in nodes]
         last = snapshot(first, everywhere, of)
@@ -106,7 +106,7 @@ def snapshot(index: int, everywhere: Everywhere, agents: Sequence[NDArray[np.int
 
     def released_at(blocks: Sequence[ReleasedValues]) -> ReleasedValues:
         first = blocks[0]
-        return ReleasedValues(first.at, {c: joined([b.values[c] for b in blocks]) for c in first.values})
+        return ReleasedValues(first.release_index, {c: joined([b.values[c] for b in blocks]) for c in first.values})
 
     views: list[View] = everywhere("view")
     troubles = [v.divergence for v in views if v.divergence is not None]

@@ -116,9 +116,9 @@ class AgentNode(NamedTuple):
     columns: NDArray[np.int64] | None = None
     compression: Compression | None = None
 
-    def within(self, boundary: Boundary) -> AgentNode:
+    def with_boundary(self, boundary: Boundary) -> AgentNode:
         """The block where it reads its own message and what others send of theirs."""
-        columns = None if self.columns is None else self.columns[boundary.kept]
+        columns = None if self.columns is None else self.columns[boundary.kept_columns]
         return self._replace(mixing=boundary.mixing, columns=columns)
 
 
@@ -187,11 +187,11 @@ class ReleasedValues(NamedTuple):
     """What was released at one index.
 
     Args:
-        at: index of the release.
+        release_index: index of the release.
         values: channel → (m, d), or (1, d) of a coordinator.
     """
 
-    at: int
+    release_index: int
     values: Mapping[str, Array]
 
 
@@ -252,7 +252,7 @@ class RunControl(NamedTuple):
     keeps_releases: bool = False
     states: str | None = None
 
-    def observed(self, last: int) -> Callable[[int], bool]:
+    def observes(self, last: int) -> Callable[[int], bool]:
         """The rounds that are observed of a run with this last round.
 
         Args:
@@ -412,24 +412,26 @@ class Boundary(NamedTuple):
     """The ends of a block's links to other blocks.
 
     Args:
-        sent: (k,) rows of the block's message that some other block reads, ascending.
-        own: the place of the block's own message, which stays, among those that it reads; None where it reads none.
+        sent_rows: (k,) rows of the block's message that some other block reads, ascending.
+        own_place: the place of the block's own message, which stays, among those that it reads; None where it reads
+            none.
         mixing: (b, c) weights of its own rows and of the rows that others send, in the order of `AgentNode.mixing`.
-        kept: (c,) which columns of that these are.
+        kept_columns: (c,) which columns of that these are.
         agents: (b,) numbers of the block's agents, ascending.
-        others: of each of the other blocks that it reads, `agents` and `sent`.
+        others: of each of the other blocks that it reads, `agents` and `sent_rows`.
     """
 
-    sent: NDArray[np.int64]
-    own: int | None
+    sent_rows: NDArray[np.int64]
+    own_place: int | None
     mixing: sp.csr_array
-    kept: NDArray[np.int64]
+    kept_columns: NDArray[np.int64]
     agents: NDArray[np.int64]
     others: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
     def outgoing(self, message: Array, heard: sp.csr_array | None = None) -> Array:
         """(k, d) the rows of the block's message (b, d) that others read. heard: (m, m) weights, where they change."""
-        sent = self.sent if heard is None else self.sent[_heard_outside(heard, self.agents)[self.sent]]
+        sent = self.sent_rows
+        sent = sent if heard is None else sent[_heard_outside(heard, self.agents)[sent]]
         return message if sent.size == len(message) else message[sent]
 
     def hears(self, heard: sp.csr_array) -> list[bool]:
@@ -447,7 +449,7 @@ class Boundary(NamedTuple):
             width: numbers of a message.
 
         Returns:
-            Of each of the `others` a row for each of its `sent`.
+            Of each of the `others` a row for each of its `sent_rows`.
         """
         arrived, out = iter(messages), []
         for (agents, sent), arrives in zip(self.others, self.hears(heard), strict=True):

@@ -63,13 +63,13 @@ class Actor:
         self._boundary = boundary
         self._message: Array | None = None
         try:
-            self._host = Host(node.within(boundary), rounds, saved, keeps_releases, states)
+            self._host = Host(node.with_boundary(boundary), rounds, saved, keeps_releases, states)
         except InputError as error:
             # An actor that fails to start would be taken for a lost one, and started again.
             self._failed = error
 
     def advance(self, *messages: Any) -> Any:
-        own, host = self._boundary.own, self._sound()
+        own, host = self._boundary.own_place, self._sound()
         try:
             if self._message is not None:
                 if (heard := host.transfer_weights) is not None:
@@ -140,7 +140,7 @@ class RayEngine:
         Limits:
             What an agent raises ends the run when it is next looked at, within seconds.
         """
-        kept = _Kept(control.saved, -1, self.recovery, joined=self.address is not None)
+        kept = _Driver(control.saved, -1, self.recovery, is_joined=self.address is not None)
         places, cut = [resources_of(self.place, node.agents) for node in nodes], boundaries(nodes)
         with cluster(self.address):
             while True:
@@ -154,7 +154,7 @@ class RayEngine:
                     with _actors(Actor, arguments, places, self.gpus) as actors:
                         return _drive(actors, nodes, rounds, control, kept)
                 except _LOST as error:
-                    kept.lost(error, _lost_agents(error, actors, nodes))
+                    kept.retry_after_loss(error, _lost_agents(error, actors, nodes))
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from None
 
@@ -172,13 +172,13 @@ class RayEngine:
         with cluster(self.address), _actors(ClientActor, arguments, places, self.gpus) as actors:
 
             def everywhere(method: str, *given: Any) -> list[Any]:
-                kept = _Kept(None, -1, self.recovery, joined=self.address is not None)
+                kept = _Driver(None, -1, self.recovery, is_joined=self.address is not None)
                 while True:
                     try:
-                        return _everywhere(actors, method, *given)
+                        return _call_all(actors, method, *given)
                     except _LOST as error:
                         whose = _lost_agents(error, actors, coordinator_node.client_blocks)
-                        kept.lost(error, whose, f"at the question {method!r} of the coordinator")
+                        kept.retry_after_loss(error, whose, f"at the question {method!r} of the coordinator")
                         for actor in actors:
                             ray.kill(actor)
                         actors[:] = start_actors(ClientActor, arguments, places, self.gpus)
@@ -186,7 +186,7 @@ class RayEngine:
             return coordinate(coordinator_node, rounds, everywhere, control)
 
 
-def _everywhere(actors: Sequence[Any], method: str, *given: Any) -> list[Any]:
+def _call_all(actors: Sequence[Any], method: str, *given: Any) -> list[Any]:
     """What the actors answer to a call of this method, in their order."""
     # Once into the object store, not once for every actor.
     shared = [ray.put(a) for a in given]
@@ -214,29 +214,29 @@ def _lost_agents(error: ray.exceptions.RayError, actors: Sequence[Any], blocks: 
 
 
 @dataclass
-class _Kept:
-    """What a driver keeps for the case that an actor is lost. observed: the last round that was.
+class _Driver:
+    """What a driver keeps for the case that an actor is lost. observed_round: the last round that was.
 
-    joined: whether the Ray is somebody else's.
+    is_joined: whether the Ray is somebody else's.
     """
 
     saved: Saved | None
-    observed: int
+    observed_round: int
     recovery: Recovery
     restarts: int = 0
-    at: float = field(default_factory=time.monotonic)
-    joined: bool = False
+    saved_at: float = field(default_factory=time.monotonic)
+    is_joined: bool = False
 
     def keep(self, saved: Saved) -> None:
-        self.saved, self.restarts, self.at = saved, 0, time.monotonic()
+        self.saved, self.restarts, self.saved_at = saved, 0, time.monotonic()
 
-    def lost(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
+    def retry_after_loss(self, error: ray.exceptions.RayError, whose: str, at: str = "") -> None:
         """Allow another start, after a pause, or end the run. whose, at: what was lost and when, in words."""
         self.restarts += 1
         Counter("decentral_dp_actors_lost", "Actors that were lost, with their machine or alone").inc()
         if self.restarts > self.recovery.restarts:
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-            if self.joined and self.saved is None and shows_token():
+            if self.is_joined and self.saved is None and shows_token():
                 reason = (
                     f'{reason.rstrip(". ")}. This process shows a token (RAY_AUTH_MODE is "token"), and actors of a '
                     "Ray that asks for none end at once: set RAY_AUTH_MODE=disabled here where it asks for none"
@@ -261,8 +261,10 @@ def _actors(
             ray.kill(actor)
 
 
-def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, kept: _Kept) -> Outcome:
-    everywhere = partial(_everywhere, actors)
+def _drive(
+    actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, control: RunControl, kept: _Driver
+) -> Outcome:
+    everywhere = partial(_call_all, actors)
 
     def look(t: int) -> Snapshot:
         def save() -> Saved:
@@ -275,10 +277,10 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
         return snapshot(t, everywhere, [n.agents for n in nodes])._replace(save=save)
 
     def observe(last: Snapshot) -> bool | None:
-        kept.observed = last.round
+        kept.observed_round = last.round
         return control.observe(last)
 
-    observed = control.observed(rounds)
+    observed = control.observes(rounds)
     own_records = any(n.read is not None for n in nodes)
     first = 0 if kept.saved is None else kept.saved.round
     if own_records:
@@ -290,7 +292,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
     over_time = nodes[0].over_time
     cut = boundaries(nodes) if over_time is not None else []
     last, alive = look(first), time.monotonic()
-    done = first > kept.observed and observed(first) and observe(last)
+    done = first > kept.observed_round and observed(first) and observe(last)
     for t in range(first + 1, rounds + 1):
         if done:
             break
@@ -300,7 +302,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
             near = [list(itertools.compress(*both)) for both in zip(read_from, hears, strict=True)]
         for _ in range(nodes[0].program.releases_per_round):
             messages = [a.advance.remote(*(messages[j] for j in some)) for a, some in zip(actors, near, strict=True)]
-        if t > kept.observed and observed(t):
+        if t > kept.observed_round and observed(t):
             last, alive = look(t), time.monotonic()
             done = observe(last)
         elif t == rounds:
@@ -311,7 +313,7 @@ def _drive(actors: Sequence[Any], nodes: Sequence[AgentNode], rounds: int, contr
                 # What is sent to a lost actor waits in the head's memory, until somebody asks, whatever it is.
                 everywhere("saved_rounds")
                 alive = time.monotonic()
-        if time.monotonic() - kept.at > kept.recovery.save_every and not own_records:
+        if time.monotonic() - kept.saved_at > kept.recovery.save_every and not own_records:
             # A loss shows here as what it is; a neighbour that missed its message cannot be saved.
             everywhere("saved_rounds")
             kept.keep(Saved(t, tuple(everywhere("save"))))

@@ -51,8 +51,8 @@ def cluster(address: str | None) -> Iterator[None]:
     except Exception as error:  # Ray says so of a node that does not start in time.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if address is None:
-            raise _not_started(reason) from error
-        raise (_not_let_in(address, reason) if answers else _unreachable(address, reason)) from error
+            raise _start_error(reason) from error
+        raise (_access_error(address, reason) if answers else _unreachable(address, reason)) from error
     try:
         yield
     finally:
@@ -139,7 +139,7 @@ def _unreachable(address: str | None, reason: str) -> InputError:
     )
 
 
-def _not_let_in(address: str, reason: str) -> InputError:
+def _access_error(address: str, reason: str) -> InputError:
     kept = (os.environ.get("RAY_AUTH_TOKEN_PATH"), Path.home() / ".ray" / "auth_token")
     here = "RAY_AUTH_TOKEN" in os.environ or any(path is not None and Path(path).is_file() for path in kept)
     shown = "shows a token, which is not that of the cluster if it asks for one" if here else "has no token to show"
@@ -150,7 +150,7 @@ def _not_let_in(address: str, reason: str) -> InputError:
     )
 
 
-def _not_started(reason: str) -> InputError:
+def _start_error(reason: str) -> InputError:
     return InputError(
         f"run.engine: no Ray starts on this machine ({reason.rstrip('.')}). Try again while it is less busy, join a "
         "Ray that runs with run.address, or use --engine local, which releases the same values."

@@ -116,7 +116,7 @@ class _Decentralised(two_classes.Private):
             f"differentially private for replacing one of its records; how many of the {n} records an agent has is "
             f"public.{'' if seed is None else two_classes.SIMULATED}"
         )
-        self._keep(two_classes.Cost(done.records, epsilon, budget.delta, statement), read_off)
+        self._store_cost(two_classes.Cost(done.records, epsilon, budget.delta, statement), read_off)
         self.model_ = model
         return model
 
@@ -292,7 +292,7 @@ class DecentralisedRegressor(_Decentralised, RegressorMixin, BaseEstimator):  # 
                 two_classes.PrivacyWarning,
                 stacklevel=2,
             )
-        low, high = _two("label_range", limits)
+        low, high = _parse_limits("label_range", limits)
         problem = {"kind": "regression", "classes": [], "label_range": [low, high], "loss": self.loss}
         model = self._train(problem, features, labels, agents, read_off)
         if ((labels < low) | (labels > high)).mean() > _MOST_CUT:
@@ -401,7 +401,7 @@ def _range(data_range: Any, d: int) -> tuple[Array, Array]:
     return low, high
 
 
-def _two(name: str, limits: Any) -> list[float]:
+def _parse_limits(name: str, limits: Any) -> list[float]:
     """Raises InputError for what is no (low, high)."""
     try:
         low, high = (float(end) for end in limits)

@@ -81,7 +81,7 @@ class Private:
 
     random_state: Any
 
-    def _keep(self, cost: Cost, read_off: str) -> None:
+    def _store_cost(self, cost: Cost, read_off: str) -> None:
         """Keep what the model cost. read_off: what the labels told, which no ε covers; "" where nothing."""
         self.ledger_, self.epsilon_, self.delta_, statement = cost
         self.statement_ = f"{f'Apart from {read_off} read off y: ' if read_off else ''}{statement} {NOT_COVERED}"
@@ -95,7 +95,7 @@ class Private:
 
 
 class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A private linear classifier of two classes; subclasses have `_fitted`, and parameters with these names.
+    """A private linear classifier of two classes; subclasses have `_fit_model`, and parameters with these names.
 
     Args:
         classes: the two labels that there may be, the negative one first; None reads them off the labels, which no ε
@@ -105,7 +105,7 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes: Sequence[Any] | None
 
-    def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
         raise NotImplementedError
 
     def _score_rows(self, features: Array) -> Array:
@@ -137,9 +137,9 @@ class TwoClasses(Private, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not np.isin(labels, self.classes_).all():
             raise InputError("y has a label that is not one of `classes`. Declare both, or mend the record.")
         self._warn_of_sizes(features)
-        fitted = self._fitted(features, labels == self.classes_[1], seed_of(self.random_state))
+        fitted = self._fit_model(features, labels == self.classes_[1], seed_of(self.random_state))
         self.coef_, self.intercept_ = fitted.coef[None, :], np.array([fitted.intercept])
-        self._keep(fitted.cost, "" if self.classes is not None else NAMES)
+        self._store_cost(fitted.cost, "" if self.classes is not None else NAMES)
         return self
 
     def _warn_of_sizes(self, features: Array) -> None:
@@ -290,7 +290,7 @@ class PrivateLogisticRegressionCV(TwoClasses):
     def _score_rows(self, features: Array) -> Array:
         return project(features, np.ones(len(features)), "logistic", float(self.radius), 1.0)[0]
 
-    def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
         if not 0.0 < self.validation < 1.0:
             raise InputError(f"validation: got {self.validation!r}, but a share above 0 and below 1 is wanted.")
         if not 0.0 < self.radius < math.inf:
@@ -378,7 +378,7 @@ class PrivateAUCClassifier(TwoClasses):
     classes: Sequence[Any] | None = None
     random_state: Any = None
 
-    def _fitted(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
+    def _fit_model(self, features: Array, positive: NDArray[np.bool_], seed: int | None) -> Fitted:
         share: Any = self.positive_share
         if share == "empirical":
             raise InputError(

@@ -43,7 +43,7 @@ class Linear:
     def start(self) -> Array:
         return np.zeros(self.p)
 
-    def named(self, x: Array) -> dict[str, Array]:
+    def named_weights(self, x: Array) -> dict[str, Array]:
         rows = x.reshape(self.outputs, -1)
         return {"weight": rows[:, :-1], "bias": rows[:, -1]}
 

@@ -22,7 +22,7 @@ def convolutional_network(layers: ConvolutionLayers) -> nn.Module:
         c = o
     steps += [nn.Flatten(), nn.Linear(math.prod(layers.shapes[-1]), layers.outputs)]
     module = nn.Sequential(*steps).double()
-    module.load_state_dict({name: tensor(value) for name, value in layers.named(layers.start).items()})
+    module.load_state_dict({name: tensor(value) for name, value in layers.named_weights(layers.start).items()})
     return module
 
 

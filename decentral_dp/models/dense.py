@@ -85,7 +85,7 @@ class DenseLayers:
             seen = self._seen(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
             return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm)
 
-    def named(self, weights: Array) -> dict[str, Array]:
+    def named_weights(self, weights: Array) -> dict[str, Array]:
         """ "weight" (o, i) and "bias" (o,) of every layer, with s and γ multiplied in.
 
         Names are those of `torch.nn.Linear`, or of a `torch.nn.Sequential` with a ReLU between two layers.

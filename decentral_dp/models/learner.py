@@ -39,7 +39,7 @@ class Learner(Protocol):
         """φ (g, n, e) of records (g, n, d), or of (n, d) that all rows of weights (g, p) share."""
         ...
 
-    def named(self, weights: Array) -> dict[str, Array]:
+    def named_weights(self, weights: Array) -> dict[str, Array]:
         """Weights (p,) of one agent by the names that torch has for the same layers, which read inputs as they are."""
         ...
 
@@ -87,8 +87,8 @@ class OneByOne:
         each = np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
         return np.stack([self.model.forward(w, rows, keep=False)[0] for w, rows in zip(weights, each, strict=True)])
 
-    def named(self, weights: Array) -> dict[str, Array]:
-        return self.model.named(weights) if isinstance(self.model, Named) else {"weights": weights}
+    def named_weights(self, weights: Array) -> dict[str, Array]:
+        return self.model.named_weights(weights) if isinstance(self.model, Named) else {"weights": weights}
 
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
         total, n = np.empty_like(weights), inputs.shape[1]

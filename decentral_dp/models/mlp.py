@@ -106,7 +106,7 @@ class Mlp:
         # The record, and for each layer what comes out, δ, and one more of them that is being worked on.
         return self.layers[0].fan_in + 3 * sum(layer.fan_out for layer in self.layers)
 
-    def named(self, x: Array) -> dict[str, Array]:
+    def named_weights(self, x: Array) -> dict[str, Array]:
         """Name → A (o, i) or b (o,)."""
         out, done, step, names = dict[str, Array](), 0, 0, iter(self.names)
         for layer in self.layers:

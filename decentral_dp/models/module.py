@@ -95,7 +95,7 @@ class TorchModel:
             out = torch.cat(parts) if parts else tape.x.new_zeros((0, self.outputs))
             return to_numpy(out), tape if keep else None
 
-    def named(self, x: Array) -> dict[str, Array]:
+    def named_weights(self, x: Array) -> dict[str, Array]:
         """Name → parameter of the module, in its shape."""
         return {name: to_numpy(part).copy() for name, part in self._parts(self._tensor(x))}
 

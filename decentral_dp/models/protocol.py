@@ -70,7 +70,7 @@ class Model(Weighted, Protocol):
 class Named(Protocol):
     """A model whose weights have names."""
 
-    def named(self, x: Array) -> dict[str, Array]:
+    def named_weights(self, x: Array) -> dict[str, Array]:
         """Name → weights in their shape, of x (p,)."""
         ...
 

@@ -129,7 +129,7 @@ class ConvolutionLayers:
         with np.errstate(all="ignore"):
             return self._forward(self._layers(weights), each, keep=False)[0]
 
-    def named(self, weights: Array) -> dict[str, Array]:
+    def named_weights(self, weights: Array) -> dict[str, Array]:
         """ "weight" and "bias" of every layer, in torch's order of axes.
 
         Names are those of a `torch.nn.Sequential` of Unflatten(1, (c, h, w)), Conv2d, ReLU and MaxPool2d(2) for every

@@ -49,7 +49,7 @@ from decentral_dp.models.linear_terms import feature_norms
 from decentral_dp.participants import certified_solver as certified
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import MATRICES
-from decentral_dp.problems.records import concatenated, regulariser_matrices
+from decentral_dp.problems.records import concatenate, regulariser_matrices
 
 # What an implicit gradient at the minimiser reads; at a public y, all but the first.
 FED = ("lower_grad_y", "lower_hvp", "lower_jvp", "upper_grad_y", "upper_grad_x")
@@ -251,7 +251,7 @@ class Pooled:
             parts = [records[at] for records in agents if len(records[at][0])]
             if not parts:
                 raise InputError(f"problem: the agents have no {split} records; change problem.validation.")
-            joined.append(concatenated(parts))
+            joined.append(concatenate(parts))
         radius, label_bound = record_bounds(family)
         return cls(family, *(bound_records(records, radius, label_bound) for records in joined))
 

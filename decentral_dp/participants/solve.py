@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from decentral_dp.bounded import Array
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CLIP_OF_TERM, Problem, in_closed_form
-from decentral_dp.problems.records import RecordPairs, concatenated, counts_of, take
+from decentral_dp.problems.records import RecordPairs, concatenate, counts_of, take
 
 Agents: TypeAlias = Sequence[tuple[Any, Any]]
 
@@ -54,15 +54,15 @@ def solved_quickly(problem: Problem, records: int) -> bool:
 
 def join_alike(agents: Agents) -> list[Share]:
     """Agents' (train, validation) records, joined where the counts are equal, so that few oracle calls cover all."""
-    paired = RecordPairs.of(agents)
+    paired = RecordPairs.from_pairs(agents)
     counts = np.stack([counts_of(paired.train), counts_of(paired.validation)])
     if (counts == counts[:, :1]).all():
-        return [Share(1.0, concatenated(paired.train), concatenated(paired.validation))]
+        return [Share(1.0, concatenate(paired.train), concatenate(paired.validation))]
     groups: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
     for train, validation in agents:
         groups.setdefault((len(train[0]), len(validation[0])), []).append((train, validation))
     return [
-        Share(len(group) / len(agents), concatenated([t for t, _ in group]), concatenated([v for _, v in group]))
+        Share(len(group) / len(agents), concatenate([t for t, _ in group]), concatenate([v for _, v in group]))
         for group in groups.values()
     ]
 

@@ -86,8 +86,8 @@ class Entry(NamedTuple):
         lower_task: the same where x is given, and the lower level alone is solved.
         solves: the kind of problem; the registry sets it, by the folder.
         labels: what labels have to be: "two" classes, two or more "classes", "numbers"; "" for whatever it takes.
-        usual: key → value where it is left out, if that is not the default of the parameter.
-        constructed: key → the key of problem.construction that says the same, and stands for it.
+        defaults: key → value where it is left out, if that is not the default of the parameter.
+        construction_of: key → the key of problem.construction that says the same, and stands for it.
         every_class: whether every class needs train records.
         trajectories: whether it reads trajectories, and nothing else.
         in_torch: whether a bilevel problem computes in torch, and so on any device.
@@ -101,8 +101,8 @@ class Entry(NamedTuple):
     lower_task: str = ""
     solves: Solves = "bilevel"
     labels: Literal["", "two", "classes", "numbers"] = ""
-    usual: Mapping[str, Any] = MappingProxyType({})
-    constructed: Mapping[str, str] = MappingProxyType({})
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    construction_of: Mapping[str, str] = MappingProxyType({})
     every_class: bool = False
     trajectories: bool = False
     in_torch: bool = False
@@ -112,7 +112,7 @@ class Entry(NamedTuple):
     def keys(self) -> tuple[DeclaredKey, ...]:
         """The keys of the [problem] table that it reads beside those of every problem."""
         return tuple(
-            key._replace(required=False) if key.name in self.usual else key for key in declared_keys(self.make)
+            key._replace(required=False) if key.name in self.defaults else key for key in declared_keys(self.make)
         )
 
     @property
@@ -121,7 +121,7 @@ class Entry(NamedTuple):
         return tuple(key.name for key in self.keys)
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         """Those that have no default."""
         return tuple(key.name for key in self.keys if key.required)
 
@@ -144,7 +144,7 @@ class Entry(NamedTuple):
         known = {name: getattr(facts, name) for name in _FACTS} | {"facts": facts}
         parameters = set(inspect.signature(self.make).parameters) - set(self.options)
         taken = {name: known[name] for name in parameters if name in known}
-        return self.make(**{**taken, **self.usual, **options})
+        return self.make(**{**taken, **self.defaults, **options})
 
 
 def _owner(make: Callable[..., Any]) -> Any:

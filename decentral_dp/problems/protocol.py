@@ -232,7 +232,7 @@ class StackedProblem(Problem, Stacked, Protocol):
 class Placed(Protocol):
     """A problem that reads who holds a train record, and at which place: both public, and the same for a neighbour."""
 
-    def placed(self, records: Any, agent: int) -> Any:
+    def place_records(self, records: Any, agent: int) -> Any:
         """The train records of one agent, in their order, with whatever their places tell."""
         ...
 
@@ -287,7 +287,7 @@ class Predictor(Protocol):
         """
         ...
 
-    def named(self, y: Array) -> dict[str, Array]:
+    def named_weights(self, y: Array) -> dict[str, Array]:
         """The weights (q,) of one model by name, in shape, as a dense layer multiplies prepared features by them."""
         ...
 

@@ -33,11 +33,11 @@ class ByAgent(Sequence[Any]):
     """The records of each of many agents, kept as one: a million agents are a few arrays, not millions.
 
     Args:
-        whole: a NamedTuple of arrays (n, …), agent by agent.
+        records: a NamedTuple of arrays (n, …), agent by agent.
         ends: (m + 1,) agent k has the records ends[k] up to, but without, ends[k + 1].
     """
 
-    whole: Any
+    records: Any
     ends: NDArray[np.int64]
 
     @classmethod
@@ -52,9 +52,9 @@ class ByAgent(Sequence[Any]):
         if isinstance(agent, slice):
             first, after, _ = agent.indices(len(self))
             ends = self.ends[first : after + 1]
-            return ByAgent(take(self.whole, slice(ends[0], ends[-1])), ends - ends[0])
+            return ByAgent(take(self.records, slice(ends[0], ends[-1])), ends - ends[0])
         k = range(len(self))[agent]
-        return take(self.whole, slice(self.ends[k], self.ends[k + 1]))
+        return take(self.records, slice(self.ends[k], self.ends[k + 1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class RecordPairs(Sequence[tuple[Any, Any]]):
     validation: Sequence[Any]
 
     @classmethod
-    def of(cls, agents: Sequence[tuple[Any, Any]]) -> RecordPairs:
+    def from_pairs(cls, agents: Sequence[tuple[Any, Any]]) -> RecordPairs:
         """The same of a list of pairs."""
         return agents if isinstance(agents, RecordPairs) else cls(*map(list, zip(*agents, strict=True)))
 
@@ -84,7 +84,7 @@ def counts_of(records: Sequence[Any]) -> NDArray[np.int64]:
     return np.array([len(own[0]) for own in records], dtype=np.int64)
 
 
-def concatenated(parts: Sequence[Any]) -> Any:
+def concatenate(parts: Sequence[Any]) -> Any:
     """Join the records of several parts, one part after the other.
 
     Args:
@@ -100,7 +100,7 @@ def concatenated(parts: Sequence[Any]) -> Any:
         (2, 2)
     """
     if isinstance(parts, ByAgent):
-        return parts.whole
+        return parts.records
     return type(parts[0])(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -122,7 +122,7 @@ def stacked_by_count(records: Sequence[Any], counts: NDArray[np.int64]) -> list[
     """
     if isinstance(records, ByAgent) and counts.size and (counts == counts[0]).all():
         shape = (counts.size, int(counts[0]))
-        return [(slice(None), type(records.whole)(*(a.reshape(*shape, *a.shape[1:]) for a in records.whole)))]
+        return [(slice(None), type(records.records)(*(a.reshape(*shape, *a.shape[1:]) for a in records.records)))]
     out: list[tuple[NDArray[np.int64] | slice, Any]] = []
     for count in np.unique(counts):
         members = np.flatnonzero(counts == count)
@@ -167,11 +167,11 @@ def regulariser_matrices(problem: Problem, x: Array, y: Array, matrix: Array | N
     product = None if matrix is None else np.empty((b, q, p))
     for row in range(b):
         for part in _columns(q, p + q):
-            along = _along(problem, x[row], y[row], units[part])
+            along = _regulariser_along(problem, x[row], y[row], units[part])
             whole.hessian[row][:, part], whole.jacobian[row][:, part] = along.hvp.T, along.jvp.T
         if matrix is not None and product is not None:
             for part in _columns(p, p + q):
-                product[row][:, part] = _along(problem, x[row], y[row], matrix[row].T[part]).hvp.T
+                product[row][:, part] = _regulariser_along(problem, x[row], y[row], matrix[row].T[part]).hvp.T
     return whole._replace(product=product)
 
 
@@ -180,7 +180,7 @@ def _columns(n: int, width: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
-def _along(problem: Problem, x: Array, y: Array, directions: Array) -> Regulariser:
+def _regulariser_along(problem: Problem, x: Array, y: Array, directions: Array) -> Regulariser:
     """The regulariser's terms at one point along many directions (n, q)."""
     n = len(directions)
     return problem.regulariser(np.tile(x, (n, 1)), np.tile(y, (n, 1)), directions)

@@ -56,7 +56,7 @@ from decentral_dp.engines.protocol import Snapshot
 from decentral_dp.participants.solve import Share, hypergradient_of_joined, join_alike, solve_lower
 from decentral_dp.problems.minimax.protocol import Minimax, Parametrised
 from decentral_dp.problems.protocol import Measured, Placed, Predicting, Problem, Scored
-from decentral_dp.problems.records import RecordPairs, concatenated, counts_of
+from decentral_dp.problems.records import RecordPairs, concatenate, counts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,7 +198,7 @@ class Evaluator:
     @cached_property
     def _pooled(self) -> tuple[Weighted, Weighted]:
         """Train and validation records of all agents."""
-        agents = RecordPairs.of(self.agents)
+        agents = RecordPairs.from_pairs(self.agents)
         return _weighted(agents.train), _weighted(agents.validation)
 
     @cached_property
@@ -208,7 +208,7 @@ class Evaluator:
 
 def _weighted(parts: Sequence[Any]) -> Weighted:
     counts = counts_of(parts)
-    return Weighted(concatenated(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts))
+    return Weighted(concatenate(parts), np.repeat(1.0 / (len(parts) * np.maximum(counts, 1)), counts))
 
 
 @dataclass(frozen=True)
@@ -299,8 +299,8 @@ def evenly_spaced(n: int, most: int) -> IntArray:
 
 def pool(agents: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """Join the (train, validation) records of all agents, one after the other."""
-    joined = RecordPairs.of(agents)
-    return concatenated(joined.train), concatenated(joined.validation)
+    joined = RecordPairs.from_pairs(agents)
+    return concatenate(joined.train), concatenate(joined.validation)
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -128,7 +128,7 @@ class Model:
         Of two classes, trained under a clip, the odds of the bare weights are up to twice as far from 1 as those of
         `predict_proba`, which allows for the clip; labels are the same.
         """
-        return self.problem.named(self._y[0])
+        return self.problem.named_weights(self._y[0])
 
     def of(self, agent: int | str) -> Model:
         """The model of one agent's own published weights. agent: its number, or its name where agents have names.

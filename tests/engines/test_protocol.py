@@ -25,9 +25,9 @@ def summed(placed: list[AgentNode], messages: list[np.ndarray]) -> tuple[list[np
     whole = [n.mixing @ np.concatenate([messages[j] for j in n.neighbours]) for n in placed]
     found, parts = boundaries(placed), []
     for k, (n, b) in enumerate(zip(placed, found, strict=True)):
-        given = [messages[j][found[j].sent] for j in n.neighbours if j != k]
-        if b.own is not None:
-            given.insert(b.own, messages[k])
+        given = [messages[j][found[j].sent_rows] for j in n.neighbours if j != k]
+        if b.own_place is not None:
+            given.insert(b.own_place, messages[k])
         parts.append(b.mixing @ np.concatenate(given))
     return whole, parts
 
@@ -52,14 +52,14 @@ def test_sums_keep_their_bits(kind: str, sizes: list[int], mixed: bool) -> None:
 def test_a_server_is_sent_every_answer() -> None:
     placed = nodes(server_blocks([3, 2]))
     draw = np.random.default_rng(2)
-    assert [b.sent.tolist() for b in boundaries(placed)] == [[0, 1, 2], [0, 1]]
+    assert [b.sent_rows.tolist() for b in boundaries(placed)] == [[0, 1, 2], [0, 1]]
     whole, parts = summed(placed, [draw.normal(size=(n, 4)) for n in (3, 2)])
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_of_a_ring_in_halves_two_rows_travel() -> None:
-    sent = [b.sent.tolist() for b in boundaries(nodes(blocks(build("ring", 1000).mixing, [500, 500])))]
+    sent = [b.sent_rows.tolist() for b in boundaries(nodes(blocks(build("ring", 1000).mixing, [500, 500])))]
     assert sent == [[0, 499], [0, 499]]
 
 
@@ -85,9 +85,9 @@ def test_of_a_network_that_changes_what_a_round_hears_travels(kind: str) -> None
             sent = [cut[j].outgoing(messages[j], heard) for j, read in zip(others, b.hears(heard), strict=True) if read]
             travelled += sum(map(len, sent))
             given = b.fill(sent, heard, 3)
-            if b.own is not None:
-                given.insert(b.own, messages[k])
-            of = np.concatenate([np.arange(16 * j, 16 * j + 16) for j in n.neighbours])[b.kept]
+            if b.own_place is not None:
+                given.insert(b.own_place, messages[k])
+            of = np.concatenate([np.arange(16 * j, 16 * j + 16) for j in n.neighbours])[b.kept_columns]
             np.testing.assert_array_equal(
                 heard[n.agents][:, of] @ np.concatenate(given), heard[n.agents] @ np.concatenate(messages)
             )
@@ -99,7 +99,7 @@ def test_a_row_that_is_not_sent_shows() -> None:
     draw = np.random.default_rng(3)
     messages = [draw.normal(size=(6, 2)) for _ in range(2)]
     before = summed(placed, messages)[1][0]
-    for row in boundaries(placed)[1].sent:
+    for row in boundaries(placed)[1].sent_rows:
         other = messages[1].copy()
         other[row] += 1.0
         assert not np.array_equal(summed(placed, [messages[0], other])[1][0], before)

@@ -201,7 +201,7 @@ def test_a_problem_answers_the_same_bits_before_and_after_its_graphs(loss: Any) 
     made, fresh = problem(loss), problem(loss)
     for turn in range(PATIENCE + 2):
         answers(made, turn)
-    graphs = [kept for one in made._captured.values() for kept in one._kept.values() if not isinstance(kept, int)]
+    graphs = [kept for one in made._captures.values() for kept in one._kept.values() if not isinstance(kept, int)]
     assert len(graphs) >= 4
     for seed in range(100, 103):
         for here, there in zip(answers(made, seed), answers(fresh, seed), strict=True):
@@ -214,8 +214,8 @@ def test_graphs_stay_in_their_process() -> None:
         answers(made, turn)
     made.__dict__["penalty"] = None
     copy = pickle.loads(pickle.dumps(made))  # noqa: S301 # of this process's own
-    assert made._captured
-    assert not copy._captured
+    assert made._captures
+    assert not copy._captures
     assert np.isfinite(answers(copy, 0)[0]).all()
 
 
@@ -237,7 +237,7 @@ def test_a_run_releases_the_same_bits_with_graphs_and_without(monkeypatch: pytes
     seen = []
     for patience in (0, 10**9):
         monkeypatch.setattr(autodiff, "PATIENCE", patience)
-        made._captured.clear()
+        made._captures.clear()
         run = decentral_dp.run(decentral_dp.load(content), problem=made)
         seen.append(run)
     graphs, plain = seen

@@ -46,7 +46,7 @@ def _module(model: ConvolutionLayers, weights: Array) -> nn.Module:
         layers += [nn.Conv2d(c, o, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         c, height, width = o, height // 2, width // 2
     module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(c * height * width, model.outputs)).double()
-    module.load_state_dict({name: torch.tensor(value) for name, value in model.named(weights).items()})
+    module.load_state_dict({name: torch.tensor(value) for name, value in model.named_weights(weights).items()})
     return module
 
 
@@ -84,7 +84,7 @@ def test_sums_are_those_of_torch_record_by_record(shape: Shape, norm: Norm, monk
                 size = np.abs(whole).sum() if norm == "l1" else np.linalg.norm(whole)
                 for name, part in row.items():
                     total[name] = total.get(name, 0.0) + min(1.0, bound / size) * part / N
-            for name, part in model.named(means[i]).items():
+            for name, part in model.named_weights(means[i]).items():
                 np.testing.assert_allclose(part, total[name], atol=1e-10)
 
 
@@ -147,7 +147,9 @@ def test_the_pooling_gives_its_slope_to_the_first_largest_as_torch_does() -> Non
     model = ConvolutionLayers((4, 4, 1), (2,), 1)
     y = np.abs(np.random.default_rng(3).normal(size=(1, model.p)))
     equal = np.ones((1, 1, 16))
-    got = model.named(model.clipped_sums(y, equal, lambda a, part, outputs: np.ones_like(outputs), 1e9, "l2")[0])
+    got = model.named_weights(
+        model.clipped_sums(y, equal, lambda a, part, outputs: np.ones_like(outputs), 1e9, "l2")[0]
+    )
     module = _module(model, y[0])
     module(torch.tensor(equal[0])).sum().backward()
     for name, value in _gradient(module).items():
@@ -156,7 +158,7 @@ def test_the_pooling_gives_its_slope_to_the_first_largest_as_torch_does() -> Non
 
 def test_the_start_is_public_and_says_nothing_of_classes() -> None:
     model = ConvolutionLayers((8, 8, 1), (50, 60), 10, 4)
-    named = model.named(model.start)
+    named = model.named_weights(model.start)
     assert abs(named["4.weight"].std() - np.sqrt(2.0 / 450)) < 1e-3
     assert not named["8.weight"].any()
     assert not np.array_equal(model.start, ConvolutionLayers((8, 8, 1), (50, 60), 10, 5).start)

@@ -50,7 +50,7 @@ def shards(problem: Any, sizes: list[int], seed: int, train: bool) -> list[Any]:
         if agent == 1:
             features[0] = 1e200
         found = problem.prepare(features, labels(problem, draw, n), "l2")
-        out.append(problem.placed(found, agent) if train and isinstance(problem, Placed) else found)
+        out.append(problem.place_records(found, agent) if train and isinstance(problem, Placed) else found)
     return out
 
 

@@ -124,7 +124,7 @@ def test_what_an_object_keeps_from_call_to_call_does_not_matter() -> None:
     problem = decentral_dp.from_losses(loss, loss, p=1, q=2, n_features=2)
     first = digest_of(problem)
     problem.losses(np.zeros((1, 1)), np.zeros((1, 2)), problem.prepare(np.ones((3, 2)), np.ones(3), "l2"), np.ones(3))
-    assert problem._captured
+    assert problem._captures
     assert digest_of(problem) == first
     assert digest_of(replace(problem, device="cuda")) != first
 

@@ -133,7 +133,7 @@ def test_a_record_in_its_place_moves_no_bit_of_another(kind: str, monkeypatch: p
             features *= 1.0 if kind in ("from_losses", "recordwise") else 1e17
             labels = features @ y[:width]
         records = problem.prepare(features, labels, "l2")
-        records = problem.placed(records, 0) if isinstance(problem, Placed) else records
+        records = problem.place_records(records, 0) if isinstance(problem, Placed) else records
 
         def ask(some: Any, at: Any = (x, y, z), problem: Any = problem) -> dict[str, Any]:
             terms = problem.terms(*at, some, some, CLIP, TERMS)._asdict()

@@ -116,7 +116,7 @@ def test_rows_of_a_bilevel_problem(watched: Any, kind: str, n: int) -> None:
         def evaluate(a: np.ndarray, x: Any = x, y: Any = y, z: Any = z) -> None:
             with np.errstate(all="ignore"):
                 records = problem.prepare(a, labels, clip.norm)
-                placed = problem.placed(records, 0) if hasattr(problem, "placed") else records
+                placed = problem.place_records(records, 0) if hasattr(problem, "place_records") else records
                 problem.terms(x, y, z, placed, records, clip, TERMS)
                 problem.matrices(x, y, np.outer(z, x), placed, clip, tuple(MATRICES))
 

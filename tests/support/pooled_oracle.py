@@ -45,7 +45,7 @@ class Case:
 
     def prepared(self, a: Array, b: Array, kind: str) -> Any:
         records = self.problem.prepare(a, b, "l2")
-        return self.problem.placed(records, 0) if self.penalty == "weighed" and kind == "train" else records
+        return self.problem.place_records(records, 0) if self.penalty == "weighed" and kind == "train" else records
 
 
 def cases(ridge: float = 0.1) -> dict[str, Case]:

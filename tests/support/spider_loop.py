@@ -191,7 +191,7 @@ class SpiderLoop(Loop):
         if term == "grad_y":
             centre, radius = self.f.ball_y(here[1])
         else:
-            low, high = self.f.ends(term, float(here[1][0]))
+            low, high = self.f.interval(term, float(here[1][0]))
             centre, radius = 0.5 * (low + high), 0.5 * (high - low)
         if term != "inner" and self.clip_y < radius:
             return np.zeros(1), self.clip_y
@@ -331,7 +331,7 @@ class SpiderLoop(Loop):
         if not self.noisy:
             return math.inf
         steepest = max(float(abs(c[0]) + r) for c, r in (self.where("inner_y", p) for p in (here, before)))
-        low = min(self.f.ends("inner", float(p[1][0]))[0] for p in (here, before))
+        low = min(self.f.interval("inner", float(p[1][0]))[0] for p in (here, before))
         found = self.clip * math.dist(here[0], before[0]) + steepest * math.dist(here[1], before[1])
         return min(found, 1.0 - low)
 
@@ -342,7 +342,7 @@ class SpiderLoop(Loop):
 
     def recursive_printed(self, t: int) -> None:
         self.t, here, before = t, (self.x, self.y), self.last
-        drawn, clip_y = self.sample(), min(self.clip_y, self.f.ends("inner_y", self.f.strength)[1])
+        drawn, clip_y = self.sample(), min(self.clip_y, self.f.interval("inner_y", self.f.strength)[1])
         clips = {"x": self.clip, "y": clip_y}
         out, units = {}, {"x": 1.0, "y": 1.0}
         for k, other in (("x", "y"), ("y", "x")):

@@ -40,7 +40,7 @@ from decentral_dp.privacy.unit import RECORD
 from decentral_dp.problems.minimax.protocol import Attackable
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Placed
-from decentral_dp.problems.records import concatenated, take
+from decentral_dp.problems.records import concatenate, take
 from decentral_dp.reporting.notebook_progress import show_progress
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.agent_records import require_records
@@ -104,7 +104,7 @@ def attack_run(job: Job, published: Mapping[str, Array]) -> AttackScores:
     others = type(members)(*(job.test or ()))
     if job.solves != "minimax":
         members, others = _sample(members, others)
-    records = concatenated([members, others])
+    records = concatenate([members, others])
     if job.solves == "minimax":
         scores = minimax_scores(_model_problem(job), model["x"], records)
     else:

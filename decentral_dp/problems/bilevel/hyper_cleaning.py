@@ -119,8 +119,8 @@ class HyperCleaning(StackedProblem):
     def predict(self, y: Array, features: Array) -> Array:
         return self.model.predict(y, features)
 
-    def named(self, y: Array) -> dict[str, Array]:
-        return self.model.named(y)
+    def named_weights(self, y: Array) -> dict[str, Array]:
+        return self.model.named_weights(y)
 
     @property
     def p(self) -> int:
@@ -131,7 +131,7 @@ class HyperCleaning(StackedProblem):
         return self.model.q
 
     @cached_property
-    def corrupted(self) -> NDArray[np.bool_]:
+    def corrupted_groups(self) -> NDArray[np.bool_]:
         """(p,) which groups have their labels replaced."""
         chosen = np.zeros(self.p, dtype=np.bool_)
         order = public_generator(self.seed, "corrupted groups").permutation(self.p)
@@ -143,7 +143,7 @@ class HyperCleaning(StackedProblem):
         records = self.model.prepare(features, labels, norm)
         return CleaningRecords(*records, np.full(len(records.label), NO_GROUP, dtype=np.int64))
 
-    def placed(self, records: CleaningRecords, agent: int) -> CleaningRecords:
+    def place_records(self, records: CleaningRecords, agent: int) -> CleaningRecords:
         """All train records of one agent, in their groups, with the labels of corrupted groups replaced."""
         n = len(records.label)
         group = agent * self.groups + np.arange(n) * self.groups // max(n, 1)
@@ -152,7 +152,7 @@ class HyperCleaning(StackedProblem):
             wrong = (records.label + 1) % c
         else:
             wrong = public_generator(self.seed, "corrupted labels", agent).integers(c, size=n)
-        label = np.where(self.corrupted[group], wrong, records.label)
+        label = np.where(self.corrupted_groups[group], wrong, records.label)
         return records._replace(label=label, group=group)
 
     def stacked_terms(
@@ -239,7 +239,7 @@ class HyperCleaning(StackedProblem):
 
     def scores(self, x: Array, y: Array) -> dict[str, Array]:
         """weight_corrupted, weight_clean: mean σ(x_g) over the groups of either sort, where there are both."""
-        weight, bad = expit(x), self.corrupted
+        weight, bad = expit(x), self.corrupted_groups
         if bad.all() or not bad.any():
             return {}
         return {"weight_corrupted": weight[:, bad].mean(axis=1), "weight_clean": weight[:, ~bad].mean(axis=1)}

@@ -20,13 +20,13 @@ from decentral_dp.problems.protocol import LOSS_OF_Y, StackedProblem, Terms, mat
 class ScoreBounds(NamedTuple):
     """Bounds on a record's terms, as ℓ1 norms over powers of R ≥ ‖a‖₁ and M_z ≥ |z_s|, of norms ‖a aᵀ‖_{1→1} ≤ R².
 
-    slope: ‖∇_y l‖ ≤ slope·R. curvature: ‖∇²_yy l‖ ≤ curvature·R². along: ‖∇²_yy l·z‖ ≤ along·R² M_z. third: the
-    Jacobian of ∇²_yy l·z in y is at most R³ M_z/third.
+    slope: ‖∇_y l‖ ≤ slope·R. curvature: ‖∇²_yy l‖ ≤ curvature·R². curvature_along: ‖∇²_yy l·z‖ ≤ curvature_along·R²
+    M_z. third: the Jacobian of ∇²_yy l·z in y is at most R³ M_z/third.
     """
 
     slope: float
     curvature: float
-    along: float
+    curvature_along: float
     third: float
 
 
@@ -38,7 +38,7 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
         n_features: columns of the records.
         classes: the declared labels, in their order.
         intercept: whether a constant feature 1 is appended, regularised like the others; default no.
-        chosen: the regulariser in the place of its own.
+        penalty_override: the regulariser in the place of its own.
     """
 
     reads_records: ClassVar[Mapping[str, Split]] = LOSS_OF_Y
@@ -46,7 +46,7 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
     n_features: int
     classes: tuple[float, ...] = (-1.0, 1.0)
     intercept: Intercept = False
-    chosen: Penalty | None = None
+    penalty_override: Penalty | None = None
 
     @classmethod
     def from_dataset(cls, n_features: int, classes: Sequence[float], intercept: bool = False) -> Self:
@@ -86,7 +86,7 @@ class LinearClassifier(Penalised, StackedProblem, Protocol):
 
     words: ClassVar[str] = "a linear model"
 
-    def named(self, y: Array) -> dict[str, Array]:
+    def named_weights(self, y: Array) -> dict[str, Array]:
         """ "weight" (e, d), and "bias" (e,) where there is an intercept."""
         return linear.named_rows(y.reshape(-1, self.width), self.intercept)
 
@@ -132,7 +132,7 @@ class LogisticHyperparameter(LinearClassifier):
 
     @property
     def penalty(self) -> Penalty:
-        return Strengths() if self.chosen is None else self.chosen
+        return Strengths() if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> LogisticRecords:
         """Signed features and both norms, so that the clip of a run decides which one is read. Raises InputError."""

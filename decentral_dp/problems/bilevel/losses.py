@@ -100,14 +100,14 @@ class LossProblem:
     q: int
     n_features: int
     classes: int | None
-    declared: LipschitzConstants | None
+    declared_constants: LipschitzConstants | None
     name: str
     reads_records: Mapping[str, Split]
     forward: bool
     start: Mapping[str, Array] = field(default_factory=dict, compare=False)
     device: str = "cpu"
     # What is called, by name, and agents in a call, by terms and records; found when first asked for, in each process.
-    _captured: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _captures: dict[tuple[str, ...], Captured] = field(default_factory=dict, init=False, compare=False, repr=False)
     _stacks: dict[Any, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     # Its Hessians take a row for each record.
@@ -198,7 +198,7 @@ class LossProblem:
             if is_of_device(error):
                 raise
         g, n = given[4].shape
-        alone = self._alone(names)
+        alone = self._row_terms(names)
         found = [stand_ins(partial(alone, *(v[a] for v in given[:3])), given[3][a], given[4][a]) for a in range(g)]
         agents = [a if found[a] else next((other for other in range(g) if found[other]), -1) for a in range(g)]
         if -1 in agents:
@@ -214,20 +214,20 @@ class LossProblem:
         return [*given, labels if self.classes is None else labels.long()]
 
     def _stack_oracle(self, names: tuple[str, ...]) -> Captured:
-        """As `_alone`, of several agents."""
+        """As `_row_terms`, of several agents."""
         from torch.func import vmap
 
-        return self._once(("stack", *names), lambda: vmap(vmap(self._per_record(names), in_dims=_RECORDS)))
+        return self._capture(("stack", *names), lambda: vmap(vmap(self._per_record(names), in_dims=_RECORDS)))
 
     def _rows_of(self, names: Collection[str], x: Array, y: Array, z: Array) -> Callable[..., Mapping[str, Tensor]]:
         """Features and labels of records → their rows of these terms, not clipped."""
-        return partial(self._alone(names), *(tensor(a, self.device) for a in (x, y, z)))
+        return partial(self._row_terms(names), *(tensor(a, self.device) for a in (x, y, z)))
 
-    def _alone(self, names: Collection[str]) -> Captured:
+    def _row_terms(self, names: Collection[str]) -> Captured:
         """x, y, z of an agent, features and labels of its records → their rows of these terms."""
         from torch.func import vmap
 
-        return self._once(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
+        return self._capture(tuple(names), lambda: vmap(self._per_record(names), in_dims=_RECORDS))
 
     def _per_record(self, names: Collection[str]) -> Callable[..., dict[str, Tensor]]:
         """x, y, z and a record → its row of these terms."""
@@ -245,11 +245,11 @@ class LossProblem:
 
         return per_record
 
-    def _once(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
+    def _capture(self, key: tuple[str, ...], make: Callable[[], Callable[..., Mapping[str, Tensor]]]) -> Captured:
         """What `make` makes under this key, made once."""
-        if key not in self._captured:
-            self._captured[key] = Captured(make())
-        return self._captured[key]
+        if key not in self._captures:
+            self._captures[key] = Captured(make())
+        return self._captures[key]
 
     def _means(
         self,
@@ -290,7 +290,7 @@ class LossProblem:
         for turn, scale in enumerate((0.1, 1.0)):
             x, y, z = (scale * draw.normal(size=d) for d in (self.p, self.q, self.q))
             for function in ("lower_loss", "upper_loss"):
-                found = row_dependence(here._evaluated(function, x, y, z), tried[turn::2])
+                found = row_dependence(here._oracle(function, x, y, z), tried[turn::2])
                 if found is not None:
                     solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(
@@ -299,7 +299,7 @@ class LossProblem:
                         f"{solves if found.term in MATRICES else ''}."
                     )
 
-    def _evaluated(self, function: str, x: Array, y: Array, z: Array) -> Oracle:
+    def _oracle(self, function: str, x: Array, y: Array, z: Array) -> Oracle:
         """Everything that is ever taken of one loss at one point: terms, matrices, and values."""
         lower = function == "lower_loss"
         names = [t for t in self.reads_records if t.startswith("lower_") == lower]
@@ -350,7 +350,7 @@ class LossProblem:
             return {name: out[name] for name in wanted}
 
         in_dims = (None, None, None, None, 0, 0)
-        oracle = self._once(("matrices", *wanted), lambda: vmap(per_record, in_dims=in_dims))
+        oracle = self._capture(("matrices", *wanted), lambda: vmap(per_record, in_dims=in_dims))
         along = np.zeros((self.q, 0)) if matrix is None else matrix
         return partial(oracle, *(tensor(a, self.device) for a in (x, y, np.eye(self.q), along)))
 
@@ -367,7 +367,9 @@ class LossProblem:
             from torch.func import vmap
 
             penalty, forward = self.penalty, self.forward
-            rows = self._once(("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict()))
+            rows = self._capture(
+                ("penalty slopes",), lambda: vmap(lambda *r: directions(penalty, forward, *r)._asdict())
+            )
             with losses_on(self.device):
                 _add_rows(out, lambda *r: _numbers(rows(*r)), (x, y, z), self.p + 2 * self.q, self.device)
         return out
@@ -379,7 +381,7 @@ class LossProblem:
             from torch.func import vmap
 
             penalty = self.penalty
-            rows = self._once(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
+            rows = self._capture(("penalty",), lambda: vmap(lambda *r: {"value": penalty(*r)}))
             with losses_on(self.device):
                 _add_rows([out], lambda *r: _numbers(rows(*r)), (x, y), self.p + 2 * self.q, self.device)
         return out
@@ -391,7 +393,7 @@ class LossProblem:
             return {"lower": self.lower_loss(x, y, *record), "upper": self.upper_loss(x, y, *record)}
 
         lower, upper = (np.zeros(len(x)) for _ in range(2))
-        grid = self._once(("losses",), lambda: over_grid(both, 2))
+        grid = self._capture(("losses",), lambda: over_grid(both, 2))
         self._average([lower, upper], grid, (x, y), records, weights)
         return lower, upper
 
@@ -415,7 +417,7 @@ class LossProblem:
             return {"right": (guess == label).double()}
 
         out, n = np.zeros(len(y)), len(records.features)
-        grid = self._once(("accuracy",), lambda: over_grid(right, 1))
+        grid = self._capture(("accuracy",), lambda: over_grid(right, 1))
         self._average([out], grid, (y,), records, np.full(n, 1.0 / n))
         return out
 
@@ -444,7 +446,7 @@ class LossProblem:
 
     def constants(self, box: Mapping[str, float], radius: float | None) -> LipschitzConstants | None:
         """What the user declared, labelled so; nothing is derived from the losses."""
-        return self.declared
+        return self.declared_constants
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> list[Array]:
@@ -678,10 +680,10 @@ def load_losses(
         constants=optional("constants"),
         name=str(path),
     )
-    return problem if start is None else replace(problem, start=_drawn(start, problem, seed))
+    return problem if start is None else replace(problem, start=_draw_starts(start, problem, seed))
 
 
-def _drawn(starts: Mapping[Literal["x", "y"], StartTable], problem: LossProblem, seed: int) -> dict[str, Array]:
+def _draw_starts(starts: Mapping[Literal["x", "y"], StartTable], problem: LossProblem, seed: int) -> dict[str, Array]:
     """Variable → its public random start, from a stream of its own."""
     drawn: dict[str, Array] = {}
     for variable, start in starts.items():

@@ -220,7 +220,7 @@ ENTRIES = (
         "the mean of all records, pulled toward the upper variable: gradients that ignore the state",
         task="estimated a mean",
         lower_task="estimated a mean",
-        usual={"ridge": 0.1},
+        defaults={"ridge": 0.1},
     ),
     Entry(
         "mean_lower_bound",

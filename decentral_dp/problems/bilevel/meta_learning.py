@@ -126,7 +126,7 @@ def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_
         InputError: tasks or ways that these classes do not allow.
     """
     if tasks is not None and not isinstance(tasks, int):
-        return _given(tasks, ways, n_classes)
+        return _tasks_from_lists(tasks, ways, n_classes)
     w = min(USUAL_WAYS, n_classes) if ways is None else ways
     if not 2 <= w <= n_classes:
         raise InputError(f"problem.ways: got {w}; a task wants 2 to {n_classes} of the {n_classes} classes.")
@@ -144,7 +144,7 @@ def make_tasks(tasks: int | Sequence[Sequence[int]] | None, ways: int | None, n_
     return Tasks(tuple(members), n_classes)
 
 
-def _given(tasks: Sequence[Sequence[int]], ways: int | None, n_classes: int) -> Tasks:
+def _tasks_from_lists(tasks: Sequence[Sequence[int]], ways: int | None, n_classes: int) -> Tasks:
     members = [tuple(sorted(int(c) for c in task)) for task in tasks]
     if not members:
         raise InputError("problem.tasks: got no task; give lists of classes, a number of tasks, or leave it out.")
@@ -297,7 +297,7 @@ class MetaLearning:
     def embed(self, x: Array, records: MetaRecords) -> Embedded:
         """The records at a fixed x. `terms` takes them in place of the records, and then leaves the terms in x out."""
         with np.errstate(all="ignore"):
-            parts = [self.network.forward(x, records.features[part], keep=False)[0] for part in self._parts(records)]
+            parts = [self.network.forward(x, records.features[part], keep=False)[0] for part in self._chunks(records)]
         return Embedded(np.concatenate(parts), records.label)
 
     def terms(
@@ -317,7 +317,7 @@ class MetaLearning:
             names = [t for t in TERMS if t.startswith(prefix) and (CLIP_OF_TERM[t] != "x" or t in deep)]
             sums = {t: np.zeros(self.p if CLIP_OF_TERM[t] == "x" else self.q) for t in names}
             with np.errstate(all="ignore"):
-                for part in self._parts(records):
+                for part in self._chunks(records):
                     self._add(sums, x, heads, records, part, clip)
             means |= {t: total / max(len(records.label), 1) for t, total in sums.items()}
         return Terms(**means)
@@ -348,7 +348,7 @@ class MetaLearning:
         term, bound = ("lower_grad_y", clip.y) if "lower_grad_y" in sums else ("upper_grad_y", clip.z)
         sums[term] += (linear.clip_columns(residual, norms, clip.norm, bound) @ phi).ravel()
 
-    def _parts(self, records: MetaRecords | Embedded) -> list[slice]:
+    def _chunks(self, records: MetaRecords | Embedded) -> list[slice]:
         return list(slices(len(records.label), self.network.cells + self.q))
 
     def matrices(
@@ -397,7 +397,7 @@ class MetaLearning:
         mean = np.zeros(len(y))
         with np.errstate(all="ignore"):
             for row in range(len(y)):
-                for part in self._parts(records):
+                for part in self._chunks(records):
                     scores, label = self._scores(x[row], y[row], records, part)
                     mean[row] += self.tasks.loss(scores, label) @ weights[part]
         return mean, mean.copy()
@@ -411,7 +411,7 @@ class MetaLearning:
         right = np.zeros((len(y), len(asked_of)))
         with np.errstate(all="ignore"):
             for row in range(len(y)):
-                for part in self._parts(records):
+                for part in self._chunks(records):
                     right[row] += self.tasks.right(*self._scores(x[row], y[row], records, part)).sum(axis=1)
             some = asked_of > 0
             return np.asarray((right[:, some] / asked_of[some]).sum(axis=1) / some.sum())

@@ -62,7 +62,7 @@ class Quadratic(Penalised, StackedProblem):
     n_features: int
     ridge: Ridge = 1.0
     intercept: Intercept = False
-    chosen: Penalty | None = None
+    penalty_override: Penalty | None = None
     name: str = "quadratic"
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Quadratic(Penalised, StackedProblem):
 
     @property
     def penalty(self) -> Penalty:
-        return Pull(self.ridge) if self.chosen is None else self.chosen
+        return Pull(self.ridge) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> QuadraticRecords:
         """Features, targets and both norms; the clip of a run decides which norm is read. Raises InputError."""
@@ -134,7 +134,7 @@ class Quadratic(Penalised, StackedProblem):
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(y @ with_intercept(features, self.intercept).T)
 
-    def named(self, y: Array) -> dict[str, Array]:
+    def named_weights(self, y: Array) -> dict[str, Array]:
         """ "weight" (1, d), and "bias" (1,) where there is an intercept."""
         return named_rows(y[None], self.intercept)
 
@@ -152,5 +152,5 @@ ENTRY = Entry(
     task="solved a quadratic bilevel problem",
     lower_task="minimised a quadratic loss",
     labels="numbers",
-    usual={"ridge": 0.1},
+    defaults={"ridge": 0.1},
 )

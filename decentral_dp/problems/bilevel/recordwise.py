@@ -143,7 +143,7 @@ class RecordwiseProblem:
                 weight = weights[done : done + len(part.features)]
                 done += len(part.features)
                 for k, name in enumerate(("lower_loss", "upper_loss")):
-                    out[k, row] += self._at(name, (len(part.features),), part, x[row], y[row]) @ weight
+                    out[k, row] += self._call_author(name, (len(part.features),), part, x[row], y[row]) @ weight
         return out[0], out[1]
 
     def accuracy(self, x: Array, y: Array, records: LossRecords) -> Array | None:
@@ -190,9 +190,9 @@ class RecordwiseProblem:
     def _rows(self, term: str, x: Array, y: Array, z: Array, records: LossRecords) -> Array:
         """(n, width) of a term, not clipped."""
         point = (x, y, z) if term in DIRECTED else (x, y)
-        return self._at(term, (len(records.features), *sizes(self.p, self.q)[term]), records, *point)
+        return self._call_author(term, (len(records.features), *sizes(self.p, self.q)[term]), records, *point)
 
-    def _at(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
+    def _call_author(self, name: str, shape: tuple[int, ...], records: LossRecords, *point: Array) -> Array:
         """What a method gives for these records; NaN in the row of a record that it raises on."""
         call = getattr(self.author, name)
         with np.errstate(all="ignore"):

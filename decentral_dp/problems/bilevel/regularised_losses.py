@@ -32,7 +32,7 @@ def biased_regularisation(
     check_ridge(ridge)
     split = LogisticHyperparameter if len(classes) == 2 else SoftmaxHyperparameter
     model = split.from_dataset(n_features, classes, intercept)
-    return replace(model, name="biased_regularisation", chosen=Pull(ridge))
+    return replace(model, name="biased_regularisation", penalty_override=Pull(ridge))
 
 
 def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -42,7 +42,7 @@ def ridge_hyperparameter(n_features: int, intercept: Intercept = False) -> Quadr
 
     intercept → append a constant feature 1, regularised like the others.
     """
-    return Quadratic(n_features, intercept=intercept, chosen=Strengths(), name="ridge_hyperparameter")
+    return Quadratic(n_features, intercept=intercept, penalty_override=Strengths(), name="ridge_hyperparameter")
 
 
 def logistic_regularisation(
@@ -55,7 +55,7 @@ def logistic_regularisation(
     intercept → append a constant feature 1, regularised like the others.
     """
     model = LogisticHyperparameter.from_dataset(n_features, classes, intercept)
-    return replace(model, name="logistic_regularisation", chosen=Strengths(model.q))
+    return replace(model, name="logistic_regularisation", penalty_override=Strengths(model.q))
 
 
 def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadratic:
@@ -66,7 +66,7 @@ def ridge_regularisation(n_features: int, intercept: Intercept = False) -> Quadr
     intercept → append a constant feature 1, regularised like the others.
     """
     shared = Strengths(n_features + intercept)
-    return Quadratic(n_features, intercept=intercept, chosen=shared, name="ridge_regularisation")
+    return Quadratic(n_features, intercept=intercept, penalty_override=shared, name="ridge_regularisation")
 
 
 ENTRIES = (

@@ -71,7 +71,7 @@ class SoftmaxHyperparameter(LinearClassifier):
 
     @property
     def penalty(self) -> Penalty:
-        return Strengths(len(self.classes), 2.0 / self.q) if self.chosen is None else self.chosen
+        return Strengths(len(self.classes), 2.0 / self.q) if self.penalty_override is None else self.penalty_override
 
     def prepare(self, features: Array, labels: Array, norm: Norm) -> SoftmaxRecords:
         """Class indices and both norms, so that the clip of a run decides which one is read. Raises InputError."""

@@ -136,6 +136,6 @@ ENTRY = Entry(
     "a classifier of two classes that ranks positive records first, by a least-squares surrogate of the AUC",
     task="trained a classifier by its AUC",
     labels="two",
-    constructed={"positive_share": "share"},
+    construction_of={"positive_share": "share"},
     every_class=True,
 )

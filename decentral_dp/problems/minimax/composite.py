@@ -166,17 +166,17 @@ class Composite(Minimax):
         return Labelled(np.asarray(features), np.asarray(labels, dtype=np.float64))
 
     def project_x(self, x: Array) -> Array:
-        weights, extra = self._parts(x)
+        weights, extra = self._split_x(x)
         return np.concatenate([weights, self.objective.project_extra(extra)])
 
     def project_y(self, y: Array) -> Array:
         return self.objective.project_y(y)
 
     def public_ball(self, term: str, x: Array, y: Array) -> PublicBall | None:
-        return None if term in _BY_MODEL else self.objective.public_ball(term, self._parts(x)[1], y)
+        return None if term in _BY_MODEL else self.objective.public_ball(term, self._split_x(x)[1], y)
 
     def public(self, term: str, x: Array, y: Array, round: int) -> Array:
-        own = self.objective.public(term, self._parts(x)[1], y)
+        own = self.objective.public(term, self._split_x(x)[1], y)
         return np.concatenate([np.zeros(self.model.p), own]) if term == "grad_x" else own
 
     def dual(self, statistic: Array) -> Array:
@@ -210,7 +210,7 @@ class Composite(Minimax):
                     self._join(totals, kept)
                     waiting = 0
                 waiting += n
-                seen = _Seen(self, chunk, None if left is None else left[start : start + n])
+                seen = _Evaluations(self, chunk, None if left is None else left[start : start + n])
                 for total, query, rows in zip(totals, queries, kept, strict=True):
                     self._add(total, query, seen, rows)
         self._join(totals, kept)
@@ -223,7 +223,7 @@ class Composite(Minimax):
                 total[: self.model.p] += self.model.sum_parts(rows)
                 rows.clear()
 
-    def _add(self, total: Array, query: ClippedQuery, seen: _Seen, kept: list[Any]) -> None:
+    def _add(self, total: Array, query: ClippedQuery, seen: _Evaluations, kept: list[Any]) -> None:
         """Add what these records contribute to the total, or keep it until there are more to be added at once."""
         now = seen.at(query.x, query.y)
         before = None if query.since is None else seen.at(*query.since)
@@ -232,14 +232,14 @@ class Composite(Minimax):
             extra = _extra_rows(query.term, now)
             extra = extra if before is None else extra - _extra_rows(query.term, before)
             factors = self._by_model(total[: self.model.p], here, there, extra, query.bound, kept)
-            total[self.model.p :] += _weighted(factors, extra)
+            total[self.model.p :] += _weighted_sum(factors, extra)
             return
         rows = seen.rows(query.term, now)
         if before is not None:
             rows = rows - seen.rows(query.term, before)
         elif query.centre is not None:
             rows = rows - query.centre
-        total += _weighted(clip_factors(row_norms(rows, "l2"), query.bound), rows)
+        total += _weighted_sum(clip_factors(row_norms(rows, "l2"), query.bound), rows)
 
     def _by_model(
         self, total: Array, here: Slope, there: Slope | None, extra: Array, bound: float, kept: list[Any]
@@ -254,7 +254,7 @@ class Composite(Minimax):
         return factors
 
     def scores(self, x: Array, y: Array, train: Labelled, test: Labelled | None) -> Scores:
-        weights, extra = self._parts(x)
+        weights, extra = self._split_x(x)
         outputs = self._outputs(weights, train)
 
         def gradient(at: Array) -> float:
@@ -268,21 +268,21 @@ class Composite(Minimax):
         return out
 
     def record_losses(self, x: Array, records: Labelled) -> Array:
-        return self.objective.losses(self._outputs(self._parts(x)[0], records), records.labels)
+        return self.objective.losses(self._outputs(self._split_x(x)[0], records), records.labels)
 
     def confidences(self, x: Array, records: Labelled) -> Array | None:
-        return self.objective.confidences(self._outputs(self._parts(x)[0], records))
+        return self.objective.confidences(self._outputs(self._split_x(x)[0], records))
 
     words = "a model"
 
     def predict(self, y: Array, features: Array) -> Array:
         """As of `problems.protocol.Predictor`, of x (b, p) in the place of y."""
         records = Labelled(features, np.zeros(len(features)))
-        return np.stack([self.objective.predictions(self._outputs(self._parts(x)[0], records)) for x in y])
+        return np.stack([self.objective.predictions(self._outputs(self._split_x(x)[0], records)) for x in y])
 
-    def named(self, y: Array) -> dict[str, Array]:
-        weights = self._parts(y)[0]
-        return self.model.named(weights) if isinstance(self.model, Named) else {"weights": weights}
+    def named_weights(self, y: Array) -> dict[str, Array]:
+        weights = self._split_x(y)[0]
+        return self.model.named_weights(weights) if isinstance(self.model, Named) else {"weights": weights}
 
     def _outputs(self, weights: Array, records: Labelled) -> Array:
         parts = [self.model.forward(weights, c.inputs, keep=False)[0] for _, c in self._chunks(records)]
@@ -298,7 +298,7 @@ class Composite(Minimax):
         """How many records are evaluated, and added up, at once."""
         return max(1, _CELLS // self.model.cells)
 
-    def _parts(self, x: Array) -> tuple[Array, Array]:
+    def _split_x(self, x: Array) -> tuple[Array, Array]:
         return x[: self.model.p], x[self.model.p :]
 
 
@@ -312,7 +312,7 @@ class _At(NamedTuple):
     slope: Slope
 
 
-class _Seen:
+class _Evaluations:
     """Evaluations of one part of the records: several queries ask at the same point.
 
     left: which of the records do not count. Their derivatives are no numbers, which every clip cuts to zero.
@@ -327,12 +327,12 @@ class _Seen:
 
     def at(self, x: Array, y: Array) -> _At:
         for known in self._all:
-            if _same(known.x, x) and _same(known.y, y):
+            if _is_same(known.x, x) and _is_same(known.y, y):
                 return known
-        weights, extra = self._problem._parts(x)
+        weights, extra = self._problem._split_x(x)
         outputs, tape = self._forward(weights)
         slopes = self._problem.objective.slopes(outputs, extra, y, self._records.labels)
-        values = Values(*map(self._without, slopes))
+        values = Values(*map(self._masked, slopes))
         found = _At(x, y, outputs, values, Slope(tape, values.outputs))
         self._all.append(found)
         return found
@@ -341,15 +341,15 @@ class _Seen:
         """(n, width) of a term other than grad_x."""
         if term == "grad_y":
             return at.values.y
-        extra = self._problem._parts(at.x)[1]
-        return self._without(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
+        extra = self._problem._split_x(at.x)[1]
+        return self._masked(self._problem.objective.statistic(term, at.outputs, extra, at.y, self._records.labels))
 
-    def _without(self, rows: Array) -> Array:
+    def _masked(self, rows: Array) -> Array:
         return rows if self._left is None else np.where(self._left[:, None], np.nan, rows)
 
     def _forward(self, weights: Array) -> tuple[Array, Any]:
         for known, outputs, tape in self._tapes:
-            if _same(known, weights):
+            if _is_same(known, weights):
                 return outputs, tape
         outputs, tape = self._problem.model.forward(weights, self._records.inputs)
         self._tapes.append((weights, outputs, tape))
@@ -362,10 +362,10 @@ def _extra_rows(term: str, at: _At) -> Array:
     return own if term == "grad_x" else np.concatenate([own, at.values.y], axis=1)
 
 
-def _same(a: Array, b: Array) -> bool:
+def _is_same(a: Array, b: Array) -> bool:
     return a is b or np.array_equal(a, b)
 
 
-def _weighted(factors: Array, rows: Array) -> Array:
+def _weighted_sum(factors: Array, rows: Array) -> Array:
     """Σ_k factors_k · rows_k; a factor of 0 lets nothing through, whatever the row."""
     return np.asarray(factors @ np.where(factors[:, None] > 0.0, rows, 0.0))

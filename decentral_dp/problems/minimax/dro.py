@@ -91,7 +91,7 @@ class DroObjective(CappedObjective):
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
         robust = self.robust(self.loss.values(outputs, labels))
-        return {**self.loss.judged(outputs, labels), "robust_loss": robust}
+        return {**self.loss.score(outputs, labels), "robust_loss": robust}
 
     def _weights(self, losses: Array, eta: float) -> Array:
         return self.divergence.weight((losses - eta) / self.strength)

@@ -72,12 +72,14 @@ class GroupDroObjective(CappedObjective):
         losses, slopes = self.loss.slopes(outputs, labels)
         group = labels.astype(np.int64)
         weights = (y / self.shares)[group]
-        return Values(weights[:, None] * slopes, np.zeros((len(labels), 0)), self._placed(losses, labels) / self.shares)
+        return Values(
+            weights[:, None] * slopes, np.zeros((len(labels), 0)), self._by_class(losses, labels) / self.shares
+        )
 
     def statistic(self, term: str, outputs: Array, extra: Array, y: Array, labels: Array) -> Array:
-        return self._placed(self.loss.values(outputs, labels), labels)
+        return self._by_class(self.loss.values(outputs, labels), labels)
 
-    def _placed(self, losses: Array, labels: Array) -> Array:
+    def _by_class(self, losses: Array, labels: Array) -> Array:
         """e_g ℓ, (n, K)."""
         return np.where(labels[:, None] == np.arange(self.q), losses[:, None], 0.0)
 
@@ -94,21 +96,21 @@ class GroupDroObjective(CappedObjective):
         self, outputs: Array, extra: Array, y: Array, labels: Array, gradient: Callable[[Array], float]
     ) -> Mapping[str, float]:
         losses = self.loss.values(outputs, labels)
-        means = np.mean(self._placed(losses, labels), axis=0) / self.shares
+        means = np.mean(self._by_class(losses, labels), axis=0) / self.shares
         best = self.dual(means * self.shares)
         return {
             "primal": float(best @ means - 0.5 * self.strength * best @ best),
             "gradient_norm": gradient(best),
             "loss": float(losses.mean()),
-            "worst_group_loss": _worst(losses, labels),
+            "worst_group_loss": _worst_class_mean(losses, labels),
         }
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        worst = _worst(self.loss.values(outputs, labels), labels)
-        return {**self.loss.judged(outputs, labels), "worst_group_loss": worst}
+        worst = _worst_class_mean(self.loss.values(outputs, labels), labels)
+        return {**self.loss.score(outputs, labels), "worst_group_loss": worst}
 
 
-def _worst(losses: Array, labels: Array) -> float:
+def _worst_class_mean(losses: Array, labels: Array) -> float:
     """The largest mean of a class that has records."""
     return max(float(losses[labels == k].mean()) for k in np.unique(labels))
 

@@ -89,10 +89,10 @@ class Inner(CappedObjective):
         return np.asarray(np.exp((self.loss.values(outputs, labels)[:, None] - self.shift) / y[0]))
 
     def public_ball(self, term: str, extra: Array, y: Array) -> PublicBall | None:
-        low, high = self.ends(term, y)
+        low, high = self.interval(term, y)
         return PublicBall(np.array([0.5 * (low + high)]), 0.5 * (high - low))
 
-    def ends(self, term: str, y: Array) -> tuple[float, float]:
+    def interval(self, term: str, y: Array) -> tuple[float, float]:
         """The interval that holds this term of every record."""
         most = self.loss.cap / float(y[0])
         peak = min(1.0, most)
@@ -132,7 +132,7 @@ class KlDro(Composite):
         What lies outside the interval that holds every mean is moved to its end.
         """
         h, by_strength = (
-            np.clip(mean, *self.objective.ends(term, y)) for term, mean in (("inner", inner), ("inner_y", inner_y))
+            np.clip(mean, *self.objective.interval(term, y)) for term, mean in (("inner", inner), ("inner_y", inner_y))
         )
         of_h = y / h
         return of_h * inner_x, -(np.log(h) + self.radius + of_h * by_strength)
@@ -173,7 +173,7 @@ class KlDro(Composite):
     def robust(self, losses: Array) -> float:
         """max Σ p_i ℓ_i over KL(p, 1/n) ≤ ρ, of these losses (n,)."""
         level = self._level(losses, 0.0)
-        return float(losses.max()) if level == 0.0 else float(_tilted(losses, level) @ losses)
+        return float(losses.max()) if level == 0.0 else float(_tilt(losses, level) @ losses)
 
     def _level(self, losses: Array, lowest: float) -> float:
         """The least λ ≥ lowest with KL(p, 1/n) ≤ ρ, by bisection."""
@@ -201,7 +201,7 @@ class KlDro(Composite):
         return of_h * by_x, math.log(h[0] / len(records.labels)) + self.radius + float(of_h * by_strength[0])
 
     def _losses(self, x: Array, records: Labelled) -> Array:
-        return self.loss.cut(self.record_losses(x, records))
+        return self.loss.apply_cap(self.record_losses(x, records))
 
 
 def kl_robust(model: Model, loss: Capped, strength: float, radius: float) -> KlDro:
@@ -215,7 +215,7 @@ def _log_mean(exponents: Array) -> float:
     return float(logsumexp(exponents)) - math.log(len(exponents))
 
 
-def _tilted(losses: Array, strength: float) -> Array:
+def _tilt(losses: Array, strength: float) -> Array:
     """p ∝ e^{ℓ/λ}."""
     raised = np.exp((losses - losses.max()) / strength)
     return np.asarray(raised / raised.sum())
@@ -223,7 +223,7 @@ def _tilted(losses: Array, strength: float) -> Array:
 
 def _spread(losses: Array, strength: float) -> float:
     """KL(p, 1/n) of p ∝ e^{ℓ/λ}."""
-    weights = _tilted(losses, strength)
+    weights = _tilt(losses, strength)
     return math.log(len(losses)) - float(np.sum(entr(weights)))
 
 

@@ -95,14 +95,14 @@ Slopes = Callable[[Array, Array], tuple[Array, Array]]
 class RecordLoss(NamedTuple):
     """outputs: e. classes: how many; 0 where labels are numbers. probabilities: of the classes (n, classes), if any.
 
-    own: what a user's file gave, if one did.
+    own_loss: what a user's file gave, if one did.
     """
 
     outputs: int
     classes: int
     slopes: Slopes
     probabilities: Callable[[Array], Array] | None = None
-    own: OwnLoss | None = None
+    own_loss: OwnLoss | None = None
 
     def is_told(self, outputs: Array) -> Array | None:
         """(n,) the class that the model predicts; None where it predicts none."""
@@ -123,20 +123,20 @@ class Capped:
         with np.errstate(over="ignore", invalid="ignore"):
             values, slopes = self.loss.slopes(outputs, labels)
         inside = (values >= 0.0) & (values <= self.cap)
-        return self.cut(values), np.where(inside[:, None], slopes, 0.0)
+        return self.apply_cap(values), np.where(inside[:, None], slopes, 0.0)
 
-    def cut(self, values: Array) -> Array:
+    def apply_cap(self, values: Array) -> Array:
         return np.where(np.isnan(values), self.cap, np.clip(values, 0.0, self.cap))
 
     def values(self, outputs: Array, labels: Array) -> Array:
-        return self.cut(self.plain(outputs, labels))
+        return self.apply_cap(self.plain(outputs, labels))
 
     def plain(self, outputs: Array, labels: Array) -> Array:
         """(n,) losses as they are, uncut."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.slopes(outputs, labels)[0]
 
-    def judged(self, outputs: Array, labels: Array) -> dict[str, float]:
+    def score(self, outputs: Array, labels: Array) -> dict[str, float]:
         """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy"."""
         out = {"loss": float(np.mean(self.values(outputs, labels)))}
         is_told = self.loss.is_told(outputs)
@@ -155,7 +155,7 @@ class CappedObjective(Objective, Protocol):
     loss: Capped
 
     def test_scores(self, outputs: Array, labels: Array) -> Mapping[str, float]:
-        return self.loss.judged(outputs, labels)
+        return self.loss.score(outputs, labels)
 
     def losses(self, outputs: Array, labels: Array) -> Array:
         return self.loss.plain(outputs, labels)
@@ -204,7 +204,7 @@ def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
     return np.logaddexp(0.0, u), (sign * expit(u))[:, None]
 
 
-def _squared(outputs: Array, labels: Array) -> tuple[Array, Array]:
+def _squared_slopes(outputs: Array, labels: Array) -> tuple[Array, Array]:
     gap = outputs[:, 0] - labels
     return gap**2, 2.0 * gap[:, None]
 
@@ -220,15 +220,15 @@ def _huber(outputs: Array, labels: Array) -> tuple[Array, Array]:
     return np.where(size <= 1.0, 0.5 * gap**2, size - 0.5), slope[:, None]
 
 
-def _two(outputs: Array) -> Array:
+def _two_class_probabilities(outputs: Array) -> Array:
     h = expit(outputs[:, :1])
     return np.concatenate([1.0 - h, h], axis=1)
 
 
 LOSSES: Mapping[str, Callable[[int], RecordLoss]] = {
     "cross_entropy": lambda classes: RecordLoss(classes, classes, _cross_entropy, lambda o: softmax(o, axis=1)),
-    "logistic": lambda classes: RecordLoss(1, classes, _logistic, _two),
-    "squared": lambda classes: RecordLoss(1, classes, _squared),
+    "logistic": lambda classes: RecordLoss(1, classes, _logistic, _two_class_probabilities),
+    "squared": lambda classes: RecordLoss(1, classes, _squared_slopes),
     "absolute": lambda classes: RecordLoss(1, classes, _absolute),
     "huber": lambda classes: RecordLoss(1, classes, _huber),
 }
@@ -280,7 +280,7 @@ def _loss_of_file(path: Path, classes: int) -> RecordLoss:
     _check_own(path, loss, outputs, classes)
     own = OwnLoss(path, loss, outputs, classes)
     own.check_rows_apart(COUNTS)
-    return RecordLoss(outputs, classes, own.slopes, own=own)
+    return RecordLoss(outputs, classes, own.slopes, own_loss=own)
 
 
 def _labels(labels: Array, classes: int) -> Tensor:
@@ -356,7 +356,7 @@ class RecordwiseObjective(Objective):
     def _vector(self, method: str, *given: Array) -> Array:
         """What a method gives, (q,). Raises UserCodeError where it does not give what it gave when it was tried."""
         try:
-            return _given_by(self.author, self.name, method, self.q, *given)
+            return _call_author(self.author, self.name, method, self.q, *given)
         except InputError as error:
             raise UserCodeError(str(error)) from error
 
@@ -426,23 +426,24 @@ def _try_methods(objective: RecordwiseObjective) -> None:
         given: tuple[Any, ...] = made_up.get(method, ())
         if method in ("project_y", "regulariser", "regulariser_grad"):
             given = (np.zeros(objective.q) if method == "project_y" else objective.start["y"],)
-        found = _given_by(author, name, method, size, *given)
+        found = _call_author(author, name, method, size, *given)
         wrong = None
         if not np.isfinite(found).all() and method != "best_y":
-            wrong = f"{_shown(found)}, which is not finite"
+            wrong = f"{_number_list(found)}, which is not finite"
         elif method == "radius_y" and found[0] <= 0.0:
             wrong = f"{found[0]:g}, wanted a number above 0"
         elif method == "start_y" and not np.allclose(objective.project_y(found), found):
-            wrong = f"{_shown(found)}, which is not in Y: project_y makes it {_shown(objective.project_y(found))}"
+            inside = _number_list(objective.project_y(found))
+            wrong = f"{_number_list(found)}, which is not in Y: project_y makes it {inside}"
         if wrong is not None:
             raise InputError(f"{name}: {method} gives {wrong}{place_in_class(type(author), method)}. Mend it.")
 
 
-def _shown(found: Array) -> str:
+def _number_list(found: Array) -> str:
     return f"[{', '.join(f'{v:g}' for v in found[:4])}{', …' if found.size > 4 else ''}]"
 
 
-def _given_by(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
+def _call_author(author: Any, name: str, method: str, size: int, *given: Array) -> Array:
     """The numbers that a method gives, (size,). Raises InputError where it raises, or gives others than so many."""
     try:
         found = np.asarray(getattr(author, method)(*given), dtype=np.float64)

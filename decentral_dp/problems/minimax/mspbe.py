@@ -56,16 +56,16 @@ from decentral_dp.problems.minimax.protocol import Minimax, Scores
 
 
 class Layer(NamedTuple):
-    """What the way back reads of one layer. a, along: a_{k−1} and a'_{k−1}, None for 0. turned: z'_k."""
+    """What the way back reads of one layer. a, input_along: a_{k−1} and a'_{k−1}, None for 0. output_along: z'_k."""
 
     weights: Array
     weights_along: Array
     a: Array
-    along: Array | None
-    turned: Array
+    input_along: Array | None
+    output_along: Array
 
 
-class Seen(NamedTuple):
+class Activations(NamedTuple):
     """values: V(s_t), slopes: V'(s_t), (…, T) each. layers: from first to last."""
 
     values: Array
@@ -125,7 +125,7 @@ class ValueFunction:
             parts.append((0.0 if last else 0.5) * draw.standard_normal(outputs))
         return np.concatenate(parts)
 
-    def seen(self, theta: Array, omega: Array, states: Array) -> Seen:
+    def forward(self, theta: Array, omega: Array, states: Array) -> Activations:
         """V and V' of states (…, T, d)."""
         a, along, layers = states, None, []
         pairs = zip(self._layers(theta), self._layers(omega), strict=True)
@@ -135,12 +135,12 @@ class ValueFunction:
                 turned += along @ weights.T
             layers.append(Layer(weights, weights_along, a, along, turned))
             if k == len(self.hidden):
-                return Seen(z[..., 0], turned[..., 0], layers)
+                return Activations(z[..., 0], turned[..., 0], layers)
             a = np.tanh(z)
             along = (1.0 - a * a) * turned
         raise ValueError("a value function has at least one layer")
 
-    def penalised(self, seen: Seen, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
+    def gradients(self, seen: Activations, by_values: Array, by_slopes: Array) -> tuple[Array, Array]:
         """∇_θ and ∇_ω of Σ_t (p_t V(s_t) + q_t V'(s_t)), (…, p) each. by_values: p, by_slopes: q, (…, T)."""
         p, q = by_values[..., None], by_slopes[..., None]
         theta: list[Array] = []
@@ -148,12 +148,12 @@ class ValueFunction:
         for k in reversed(range(len(seen.layers))):
             layer = seen.layers[k]
             by_weights = np.swapaxes(p, -1, -2) @ layer.a
-            if layer.along is not None:
-                by_weights += np.swapaxes(q, -1, -2) @ layer.along
+            if layer.input_along is not None:
+                by_weights += np.swapaxes(q, -1, -2) @ layer.input_along
             theta[:0] = [_flat(by_weights), p.sum(axis=-2)]
             omega[:0] = [_flat(np.swapaxes(q, -1, -2) @ layer.a), q.sum(axis=-2)]
             if k:
-                below, back = seen.layers[k - 1].turned, q @ layer.weights
+                below, back = seen.layers[k - 1].output_along, q @ layer.weights
                 flat = 1.0 - layer.a * layer.a
                 p = flat * (p @ layer.weights + q @ layer.weights_along - 2.0 * layer.a * below * back)
                 q = flat * back
@@ -161,8 +161,8 @@ class ValueFunction:
 
     def features(self, theta: Array, states: Array) -> Array:
         """∇_θ V of every state (n, d), (n, p)."""
-        seen = self.seen(theta, np.zeros_like(theta), states[:, None])
-        return self.penalised(seen, np.ones_like(seen.values), np.zeros_like(seen.values))[0]
+        seen = self.forward(theta, np.zeros_like(theta), states[:, None])
+        return self.gradients(seen, np.ones_like(seen.values), np.zeros_like(seen.values))[0]
 
     def _layers(self, flat: Array) -> Iterator[tuple[Array, Array]]:
         begin = 0
@@ -287,17 +287,17 @@ class Mspbe(Minimax):
         for x_then, y_then, found in seen:
             if (x_then is x and y_then is y) or (np.array_equal(x_then, x) and np.array_equal(y_then, y)):
                 return found
-        walked = self.function.seen(x, y, record.states)
+        walked = self.function.forward(x, y, record.states)
         share, along = 1.0 / len(record.rewards), walked.slopes[:-1]
         by_values, by_slopes = np.zeros_like(walked.values), np.zeros_like(walked.values)
         by_values[:-1] = -share * along
-        by_values[1:] += share * self.discount * self._goes_on(record) * along
+        by_values[1:] += share * self.discount * self._has_next(record) * along
         by_slopes[:-1] = share * (self._errors(record, walked.values) - along)
-        rows = dict(zip(("grad_x", "grad_y"), self.function.penalised(walked, by_values, by_slopes), strict=True))
+        rows = dict(zip(("grad_x", "grad_y"), self.function.gradients(walked, by_values, by_slopes), strict=True))
         seen.append((x, y, rows))
         return rows
 
-    def _goes_on(self, record: Trajectory) -> Array:
+    def _has_next(self, record: Trajectory) -> Array:
         """Whether s_{t+1} has a value, (T,)."""
         out = np.ones(len(record.rewards))
         out[-1] -= record.terminal
@@ -305,24 +305,24 @@ class Mspbe(Minimax):
 
     def _errors(self, record: Trajectory, values: Array) -> Array:
         """δ_t, (T,)."""
-        return np.asarray(record.rewards + self.discount * self._goes_on(record) * values[1:] - values[:-1])
+        return np.asarray(record.rewards + self.discount * self._has_next(record) * values[1:] - values[:-1])
 
     def scores(self, x: Array, y: Array, train: Trajectories, test: Trajectories | None) -> Scores:
         out: dict[str, float] = {}
         with np.errstate(all="ignore"):
-            solved = self.solved(x, train)
+            solved = self.solve(x, train)
             if solved is not None:
                 best, value = solved
                 (total,) = self.sums(train, [ClippedQuery("grad_x", x, best, np.inf)])
                 out = {"primal": value, "gradient_norm": float(np.linalg.norm(total / len(train.lengths)))}
             if test is not None:
-                solution = self.solved(x, test)
+                solution = self.solve(x, test)
                 out |= {} if solution is None else {"test_mspbe": solution[1]}
                 error = self._return_error(x, test)
                 out |= {"test_return_error": error} if np.isfinite(error) else {}
         return out
 
-    def solved(self, x: Array, records: Trajectories) -> tuple[Array, float] | None:
+    def solve(self, x: Array, records: Trajectories) -> tuple[Array, float] | None:
         """argmax_ω F(θ, ω) on these records, and Φ(θ); None where numbers overflow."""
         n = len(records.lengths)
 
@@ -334,14 +334,14 @@ class Mspbe(Minimax):
             return None
         b = slope(np.zeros(self.p))
         try:
-            best = self._formed(x, records, b) if self.p <= _MOST_FORMED else self._iterated(slope, b)
+            best = self._solve_directly(x, records, b) if self.p <= _MOST_FORMED else self._solve_iteratively(slope, b)
         except np.linalg.LinAlgError:
             return None
         # F along the best ray; at the exact solution ½ bᵀω.
         value = float(best @ b - 0.5 * best @ (b - slope(best) + self.ridge * best))
         return (best, value) if np.isfinite(value) else None
 
-    def _formed(self, x: Array, records: Trajectories, b: Array) -> Array:
+    def _solve_directly(self, x: Array, records: Trajectories, b: Array) -> Array:
         counted = np.arange(self.steps) < records.lengths[:, None]
         shares = np.broadcast_to(1.0 / (records.lengths * len(records.lengths))[:, None], counted.shape)[counted]
         where, matrix = np.argwhere(counted), self.ridge * np.eye(self.p)
@@ -352,7 +352,7 @@ class Mspbe(Minimax):
             matrix += rows.T @ rows
         return np.asarray(np.linalg.solve(matrix, b), dtype=np.float64)
 
-    def _iterated(self, slope: Any, b: Array) -> Array:
+    def _solve_iteratively(self, slope: Any, b: Array) -> Array:
         from scipy.sparse.linalg import LinearOperator, cg
 
         operator = LinearOperator((self.p, self.p), matvec=lambda v: b - slope(v) + self.ridge * v, dtype=np.float64)
@@ -361,7 +361,7 @@ class Mspbe(Minimax):
     def _return_error(self, x: Array, records: Trajectories) -> float:
         zero = np.zeros(self.p)
         totals = [
-            self._squares(record, self.function.seen(x, zero, record.states).values)
+            self._squares(record, self.function.forward(x, zero, record.states).values)
             for record in (self._trajectory(records, i) for i in range(len(records.lengths)))
         ]
         return float(np.sqrt(np.mean(totals)))

@@ -124,7 +124,7 @@ class Wgan(Minimax):
         latents = self.latents("fakes", FAKES, round)
         if term == "grad_x":
             return -self._by_generator(x, y, latents)
-        total = self._summed(y, Real(self.generate(x, latents)), np.ones((FAKES, 1)), None, self.clip)
+        total = self._clipped_sum(y, Real(self.generate(x, latents)), np.ones((FAKES, 1)), None, self.clip)
         return np.asarray(-total / FAKES - 2.0 * self.penalty * y)
 
     def latents(self, purpose: str, n: int, round: int = 0) -> Array:
@@ -136,7 +136,7 @@ class Wgan(Minimax):
         from torch.func import grad
 
         def mean(generator: Tensor) -> Any:
-            return _dense(critic, [self.n_features, *self.hidden, 1], self._generated(generator, z))[:, 0].mean()
+            return _dense(critic, [self.n_features, *self.hidden, 1], self._generate(generator, z))[:, 0].mean()
 
         with quiet_torch():
             weights, critic, z = self._tensors(x, y, latents)
@@ -145,9 +145,9 @@ class Wgan(Minimax):
     def generate(self, x: Array, latents: Array) -> Array:
         """G(z), (n, d)."""
         with quiet_torch():
-            return to_numpy(self._generated(*self._tensors(x, latents)))
+            return to_numpy(self._generate(*self._tensors(x, latents)))
 
-    def _generated(self, weights: Tensor, latents: Tensor) -> Any:
+    def _generate(self, weights: Tensor, latents: Tensor) -> Any:
         return _dense(weights, [self.latent, *self.generator, self.n_features], latents).tanh()
 
     def _tensors(self, *arrays: Array) -> list[Tensor]:
@@ -157,17 +157,17 @@ class Wgan(Minimax):
         self, records: Real, queries: Sequence[ClippedQuery], drawn: NDArray[np.bool_] | None = None
     ) -> list[Array]:
         totals, start = [np.zeros(self.q) for _ in queries], 0
-        for part in self._parts(records):
+        for part in self._chunks(records):
             n = len(part.inputs)
             # A derivative that is no number is cut to zero by every clip.
             along = np.ones((n, 1)) if drawn is None else np.where(drawn[start : start + n, None], 1.0, np.nan)
             start += n
             for total, query in zip(totals, queries, strict=True):
                 since = None if query.since is None else query.since[1]
-                total += self._summed(query.y, part, along, since, query.bound)
+                total += self._clipped_sum(query.y, part, along, since, query.bound)
         return totals
 
-    def _summed(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
+    def _clipped_sum(self, y: Array, records: Real, along: Array, since: Array | None, bound: float) -> Array:
         """Σ clip(∇_{w_D} D), or of its change since an earlier critic."""
         there = None if since is None else self._slope(since, records, along)
         return self.critic.clipped(self._slope(y, records, along), np.zeros((len(along), 0)), bound, there)[0]
@@ -175,7 +175,7 @@ class Wgan(Minimax):
     def _slope(self, y: Array, records: Real, along: Array) -> Slope:
         return Slope(self.critic.forward(y, records.inputs)[1], along)
 
-    def _parts(self, records: Real) -> Iterator[Real]:
+    def _chunks(self, records: Real) -> Iterator[Real]:
         """Parts of bounded memory."""
         size = max(1, _CELLS // self.critic.cells)
         return (take(records, slice(k, k + size)) for k in range(0, len(records.inputs), size))
@@ -183,19 +183,19 @@ class Wgan(Minimax):
     def scores(self, x: Array, y: Array, train: Real, test: Real | None) -> Scores:
         with np.errstate(all="ignore"):
             n = max(1, len(train.inputs))
-            real = sum(float(self._critic_values(y, part).sum()) for part in self._parts(train)) / n
+            real = sum(float(self._critic_values(y, part).sum()) for part in self._chunks(train)) / n
             fake = float(self._critic_values(y, Real(self.generate(x, self.latents("judged", n)))).mean())
             out = {"estimate": real - fake} if np.isfinite(real - fake) else {}
             if test is not None:
                 generated = self.generate(x, self.latents("held against", len(test.inputs)))
                 if np.isfinite(generated).all():
-                    out |= {f"test_{name}": value for name, value in self._against(test.inputs, generated).items()}
+                    out |= {f"test_{name}": value for name, value in self._distances(test.inputs, generated).items()}
         return out
 
     def _critic_values(self, y: Array, records: Real) -> Array:
         return np.asarray(self.critic.forward(y, records.inputs, keep=False)[0][:, 0])
 
-    def _against(self, real: Array, fake: Array) -> dict[str, float]:
+    def _distances(self, real: Array, fake: Array) -> dict[str, float]:
         directions = public_generator(self.seed, "directions").standard_normal((real.shape[1], _DIRECTIONS))
         directions /= np.linalg.norm(directions, axis=0)
         # Of as many on either side, on a line: the distance of the sorted.

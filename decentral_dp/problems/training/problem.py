@@ -259,7 +259,7 @@ class Training(StackedProblem):
         for row in range(len(y)):
             weights = self.predicting(x[row : row + 1], y[row : row + 1])
             share = np.nan_to_num(self.predict(weights, records.features)[0], nan=1.0 / self.n_classes)
-            for name, value in _judged(share, label, chosen, self.threshold).items():
+            for name, value in _measures_of(share, label, chosen, self.threshold).items():
                 out.setdefault(name, []).append(value)
         return {name: np.array(values) for name, values in out.items()}
 
@@ -292,9 +292,9 @@ class Training(StackedProblem):
     def words(self) -> str:
         return self.model.words
 
-    def named(self, y: Array) -> dict[str, Array]:
+    def named_weights(self, y: Array) -> dict[str, Array]:
         """The weights by name, in shape, as in a torch `state_dict`. y: (p + q,), as of `predicting`."""
-        return self.model.named(y[self.p :])
+        return self.model.named_weights(y[self.p :])
 
     def predicting(self, x: Array, y: Array) -> Array:
         """(b, p + q): the centre, and weights that say of features what y says of features less the centre.
@@ -344,7 +344,7 @@ class Training(StackedProblem):
                 yield rows, part, outputs
 
 
-def _judged(share: Array, label: NDArray[np.int64], chosen: list[int], threshold: float) -> dict[str, float]:
+def _measures_of(share: Array, label: NDArray[np.int64], chosen: list[int], threshold: float) -> dict[str, float]:
     """The measures of one model.
 
     share: (N, c) probabilities. label: (N,). chosen: classes that have records. threshold: above which the second of

@@ -80,10 +80,10 @@ class KeptReleases:
         # A run that goes on from here makes the last release of all again, which is therefore in a part of its own.
         border = self._job.first_release(t)
         # Where a lost actor was started again, it releases once more what is written already, with the same draws.
-        fresh = [v for v in values if v.at >= self._next]
-        for part in ([v for v in fresh if v.at < border], [v for v in fresh if v.at >= border]):
+        fresh = [v for v in values if v.release_index >= self._next]
+        for part in ([v for v in fresh if v.release_index < border], [v for v in fresh if v.release_index >= border]):
             if part:
-                first, end = part[0].at, part[-1].at + 1
+                first, end = part[0].release_index, part[-1].release_index + 1
                 content = io.BytesIO()
                 self._table(part, content)
                 write_synced(_path(self._place, first, end), content.getvalue(), OWNERS)
@@ -104,7 +104,7 @@ class KeptReleases:
                 rows = np.asarray(value, dtype=np.float64).reshape(len(value), -1)
                 agents += [None] if self._job.plans_ahead else range(len(rows))
                 channels += [channel] * len(rows)
-                index += [released.at] * len(rows)
+                index += [released.release_index] * len(rows)
                 widths += [rows.shape[1]] * len(rows)
                 parts.append(rows.reshape(-1))
         offsets = np.concatenate([[0], np.cumsum(widths)])

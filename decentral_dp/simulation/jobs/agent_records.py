@@ -73,7 +73,7 @@ def records_in(problem: Any, shards: Shards, norm: Norm, first: int = 0) -> dict
     prepared = problem.prepare(shards.features, as_numbers(shards.labels), norm)
     train = ByAgent.from_shards(prepared, shards.train)
     return {
-        "train": tuple(problem.placed(r, first + i) for i, r in enumerate(train))
+        "train": tuple(problem.place_records(r, first + i) for i, r in enumerate(train))
         if isinstance(problem, Placed)
         else train,
         "validation": ByAgent.from_shards(prepared, shards.validation),

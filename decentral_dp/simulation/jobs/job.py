@@ -46,7 +46,7 @@ from decentral_dp.privacy.unit import Unit, unit_of
 from decentral_dp.problems.minimax.protocol import Minimax
 from decentral_dp.problems.minimax.saddle import Saddle
 from decentral_dp.problems.protocol import Problem
-from decentral_dp.problems.records import RecordPairs, concatenated
+from decentral_dp.problems.records import RecordPairs, concatenate
 from decentral_dp.simulation.jobs.agent_records import RecordsElsewhere, reading_coordinator, reading_node
 from decentral_dp.simulation.metrics import AgentEvaluator, Evaluator, MinimaxEvaluator, Unscored, pool, scored_agents
 from decentral_dp.simulation.statements.statement import Setting
@@ -483,7 +483,7 @@ def minimax_evaluator(job: Job, problem: Minimax) -> MinimaxEvaluator | Unscored
     """The scores of what is released of a minimax problem, unless its records are with the agents."""
     if isinstance(job.records, RecordsElsewhere):
         return Unscored()
-    return MinimaxEvaluator(problem, concatenated(job.records["train"]), job.test)
+    return MinimaxEvaluator(problem, concatenate(job.records["train"]), job.test)
 
 
 def _unmeasured(problem: Problem, counts: Counts) -> str:

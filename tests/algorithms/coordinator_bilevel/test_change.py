@@ -22,7 +22,9 @@ def test_the_change_of_hyper_cleaning_is_that_of_its_losses(bound: float) -> Non
     problem = HyperCleaning(3, (0.0, 1.0, 2.0), 2, groups=2)
     assert isinstance(problem, Changed)
     rng = np.random.default_rng(6)
-    records = problem.placed(problem.prepare(3.0 * rng.normal(size=(7, 3)), rng.integers(3, size=7) * 1.0, "l2"), 1)
+    records = problem.place_records(
+        problem.prepare(3.0 * rng.normal(size=(7, 3)), rng.integers(3, size=7) * 1.0, "l2"), 1
+    )
     x, y, other = rng.normal(size=4), rng.normal(size=9), rng.normal(size=9)
     got = problem.change(x, y, other, records, Clip("l2", x=bound))
     wanted, h = np.zeros(4), 1e-5

@@ -31,7 +31,7 @@ def raw(rng, n, scale=1.0):
 
 
 def placed(features, labels, agent=0, problem=PROBLEM, norm="l1"):
-    return problem.placed(problem.prepare(features, labels, norm), agent)
+    return problem.place_records(problem.prepare(features, labels, norm), agent)
 
 
 def points(rng, problem=PROBLEM):
@@ -267,7 +267,7 @@ def test_adversarial_neighbours_come_near_the_bound(name, norm):
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 3))
 def test_groups_are_stretches_of_nearly_equal_length(n, groups, agent):
     problem = HyperCleaning(1, (0.0, 1.0), 4, groups=groups)
-    group = problem.placed(problem.prepare(np.ones((n, 1)), np.zeros(n), "l1"), agent).group
+    group = problem.place_records(problem.prepare(np.ones((n, 1)), np.zeros(n), "l1"), agent).group
     assert (np.diff(group) >= 0).all()
     assert agent * groups <= group.min() <= group.max() < (agent + 1) * groups
     sizes = np.bincount(group - agent * groups, minlength=groups)
@@ -284,11 +284,11 @@ def test_prepared_records_are_in_no_group():
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.3, 4), (0.05, 1), (0.04, 0), (1.0, 12)])
 def test_so_many_groups_are_corrupted_and_no_other_label_changes(share, count):
     problem = HyperCleaning(1, tuple(range(5)), 6, groups=2, corrupt=share, seed=4)
-    assert problem.corrupted.sum() == count
+    assert problem.corrupted_groups.sum() == count
     labels = np.full(400, 2.0)
     for agent in range(6):
-        records = problem.placed(problem.prepare(np.ones((400, 1)), labels, "l1"), agent)
-        bad = problem.corrupted[records.group]
+        records = problem.place_records(problem.prepare(np.ones((400, 1)), labels, "l1"), agent)
+        bad = problem.corrupted_groups[records.group]
         assert (records.label[~bad] == 2).all()
         if bad.any():
             shares = np.bincount(records.label[bad], minlength=5) / bad.sum()
@@ -300,11 +300,11 @@ def test_coins_follow_from_the_seed_alone():
     make = [HyperCleaning(D, (0.0, 1.0, 2.0), 3, groups=2, corrupt=1.0, seed=s) for s in (1, 1, 2)]
     rng = np.random.default_rng(10)
     a, b = (raw(rng, 50) for _ in range(2))
-    first, again, other = (p.placed(p.prepare(*a, "l1"), 1).label for p in make)
+    first, again, other = (p.place_records(p.prepare(*a, "l1"), 1).label for p in make)
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     np.testing.assert_array_equal(first, placed(*b, 1, make[0]).label)
-    assert (first != make[0].placed(make[0].prepare(*a, "l1"), 2).label).any()
+    assert (first != make[0].place_records(make[0].prepare(*a, "l1"), 2).label).any()
 
 
 def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
@@ -312,10 +312,10 @@ def test_shifted_labels_are_the_next_class_in_corrupted_groups_alone():
     features, labels = raw(np.random.default_rng(12), 60)
     for agent in range(4):
         before = problem.prepare(features, labels, "l1")
-        after = problem.placed(before, agent)
-        bad = problem.corrupted[after.group]
+        after = problem.place_records(before, agent)
+        bad = problem.corrupted_groups[after.group]
         np.testing.assert_array_equal(after.label, np.where(bad, (before.label + 1) % 3, before.label))
-    assert 0 < problem.corrupted.sum() < problem.p
+    assert 0 < problem.corrupted_groups.sum() < problem.p
 
 
 def test_the_hypergradient_is_the_slope_of_f():
@@ -367,7 +367,7 @@ def test_a_job_places_train_records_and_no_others(scenario):
         assert set(train.group) == {2 * agent, 2 * agent + 1}
         assert set(validation.group) == {NO_GROUP}
         own = job.shards.labels[job.shards.train[agent]]
-        assert (train.label == own)[~problem.corrupted[train.group]].all()
+        assert (train.label == own)[~problem.corrupted_groups[train.group]].all()
         np.testing.assert_array_equal(validation.label, job.shards.labels[job.shards.validation[agent]])
     assert set(job.test.group) == {NO_GROUP}
 

@@ -377,7 +377,7 @@ def test_rows_keep_their_bits_on_a_gpu() -> None:
     draw = np.random.default_rng(3)
     point = [draw.normal(size=d) for d in (P, Q, Q)]
     for function in ("lower_loss", "upper_loss"):
-        assert row_dependence(there._evaluated(function, *point), tuple(trials(COUNTS, D, 2))) is None
+        assert row_dependence(there._oracle(function, *point), tuple(trials(COUNTS, D, 2))) is None
 
 
 @needs_a_gpu
@@ -385,6 +385,6 @@ def test_graphs_on_a_gpu_give_the_bits_of_the_function() -> None:
     used, fresh = made(device="cuda"), made(device="cuda")
     for turn in range(PATIENCE + 2):
         answers(used, turn)
-    assert any(not isinstance(kept, int) for one in used._captured.values() for kept in one._kept.values())
+    assert any(not isinstance(kept, int) for one in used._captures.values() for kept in one._kept.values())
     for name, value in answers(fresh, 100).items():
         np.testing.assert_array_equal(answers(used, 100)[name], value, err_msg=name)

@@ -90,7 +90,7 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
     outputs, labels = 3 * draw.normal(size=(50, 3)), draw.integers(3, size=50).astype(np.float64)
     for a, b in zip(mine.slopes(outputs, labels), usual.slopes(outputs, labels), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
-    assert mine.judged(outputs, labels) == pytest.approx(usual.judged(outputs, labels))
+    assert mine.score(outputs, labels) == pytest.approx(usual.score(outputs, labels))
     assert mine.values(np.zeros((0, 3)), np.zeros(0)).shape == (0,)
     # To another process it travels by value, for the file is no module that could be imported there.
     sent = cloudpickle.loads(cloudpickle.dumps(mine))
@@ -104,7 +104,7 @@ def test_a_loss_of_ones_own_may_have_more_outputs(tmp_path: Path) -> None:
     expected = 0.5 * (1.0 + math.exp(-1.0))
     np.testing.assert_allclose(values, [0.0, expected])
     np.testing.assert_allclose(slopes, [[0, 0], [-math.exp(-1.0), 0.5 * (1 - math.exp(-1.0))]], atol=1e-12)
-    assert mine.judged(outputs, np.zeros(2)).keys() == {"loss"}
+    assert mine.score(outputs, np.zeros(2)).keys() == {"loss"}
     assert mine.confidences(outputs) is None
 
 
@@ -192,7 +192,7 @@ def test_a_loss_of_ones_own_that_mixes_records_is_refused(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"mine\.py: loss mixes records: of 7 made-up ones"):
         capped_loss("mine.py", 5.0, 2, tmp_path)
     (tmp_path / "mine.py").write_text(MIXING.format(least=30), encoding="utf-8")
-    own = capped_loss("mine.py", 5.0, 2, tmp_path).loss.own
+    own = capped_loss("mine.py", 5.0, 2, tmp_path).loss.own_loss
     assert own is not None
     own.check_rows_apart((30,))
     with pytest.raises(InputError, match=r"loss mixes records: of 31 made-up ones"):

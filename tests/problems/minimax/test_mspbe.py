@@ -251,7 +251,7 @@ def test_primal_is_the_largest_of_the_objective_over_the_dual(
     wanted = 0.5 * b @ np.linalg.solve(g + 0.05 * np.eye(m.p), b)
     scores = m.scores(theta, omega, r, records(5))
     assert scores["primal"] == pytest.approx(wanted, rel=1e-6)
-    solved = m.solved(theta, r)
+    solved = m.solve(theta, r)
     assert solved is not None
     best = solved[0]
     np.testing.assert_allclose(best, np.linalg.solve(g + 0.05 * np.eye(m.p), b), rtol=1e-4, atol=1e-6)

@@ -213,7 +213,7 @@ def test_a_centre_is_taken_off_before_gradients_are_clipped(loss: Loss, classes:
         np.testing.assert_allclose(
             problem.losses(*at, own, np.full(N, 1 / N)), plain.losses(none[:1], y[i : i + 1], there, np.full(N, 1 / N))
         )
-        named = problem.named(said[0])
+        named = problem.named_weights(said[0])
         scores = own.features @ named["weight"].T + named["bias"]
         np.testing.assert_allclose(scores, plain.model.outputs_of(y[i : i + 1], there.features)[0], rtol=1e-9)
 
