@@ -31,7 +31,7 @@ def _entries(setting: Setting) -> Iterator[Entry]:
         for entry in getattr(module, "ENTRIES", [module.ENTRY] if hasattr(module, "ENTRY") else ()):
             # Certified modules may not import printed ones, so the two are paired here.
             form, claim = PRINTED.get(entry.kind, (None, ""))
-            yield entry._replace(setting=setting, printed=form, claim=claim)
+            yield entry._replace(setting=setting, printed_form=form, claim=claim)
 
 
 _FOUND = {entry.kind: entry for setting in get_args(Setting) for entry in _entries(setting)}

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NoReturn, Protocol
 import numpy as np
 
 from decentral_dp.algorithms import protocol
-from decentral_dp.algorithms.sensitivity_rules import Use, free_release, released
+from decentral_dp.algorithms.sensitivity_rules import Use, free_release, plan_release
 from decentral_dp.bounded import CHANNELS, Array
 from decentral_dp.errors import InputError, quoted
 from decentral_dp.exchange import Ask, Bundle, Release, Request, Response
@@ -123,12 +123,12 @@ class Derived(protocol.Algorithm, Protocol):
         terms: Mapping[str, str | float] = self._author.RELEASES.get(channel, {})
         return terms
 
-    def _sent(self) -> tuple[str, ...]:
+    def _sent_channels(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.channels, *self._author.RELEASES)))
 
     def releases(self, p: int, q: int) -> dict[str, protocol.Channel]:
         out = {}
-        for channel in self._sent():
+        for channel in self._sent_channels():
             terms = tuple(self._terms(channel))
             family = channel if channel in CHANNELS else CLIP_OF_TERM[terms[0]] if terms else "y"
             width = getattr(self._author, "WIDTHS", {}).get(channel, p if family == "x" else q)
@@ -139,12 +139,12 @@ class Derived(protocol.Algorithm, Protocol):
         """Release t + 1 carries the terms of round t, each times its factor."""
         indices = np.arange(1, public.rounds + 1)
         out = {}
-        for channel in self._sent():
+        for channel in self._sent_channels():
             terms = self._terms(channel)
             uses = [Use(term, self._series(factor, public), indices - 1) for term, factor in terms.items()]
             # What no record moves is published at the end, and sent in every round where that is stated.
             free = indices if channel in self._author.RELEASES else indices[-1:]
-            out[channel] = released(public, indices, uses) if uses else free_release(public, free)
+            out[channel] = plan_release(public, indices, uses) if uses else free_release(public, free)
         return out
 
     def _series(self, factor: str | float, public: protocol.Public) -> Array:

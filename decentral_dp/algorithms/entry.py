@@ -33,45 +33,46 @@ class Rules(NamedTuple):
     """What differs by setting before there is a job.
 
     Args:
-        coordinated: whether it is a trusted coordinator's. solves: the one kind of problem that it is for, or usually.
-        words: who is trusted. graph: the kind that shows it best. example: as that of an entry from outside.
+        is_coordinated: whether it is a trusted coordinator's. solves: the one kind of problem that it is for, or
+            usually.
+        trust: who is trusted. graph: the kind that shows it best. example: as that of an entry from outside.
         complete: makes the runnable program of a dataclass whose plan is derived, and of its start.
         domain: whether every algorithm may be given a domain of x.
         strict: guarantees under which nothing may leak around the ledger.
-        counted: whether a plan takes the numbers of records alone.
+        plans_by_counts: whether a plan takes the numbers of records alone.
         neighbours: whether agents talk to those they are linked to.
         own_mechanism: whether the algorithm brings its law of noise.
         priced_on_cpu: whether a plan may compute on the processor whatever computes the run.
-        unscored: what is said where agents keep their records, and nobody may ask them for scores.
+        unscored_note: what is said where agents keep their records, and nobody may ask them for scores.
     """
 
-    coordinated: bool = True
+    is_coordinated: bool = True
     solves: Literal["bilevel", "minimax"] = "bilevel"
-    words: str = "a trusted coordinator"
+    trust: str = "a trusted coordinator"
     graph: str = "star"
     example: Mapping[str, str] = MappingProxyType({})
     complete: Callable[..., Algorithm | Coordinated] = declared.DeclaredCoordinator
     domain: bool = False
     # What a paper's noise is worth is stated for a trusted coordinator, too.
     strict: tuple[str, ...] = ("certified", "as_printed")
-    counted: bool = False
+    plans_by_counts: bool = False
     neighbours: bool = False
     own_mechanism: bool = True
     priced_on_cpu: bool = False
-    unscored: str = "The records are with their agents (problem.manifest), and scores of them are left out."
+    unscored_note: str = "The records are with their agents (problem.manifest), and scores of them are left out."
 
 
 RULES: Mapping[Setting, Rules] = {
     "gossip": Rules(
-        coordinated=False,
-        words="gossip or a server, agents trust nobody",
+        is_coordinated=False,
+        trust="gossip or a server, agents trust nobody",
         graph="ring",
         complete=declared.DeclaredGossip,
         strict=("certified",),
-        counted=True,
+        plans_by_counts=True,
         neighbours=True,
         own_mechanism=False,
-        unscored="",
+        unscored_note="",
     ),
     "coordinator_bilevel": Rules(domain=True),
     "coordinator_minimax": Rules(
@@ -115,8 +116,8 @@ class Entry(NamedTuple):
     # Key → how a scenario could give it, where the usual example does not fit.
     example: Mapping[str, str] = MappingProxyType({})
     # What "as_printed" runs, of `algorithms.printed`, or why there is none, as it goes on with "so it has".
-    printed: type | None = None
-    unprinted: str = ""
+    printed_form: type | None = None
+    why_unprinted: str = ""
     # Where the paper states the budget of its own calibration, which "as_printed" runs.
     claim: str = ""
     # Refuses a guarantee that it cannot give.
@@ -135,7 +136,7 @@ class Entry(NamedTuple):
     @property
     def trusted(self) -> bool:
         """Whether it is a trusted coordinator's program."""
-        return self.rules.coordinated
+        return self.rules.is_coordinated
 
     @property
     def is_derived(self) -> bool:
@@ -175,7 +176,7 @@ class Entry(NamedTuple):
         return any("private" in str(f.type) for f in dataclasses.fields(self.algorithm) if f.name == "protocol")
 
     @property
-    def home(self) -> str:
+    def module_name(self) -> str:
         """The module that describes it."""
         return self.algorithm.__module__
 
@@ -189,12 +190,12 @@ class Entry(NamedTuple):
             self.check_guarantee(guarantee)
         protocol = options.protocol
         if guarantee == "as_printed":
-            if self.unprinted:
+            if self.why_unprinted:
                 raise InputError(
-                    f'privacy.guarantee: {self.unprinted}, so it has no "as_printed". Use "certified", or "none".'
+                    f'privacy.guarantee: {self.why_unprinted}, so it has no "as_printed". Use "certified", or "none".'
                 )
-            if self.printed is not None:
-                printed: Algorithm | Coordinated = self.printed(**options.values, start=options.init)
+            if self.printed_form is not None:
+                printed: Algorithm | Coordinated = self.printed_form(**options.values, start=options.init)
                 return printed
             # One from outside may hold its printed form itself.
             protocol = "printed"

@@ -64,7 +64,7 @@ class Option(NamedTuple):
         return f"{self.key} = {self.example}"
 
     @property
-    def checked(self) -> Any:
+    def pydantic_type(self) -> Any:
         """The type with bounds, as pydantic checks it; StepSize and Mapping, which are tables, as they are."""
         listed = get_origin(self.type) is tuple
         scalar: Any = get_args(self.type)[0] if listed else self.type
@@ -152,11 +152,12 @@ def _hints(algorithm: type) -> dict[str, Any]:
         return get_type_hints(algorithm, scope)
     except (NameError, TypeError, SyntaxError) as error:
         raise InputError(
-            f"{algorithm.__name__}: the type of a field is not known ({error}){_untyped(algorithm, scope)}. Import it."
+            f"{algorithm.__name__}: the type of a field is not known ({error}){_untyped_field(algorithm, scope)}. "
+            "Import it."
         ) from None
 
 
-def _untyped(algorithm: type, scope: dict[str, Any]) -> str:
+def _untyped_field(algorithm: type, scope: dict[str, Any]) -> str:
     """The place of the first field whose type is not known."""
     for name, hint in vars(algorithm).get("__annotations__", {}).items():
         try:
@@ -194,7 +195,7 @@ def _option(algorithm: type, field: dataclasses.Field[Any], hint: Any) -> Option
     try:
         # What may be left out without a default needs no check, which is far the most of them.
         if value is not None:
-            _adapter(made.checked).validate_python(value)
+            _adapter(made.pydantic_type).validate_python(value)
     except ValidationError:
         raise InputError(
             f"{name}.{field.name}: its default is {default!r}{place_in_class(algorithm, field.name)}; wanted "

@@ -29,7 +29,7 @@ class Use(NamedTuple):
     t: NDArray[np.int64]
 
 
-def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
+def plan_release(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept: bool = False) -> Planned:
     """State the sensitivities of releases, each the sum of its uses.
 
     Args:
@@ -49,7 +49,7 @@ def released(public: Public, index: NDArray[np.int64], uses: Sequence[Use], kept
             continue
         bound = np.zeros(shape)
         for use in read:
-            step, reach = moves(public, split, use)
+            step, reach = use_sensitivity(public, split, use)
             bound += step
             largest = largest + reach
         sensitivity[split] = bound
@@ -73,7 +73,7 @@ def blocks(public: Public, index: NDArray[np.int64], term: str) -> Planned:
     return Planned({split: moved * ones}, {split: ones}, bound * ones, index)
 
 
-def tracked(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
+def plan_tracker(public: Public, releases_per_round: int, first: int, begins: str, sensitivity_to: str) -> Planned:
     """Plan a tracker: in every round it begins as one mean, and each later release moves it by another.
 
     Args:
@@ -92,10 +92,10 @@ def tracked(public: Public, releases_per_round: int, first: int, begins: str, se
         return free_release(public, grid(public.rounds, releases_per_round, [first])[0])
     index, t = grid(public.rounds, releases_per_round, positions)
     begun = index % releases_per_round == first
-    return released(public, index, [Use(begins, 1.0 * begun, t), Use(sensitivity_to, 1.0 - begun, t)], kept=True)
+    return plan_release(public, index, [Use(begins, 1.0 * begun, t), Use(sensitivity_to, 1.0 - begun, t)], kept=True)
 
 
-def moves(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
+def use_sensitivity(public: Public, split: Split, use: Use) -> tuple[Array, Array]:
     """How far a unit of this kind of records moves one use, and the use's largest norm: both (R, g)."""
     factor = np.abs(use.factor) if use.factor.ndim == 2 else np.abs(use.factor)[:, None]
     averaged = public.averaged[split]
@@ -127,7 +127,7 @@ def nothing_proven(public: Public, index: NDArray[np.int64], met: NDArray[np.boo
 
 def free_release(public: Public, index: NDArray[np.int64]) -> Planned:
     """Plan releases that read no record. index: (n,) of the releases."""
-    return released(public, index, ())
+    return plan_release(public, index, ())
 
 
 def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> Array:
@@ -160,7 +160,7 @@ def fading(change: Array, keep: Array | float, growth: Array | float = 1.0) -> A
     return out
 
 
-def before(series: Array) -> Array:
+def lag(series: Array) -> Array:
     """The series (T, …) one step earlier: 0, s_1, …, s_{T−1}."""
     return np.concatenate([np.zeros_like(series[:1]), series[:-1]])
 

@@ -53,15 +53,15 @@ from decentral_dp.algorithms.references import (
 )
 from decentral_dp.algorithms.sensitivity_rules import (
     Use,
-    before,
     blocks,
     fading,
     free_release,
     grid,
+    lag,
     nothing_proven,
+    plan_release,
+    plan_tracker,
     reads,
-    released,
-    tracked,
 )
 from decentral_dp.bounded import CHANNELS, SPLITS, Array, Bounded, Split, memory_slack
 from decentral_dp.errors import InputError

@@ -173,14 +173,14 @@ def _algorithm(entry: Entry) -> Component:
     keys = tuple(of_option(option) for option in entry.keys)
     if entry.private:
         keys += (of_schema(AlgorithmTable, "protocol"),)
-    facts = [f"Setting: {entry.rules.words}; {entry.solves} problems."]
+    facts = [f"Setting: {entry.rules.trust}; {entry.solves} problems."]
     facts += ["Adds no Gaussian noise: δ = 0 will do."] if entry.pure else []
     facts += ['Knows `protocol = "private"`.'] if entry.private else []
     facts += [f'`guarantee = "as_printed"` runs {entry.claim}.'] if entry.claim else []
     facts += [f"Message t {entry.message}"] if entry.message else []
     facts += [f"{cited.part}: {cited.work.text}" for cited in entry.citations]
-    facts += [f"Module: `{entry.home}`."]
-    text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.home)
+    facts += [f"Module: `{entry.module_name}`."]
+    text = inspect.getdoc(entry.algorithm) or "" if entry.origin else _docstring(entry.module_name)
     tables = algorithm_tables(entry)
     return Component(entry.kind, "algorithms", entry.summary, text, keys, "", tuple(facts), tables)
 
@@ -202,7 +202,7 @@ def _topology(name: str, of: Component) -> Component:
         drawn = " Drawn at random from topology.seed." if generator.random else ""
         return of._replace(
             keys=tuple(map(of_parameter, generator.parameters)),
-            notes=f"At least {_count(generator.least, 'agent')}.{drawn}",
+            notes=f"At least {_count(generator.min_agents, 'agent')}.{drawn}",
             usage=f'[topology] kind = "{name}", agents = {agents}{chosen}',
         )
     network = from_file(name)
@@ -215,7 +215,7 @@ def _topology(name: str, of: Component) -> Component:
 
 def _rule(name: str, of: Component) -> Component:
     rule = WEIGHTS[name]
-    return of._replace(keys=tuple(map(of_parameter, rule.parameters)), usage=f"[topology] {rule.written}")
+    return of._replace(keys=tuple(map(of_parameter, rule.parameters)), usage=f"[topology] {rule.usage}")
 
 
 def _data(name: str, of: Component) -> Component:

@@ -414,7 +414,7 @@ class OutsideAlgorithmTable(AlgorithmTable):
 def own_fields(options: Iterable[tuple[str, Option]]) -> dict[str, tuple[Any, Any]]:
     """The keys of algorithms, by kind, all of them optional: what is missing is refused with an example."""
     tables = {StepSize: Step, Mapping: DomainTable}
-    keys = [(kind, DeclaredKey(o.key, tables.get(o.type, o.checked), _phrase(o), False)) for kind, o in options]
+    keys = [(kind, DeclaredKey(o.key, tables.get(o.type, o.pydantic_type), _phrase(o), False)) for kind, o in options]
     return merged_fields(keys, _phrases)
 
 

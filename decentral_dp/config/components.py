@@ -158,7 +158,7 @@ class Components:
         """
         table = self.scenario.problem
         counted = (
-            self.algorithm.rules.counted
+            self.algorithm.rules.plans_by_counts
             and not self.reads_user_code
             and not self.algorithm.origin
             and table.data in SYNTHETIC

@@ -85,8 +85,8 @@ def deal(c: Components, n_agents: int) -> tuple[Shards, AgentShards | None]:
     table = c.scenario.problem
     if (elsewhere := agent_shards_of(c, n_agents)) is not None:
         known = elsewhere.public()
-        minimax = RULES["coordinator_minimax"].unscored if c.algorithm.solves == "minimax" else ""
-        note = c.algorithm.rules.unscored or minimax or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
+        minimax = RULES["coordinator_minimax"].unscored_note if c.algorithm.solves == "minimax" else ""
+        note = c.algorithm.rules.unscored_note or minimax or (_SCORED if c.scenario.run.agent_scores else _ABSENT)
         return replace(known, notes=(*known.notes, note)), elsewhere
     partition = c.partition.make()
     validation = table.validation.model_dump() if isinstance(table.validation, Column) else table.validation

@@ -247,17 +247,17 @@ class Declared(Family):
 
     Args:
         problem: the bilevel problem.
-        given: the constants.
+        declared_constants: the constants.
 
     Raises:
         InputError: a constant that is negative or not finite, or radius or μ of 0.
     """
 
     problem: Problem
-    given: ProblemConstants
+    declared_constants: ProblemConstants
 
     def __post_init__(self) -> None:
-        for name, value in list(self.given._asdict().items())[:-1]:
+        for name, value in list(self.declared_constants._asdict().items())[:-1]:
             least = "a finite number above 0" if name in _POSITIVE else "a finite number, 0 or more"
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             if not number or value < 0.0 or (value == 0.0 and name in _POSITIVE):
@@ -279,7 +279,7 @@ class Declared(Family):
 
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         """Return the same everywhere: the box, which may have no bounds, and the mass are not read."""
-        return round_up(self.given._replace(label="declared"))
+        return round_up(self.declared_constants._replace(label="declared"))
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,9 @@ class Regularised(LossFamily):
         least, most = (self.scale * w for w in box_strengths(self.problem.p, low, high, record_mass))
         r = self.loss.reach(least, record_mass, 0.0)
         several = min(r * math.sqrt(most / least), record_mass * self.loss.gradient(r) / least)
-        return _regularised(self.loss, r, r, least, most * r, most, most, m=r if self.problem.p == 1 else several)
+        return _regularised_constants(
+            self.loss, r, r, least, most * r, most, most, m=r if self.problem.p == 1 else several
+        )
 
 
 @dataclass(frozen=True)
@@ -326,7 +328,9 @@ class Pulled(MovingFamily, LossFamily):
     def constants(self, low: Array, high: Array, record_mass: float = 1.0) -> ProblemConstants:
         out = box_norm(self.problem.p, low, high, record_mass)
         r = self.loss.reach(self.ridge, record_mass, out)
-        return _regularised(self.loss, r, out + r, self.ridge, self.ridge, 0.0, self.ridge, m=1.0, varies=False)
+        return _regularised_constants(
+            self.loss, r, out + r, self.ridge, self.ridge, 0.0, self.ridge, m=1.0, varies=False
+        )
 
     def centre(self, x: Array) -> Array:
         return np.array(x, dtype=np.float64)
@@ -368,7 +372,7 @@ def family_of(problem: Problem, radius: float, label_bound: float = math.inf) ->
             return Regularised(problem, loss, scale)
         case Pull(ridge):
             return Pulled(problem, loss, ridge)
-    raise _without(problem)
+    raise _no_constants_error(problem)
 
 
 def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
@@ -378,16 +382,16 @@ def loss_of(model: Problem, radius: float, label_bound: float) -> LossBounds:
         InputError: no bounds are known.
     """
     if isinstance(model, LogisticHyperparameter):
-        return logistic_loss(_lengthened(radius, model.intercept))
+        return logistic_loss(_norm_with_intercept(radius, model.intercept))
     if isinstance(model, SoftmaxHyperparameter):
-        return softmax_loss(_lengthened(radius, model.intercept), len(model.classes))
+        return softmax_loss(_norm_with_intercept(radius, model.intercept), len(model.classes))
     if isinstance(model, Quadratic):
         _check_bound("label_bound", label_bound)
-        return SquaredLoss(_lengthened(radius, model.intercept), label_bound)
-    raise _without(model)
+        return SquaredLoss(_norm_with_intercept(radius, model.intercept), label_bound)
+    raise _no_constants_error(model)
 
 
-def worst(
+def worst_case(
     family: Family,
     low: Array,
     high: Array,
@@ -422,7 +426,7 @@ def worst(
     return max(bound(family.constants(a, b, record_mass)) for a, b in itertools.pairwise(edges))
 
 
-def _regularised(
+def _regularised_constants(
     loss: LossBounds,
     radius: float,
     norm: float,
@@ -461,7 +465,7 @@ def _regularised(
     )
 
 
-def _lengthened(radius: float, intercept: bool) -> float:
+def _norm_with_intercept(radius: float, intercept: bool) -> float:
     """‖(a, 1)‖ ≤ √(R² + 1)."""
     return math.hypot(radius, 1.0) if intercept else radius
 
@@ -471,7 +475,7 @@ def _check_bound(name: str, value: float) -> None:
         raise InputError(f"{name}: got {value:g}, but analytic constants need a finite bound above 0; declare one.")
 
 
-def _without(problem: Problem) -> InputError:
+def _no_constants_error(problem: Problem) -> InputError:
     name = getattr(problem, "name", type(problem).__name__)
     return InputError(
         f'problem.kind: "{name}" has no analytic constants, which this algorithm needs; choose another problem, for '

@@ -20,7 +20,7 @@ import numpy as np
 from decentral_dp.bounded import Split
 from decentral_dp.errors import InputError
 from decentral_dp.files.source_lines import place_of
-from decentral_dp.models.devices import created_on, is_of_device, repeatable, tensor
+from decentral_dp.models.devices import default_device, is_of_device, repeatable, tensor
 from decentral_dp.user_code import USER_ERRORS, blamed
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ _NOT_THE_USERS = (
 @contextmanager
 def quiet_torch(device: str = "cpu") -> Iterator[None]:
     """As `one_thread`, without warnings about what is not the user's; what it creates is created on the device."""
-    with one_thread(), warnings.catch_warnings(), created_on(device):
+    with one_thread(), warnings.catch_warnings(), default_device(device):
         warnings.filterwarnings("ignore", message=_NOT_THE_USERS)
         yield
 
@@ -257,7 +257,7 @@ def trace(
                 forward = _forward(lambda f: vmap(lambda *row: directions(regulariser, f, *row))(x, y, z)) and forward
         if predict is not None:
             with _blame("predict", device, predict):
-                over_grid(lambda y, features, _: _guess(predict, classes)(y, features), 1)(y, *records)
+                over_grid(lambda y, features, _: _checked_predict(predict, classes)(y, features), 1)(y, *records)
     return Trace(reads_records, forward)
 
 
@@ -329,7 +329,7 @@ def scalar(what: str, f: Callable[..., Any], advice: str) -> Callable[..., Tenso
     return checked
 
 
-def _guess(predict: Callable[..., Any], classes: int | None) -> Callable[..., Tensor]:
+def _checked_predict(predict: Callable[..., Any], classes: int | None) -> Callable[..., Tensor]:
     """`predict`, refusing anything but one number or one score per class."""
     import torch
 
@@ -440,20 +440,20 @@ def capture(function: Function, like: tuple[Tensor, ...]) -> Function | None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     draw = np.random.default_rng(0)
-    mild, spread = (tuple(_made_up(a, draw, wide) for a in like) for wide in (False, True))
+    mild, spread = (tuple(_draw_inputs(a, draw, wide) for a in like) for wide in (False, True))
     # Called again, a graph shows whether a call has changed a constant of it, and TorchScript what it made of it.
     tried = (mild, spread, mild, spread)
     try:
         wanted = [function(*some) for some in tried]
         graph = make_fx(function)(*mild)
-        replayed = _compiled(_pruned(graph, mild), mild)
+        replayed = _compile(_prune(graph, mild), mild)
         equal = [_equal(replayed(*some), out) for some, out in zip(tried, wanted, strict=True)]
     except USER_ERRORS:
         return None
     return replayed if all(equal) else None
 
 
-def _made_up(like: Tensor, draw: np.random.Generator, wide: bool) -> Tensor:
+def _draw_inputs(like: Tensor, draw: np.random.Generator, wide: bool) -> Tensor:
     """Numbers in [0, 1), where logarithms and roots are what they should be, or normal ones; labels 0 and 1."""
     import torch
 
@@ -469,7 +469,7 @@ def _equal(here: Outputs, there: Outputs) -> bool:
     )
 
 
-def _pruned(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
+def _prune(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     """Drop what changes no number: results that nobody reads, aliases, copies and views that are as their source."""
     import torch
     from torch.fx.passes.shape_prop import ShapeProp
@@ -494,7 +494,7 @@ def _pruned(graph: GraphModule, arguments: tuple[Tensor, ...]) -> GraphModule:
     return graph
 
 
-def _compiled(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
+def _compile(graph: GraphModule, arguments: tuple[Tensor, ...]) -> Function:
     """The graph in TorchScript, which calls its operations without Python.
 
     TorchScript drops checks that may raise, and on a device it fuses operations, which rounds otherwise: such graphs

@@ -51,7 +51,7 @@ class Linear:
         rows = with_intercept(inputs)
         return rows @ x.reshape(self.outputs, -1).T, rows
 
-    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         # The records are the same, so a difference is an outer product as well: nothing cancels.
         rows, cotangents = at.tape, at.cotangents if since is None else at.cotangents - since.cotangents
         # Of slopes that vanish when they are squared the norm is taken as that of somewhat larger ones.
@@ -173,7 +173,7 @@ def build_model(
     if table.file is not None:
         from decentral_dp.models.user_module import load_module
 
-        return load_module(_found(root, table.file), table.name or "build", n_features, outputs, seed, device)
+        return load_module(_find_file(root, table.file), table.name or "build", n_features, outputs, seed, device)
     return Linear(n_features, outputs)
 
 
@@ -204,7 +204,7 @@ def image_of(table: ModelTable, n_features: int, image: Image | None) -> Image:
     return height, width, channels
 
 
-def _found(root: Path, file: str) -> Path:
+def _find_file(root: Path, file: str) -> Path:
     """Seen from the root, or from here where there is nothing."""
     path = os.path.expanduser(file)
     return root / path if (root / path).exists() else Path(os.path.abspath(path))

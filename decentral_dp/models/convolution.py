@@ -55,7 +55,7 @@ class Network(Weighted, Protocol):
         """∇_x ⟨φ_k, c_k⟩ per record, (n, p)."""
         ...
 
-    def clipped(self, x: Array, tape: Any, cotangents: Array, bound: float, norm: Norm) -> Array:
+    def clipped_sum(self, x: Array, tape: Any, cotangents: Array, bound: float, norm: Norm) -> Array:
         """Sum the clipped gradients of the records, Σ_k clip(∇_x ⟨φ_k, c_k⟩).
 
         Args:
@@ -80,19 +80,19 @@ class Block(NamedTuple):
     shift: Array
 
 
-class Kept(NamedTuple):
+class BlockTape(NamedTuple):
     """What the backward pass of one block reads.
 
     shape: (n, h, w, c) of the input. patches: (n, h·w, 9c). unit: (n, h·w, o) normalised. spread: (n, o) what it was
-    divided by, inverted. before: (n, h, w, o) into the pooling. after: (n, h/2, w/2, o) out of it.
+    divided by, inverted. pool_input: (n, h, w, o) into the pooling. pool_output: (n, h/2, w/2, o) out of it.
     """
 
     shape: tuple[int, ...]
     patches: Array
     unit: Array
     spread: Array
-    before: Array
-    after: Array
+    pool_input: Array
+    pool_output: Array
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Convolutional:
             features.reshape(-1, c, height, width).transpose(0, 2, 3, 1).reshape(len(features), -1)
         )
 
-    def forward(self, x: Array, records: Array, keep: bool = True) -> tuple[Array, list[Kept]]:
+    def forward(self, x: Array, records: Array, keep: bool = True) -> tuple[Array, list[BlockTape]]:
         tape, h = [], records.reshape(-1, *self.image)
         for block in self._blocks(x):
             n, height, width, _ = h.shape
@@ -182,19 +182,19 @@ class Convolutional:
             a, b, c, d = (before[corner] for corner in corners_of(height, width))
             after = np.maximum(np.maximum(a, b), np.maximum(c, d))
             if keep:
-                tape.append(Kept(h.shape, patches, unit, spread, before, after))
+                tape.append(BlockTape(h.shape, patches, unit, spread, before, after))
             h = np.maximum(after, 0.0)
         return h.reshape(len(h), -1), tape
 
-    def rows(self, x: Array, tape: Sequence[Kept], cotangents: Array) -> Array:
+    def rows(self, x: Array, tape: Sequence[BlockTape], cotangents: Array) -> Array:
         n, blocks = len(cotangents), self._blocks(x)
         out, end = np.empty((n, self.p)), self.p
-        back = cotangents.reshape(tape[-1].after.shape)
+        back = cotangents.reshape(tape[-1].pool_output.shape)
         for k in reversed(range(self.depth)):
             block, kept = blocks[k], tape[k]
             _, height, width, _ = kept.shape
             o = len(block.bias)
-            slope = pooling_slopes(back, kept.before.copy(), kept.after).reshape(n, height * width, o)
+            slope = pooling_slopes(back, kept.pool_input.copy(), kept.pool_output).reshape(n, height * width, o)
             by_shift, by_scale = slope.sum(axis=1), np.einsum("kio,kio->ko", slope, kept.unit)
             # Through the normalisation: dv = (v̂' − mean v̂' − v̂·mean(v̂'·v̂))/spread, the means over a group.
             size = height * width * (o // self.groups)
@@ -210,7 +210,7 @@ class Convolutional:
                 back = sum_patches(slope.reshape(n * height * width, o) @ block.kernel, kept.shape)
         return out
 
-    def clipped(self, x: Array, tape: Sequence[Kept], cotangents: Array, bound: float, norm: Norm) -> Array:
+    def clipped_sum(self, x: Array, tape: Sequence[BlockTape], cotangents: Array, bound: float, norm: Norm) -> Array:
         return clipped_sum(self.rows(x, tape, cotangents), bound, norm)
 
     def _of_group(self, sums: Array, size: int) -> Array:
@@ -266,7 +266,7 @@ class Dense:
         outer = (cotangents * tape.open)[:, :, None] * tape.inputs[:, None, :]
         return np.asarray(outer.reshape(len(cotangents), -1))
 
-    def clipped(self, x: Array, tape: Layer, cotangents: Array, bound: float, norm: Norm) -> Array:
+    def clipped_sum(self, x: Array, tape: Layer, cotangents: Array, bound: float, norm: Norm) -> Array:
         norms = feature_norms(tape.inputs)[0 if norm == "l1" else 1]
         # Zero times infinity is NaN: inputs that are not finite have to go before the product.
         inputs = tape.inputs if np.isfinite(norms).all() else np.where(np.isfinite(norms)[:, None], tape.inputs, 0.0)

@@ -76,13 +76,15 @@ class DenseLayers:
 
     def outputs_of(self, weights: Array, inputs: Array) -> Array:
         with np.errstate(all="ignore"):
-            return self._seen(self._layers(weights), np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))[-1]
+            return self._activations(
+                self._layers(weights), np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:]))
+            )[-1]
 
     def unit_norms(self, weights: Array, inputs: Array, norm: Norm) -> Array:
         """(g, n): ‖∇φ‖ of every record; of several outputs that of their sum. Arguments as of `outputs_of`."""
         with np.errstate(all="ignore"):
             layers = self._layers(weights)
-            seen = self._seen(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
+            seen = self._activations(layers, np.broadcast_to(inputs, (len(weights), *inputs.shape[-2:])))
             return self._norms(self._slopes(layers, seen, np.ones_like(seen[-1])), seen, norm)
 
     def named_weights(self, weights: Array) -> dict[str, Array]:
@@ -105,7 +107,7 @@ class DenseLayers:
         with np.errstate(all="ignore"):
             for agents, part in tiles(len(inputs), inputs.shape[1], sum(self.widths)):
                 layers, sums = self._layers(weights[agents]), self._layers(total[agents])
-                seen = self._seen(layers, inputs[agents, part])
+                seen = self._activations(layers, inputs[agents, part])
                 slopes = self._slopes(layers, seen, cotangents(agents, part, seen[-1]))
                 norms = self._norms(slopes, seen, norm)
                 if whole:
@@ -135,7 +137,7 @@ class DenseLayers:
             done = end + o
         return out
 
-    def _seen(self, layers: list[tuple[Array, Array]], inputs: Array) -> list[Array]:
+    def _activations(self, layers: list[tuple[Array, Array]], inputs: Array) -> list[Array]:
         """a_0, …, a_L, each (g, n, width)."""
         seen = [inputs if self.gain == 1.0 else inputs * self.gain]
         for k, (by_rows, bias) in enumerate(layers):

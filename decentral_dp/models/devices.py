@@ -80,7 +80,7 @@ def to_numpy(computed: Tensor) -> Array:
     return found
 
 
-def created_on(device: str) -> AbstractContextManager[Any]:
+def default_device(device: str) -> AbstractContextManager[Any]:
     """Within, what creates a tensor without saying where (`torch.zeros(3)`) creates it on the device.
 
     So that a loss or a module has one text for all devices. On the processor nothing changes.

@@ -97,5 +97,5 @@ class OneByOne:
             for k, (w, rows) in enumerate(zip(weights, inputs, strict=True)):
                 outputs, tape = self.model.forward(w, rows)
                 slopes = cotangents(slice(k, k + 1), slice(0, n), outputs[None])[0]
-                total[k] = self.model.clipped(Slope(tape, slopes), none, bound)[0]
+                total[k] = self.model.clipped_sum(Slope(tape, slopes), none, bound)[0]
         return total

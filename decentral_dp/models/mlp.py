@@ -58,23 +58,23 @@ class Dense(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """weights: A_l (o, i). seen: a_0, …, a_L, each (n, width)."""
+    """weights: A_l (o, i). activations: a_0, …, a_L, each (n, width)."""
 
     weights: Sequence[Tensor]
-    seen: Sequence[Tensor]
+    activations: Sequence[Tensor]
 
 
 class Outer(NamedTuple):
-    """Per record the matrix left·(right, 1)ᵀ, or left·(right, 0)ᵀ without `one`. left: (n, o), right: (n, i)."""
+    """Per record the matrix left·(right, 1)ᵀ, or left·(right, 0)ᵀ without `with_one`. left: (n, o), right: (n, i)."""
 
     left: Tensor
     right: Tensor
-    one: bool
+    with_one: bool
 
     @property
     def norms(self) -> Tensor:
         right = _norms(self.right)
-        return _norms(self.left) * (torch.hypot(right, right.new_ones(())) if self.one else right)
+        return _norms(self.left) * (torch.hypot(right, right.new_ones(())) if self.with_one else right)
 
 
 # For each layer, the outer products that add up to its part of a record's gradient.
@@ -120,16 +120,16 @@ class Mlp:
 
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
         with one_thread():
-            a, flat = self._seen(inputs), self._seen(x)
+            a, flat = self._shared_tensor(inputs), self._shared_tensor(x)
             weights, seen = [], [a]
-            for layer, (by_rows, bias) in zip(self.layers, self._parts(flat), strict=True):
+            for layer, (by_rows, bias) in zip(self.layers, self._layer_views(flat), strict=True):
                 h = torch.addmm(bias, a, by_rows.T) if layer.bias else a @ by_rows.T
                 a = {"relu": torch.relu, "tanh": torch.tanh}[layer.activation](h) if layer.activation else h
                 weights.append(by_rows)
                 seen.append(a)
             return to_numpy(a), Tape(weights, seen) if keep else None
 
-    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         rows, factors = self.clipped_parts(at, extra, bound, since)
         return self.sum_parts([rows]), factors
 
@@ -137,25 +137,25 @@ class Mlp:
         self, at: Slope, extra: Array, bound: float, since: Slope | None = None
     ) -> tuple[Gradients, Array]:
         with one_thread():
-            deltas, seen = self._deltas(at), at.tape.seen
+            deltas, seen = self._deltas(at), at.tape.activations
             if since is None:
                 pairs = zip(self.layers, deltas, seen, strict=False)
-                return self._scaled([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound)
+                return self._scale_to_clip([(Outer(d, a, layer.bias),) for layer, d, a in pairs], extra, bound)
             changes: list[tuple[Outer, ...]] = []
             for k, (now, then) in enumerate(zip(deltas, self._deltas(since), strict=True)):
                 slope = Outer(now - then, seen[k], self.layers[k].bias)
                 # The records themselves are the same at both points.
-                changes.append((slope, Outer(then, seen[k] - since.tape.seen[k], False)) if k else (slope,))
-            return self._scaled(changes, extra, bound)
+                changes.append((slope, Outer(then, seen[k] - since.tape.activations[k], False)) if k else (slope,))
+            return self._scale_to_clip(changes, extra, bound)
 
     def sum_parts(self, parts: Sequence[Gradients]) -> Array:
         with one_thread():
             total = shared(np.zeros(self.p), self.device)
-            for (by_rows, bias), *layer in zip(self._parts(total), *parts, strict=True):
+            for (by_rows, bias), *layer in zip(self._layer_views(total), *parts, strict=True):
                 for outers in zip(*layer, strict=True):
                     left, right = _rows([o.left for o in outers]), _rows([o.right for o in outers])
                     by_rows.addmm_(left.T, right)
-                    if outers[0].one:
+                    if outers[0].with_one:
                         bias += left.sum(0)
             return to_numpy(total)
 
@@ -164,7 +164,7 @@ class Mlp:
         tape: Tape = at.tape
         delta, out = self._tensor(at.cotangents), []
         for k in reversed(range(len(self.layers))):
-            after, activation = tape.seen[k + 1], self.layers[k].activation
+            after, activation = tape.activations[k + 1], self.layers[k].activation
             if activation == "relu":
                 delta = delta * (after > 0.0)
             elif activation == "tanh":
@@ -174,7 +174,7 @@ class Mlp:
                 delta = delta @ tape.weights[k]
         return out[::-1]
 
-    def _scaled(self, gradients: Gradients, extra: Array, bound: float) -> tuple[Gradients, Array]:
+    def _scale_to_clip(self, gradients: Gradients, extra: Array, bound: float) -> tuple[Gradients, Array]:
         """The gradients of the records that count, clipped, and the factors of all.
 
         gradients: for each layer, the outer products that add up to a record's gradient.
@@ -186,11 +186,13 @@ class Mlp:
         if not counts.all():
             # Zero times infinity is NaN: what is not finite, or is cut to nothing, has to go before the product.
             chosen = shared(np.flatnonzero(counts), self.device)
-            gradients = [tuple(Outer(o.left[chosen], o.right[chosen], o.one) for o in outers) for outers in gradients]
+            gradients = [
+                tuple(Outer(o.left[chosen], o.right[chosen], o.with_one) for o in outers) for outers in gradients
+            ]
         scale = self._tensor(factors[counts, None])
-        return [tuple(Outer(scale * o.left, o.right, o.one) for o in outers) for outers in gradients], factors
+        return [tuple(Outer(scale * o.left, o.right, o.with_one) for o in outers) for outers in gradients], factors
 
-    def _parts(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _layer_views(self, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Views of A (o, i) and b (o,), which is empty where there is none, of every layer."""
         done = 0
         for layer in self.layers:
@@ -201,7 +203,7 @@ class Mlp:
     def _tensor(self, array: Array) -> Tensor:
         return tensor(array, self.device)
 
-    def _seen(self, array: Array) -> Tensor:
+    def _shared_tensor(self, array: Array) -> Tensor:
         """The same numbers, not copied where torch can look at them; nothing here writes into them."""
         return (shared if array.flags.writeable else tensor)(array, self.device).to(torch.float64)
 

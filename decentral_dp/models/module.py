@@ -30,7 +30,7 @@ from torch.func import functional_call, grad, vmap
 from decentral_dp.bounded import Array
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch, rows_or_nan
-from decentral_dp.models.devices import created_on, shared, tensor, to_numpy
+from decentral_dp.models.devices import default_device, shared, tensor, to_numpy
 from decentral_dp.models.mlp import Activation, Dense, Mlp
 from decentral_dp.models.protocol import Slope
 from decentral_dp.models.row_locality import row_dependence, trials
@@ -82,10 +82,10 @@ class TorchModel:
     def forward(self, x: Array, inputs: Array, keep: bool = True) -> tuple[Array, Tape | None]:
         with quiet_torch(self.device):
             tape = Tape(self._tensor(x), self._tensor(inputs))
-            parameters = dict(self._parts(tape.x))
+            parameters = dict(self._parameter_views(tape.x))
 
             def rows(records: Tensor, _: Tensor) -> Rows:
-                return {"out": vmap(lambda record: alone(self.module, parameters, record))(records)}
+                return {"out": vmap(lambda record: forward_one(self.module, parameters, record))(records)}
 
             parts = [
                 _rows_of(rows, records, records, {"out": (self.outputs,)})["out"]
@@ -97,9 +97,9 @@ class TorchModel:
 
     def named_weights(self, x: Array) -> dict[str, Array]:
         """Name → parameter of the module, in its shape."""
-        return {name: to_numpy(part).copy() for name, part in self._parts(self._tensor(x))}
+        return {name: to_numpy(part).copy() for name, part in self._parameter_views(self._tensor(x))}
 
-    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         factors = np.zeros(len(extra))
         with quiet_torch(self.device):
             total = shared(np.zeros(self.p), self.device)
@@ -119,7 +119,7 @@ class TorchModel:
         factors, finite = clip_factors(norms, bound), np.isfinite(norms)
         safe = None if finite.all() else shared(finite[:, None], self.device)
         scale = self._tensor(factors)
-        for name, into in self._parts(total):
+        for name, into in self._parameter_views(total):
             # Zero times infinity is NaN: what is not finite has to go before the product.
             kept = flat[name] if safe is None else torch.where(safe, flat[name], 0.0)
             into += (scale @ kept).view(into.shape)
@@ -128,10 +128,10 @@ class TorchModel:
     def _rows(self, at: Slope, part: slice) -> Rows:
         """Parameter → ∇⟨φ_k, c_k⟩ per record (m, …)."""
         tape: Tape = at.tape
-        parameters = dict(self._parts(tape.x))
+        parameters = dict(self._parameter_views(tape.x))
 
         def weighed(parameters: Rows, record: Tensor, cotangent: Tensor) -> Tensor:
-            return (alone(self.module, parameters, record) * cotangent).sum()
+            return (forward_one(self.module, parameters, record) * cotangent).sum()
 
         def rows(records: Tensor, cotangents: Tensor) -> Rows:
             return dict(vmap(grad(weighed), in_dims=(None, 0, 0))(parameters, records, cotangents))
@@ -150,14 +150,14 @@ class TorchModel:
         tried = tuple(trials({min(n, self.group) for n in counts}, self.n_features, 0))
         draw = np.random.default_rng(1)
         for turn, x in enumerate((self.start, self.start + 0.1 * draw.normal(size=self.p))):
-            found = row_dependence(self._evaluated(x), tried[turn::2])
+            found = row_dependence(self._trial_rows(x), tried[turn::2])
             if found is not None:
                 raise InputError(
-                    f"{self.where}: the module {found.what}, and no clip bounds what one record moves then; let no "
+                    f"{self.where}: the module {found.text}, and no clip bounds what one record moves then; let no "
                     "operation run over the first axis, and remember nothing."
                 )
 
-    def _evaluated(self, x: Array) -> Callable[..., dict[str, Array]]:
+    def _trial_rows(self, x: Array) -> Callable[..., dict[str, Array]]:
         """What is ever taken of records at one point: outputs, and gradients along a made-up cotangent."""
 
         def rows(inputs: Array, labels: Array) -> dict[str, Array]:
@@ -170,7 +170,7 @@ class TorchModel:
 
         return rows
 
-    def _parts(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
+    def _parameter_views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Views of the trainable parameters, by name."""
         done = 0
         for name, parameter in trainable(self.module):
@@ -208,7 +208,7 @@ def as_model(module: nn.Module, n_features: int, outputs: int, device: str, wher
     if stack is not None:
         return Mlp(stack, weights_of(module), device, tuple(name for name, _ in trainable(module)))
     record = tensor(np.zeros((1, n_features)), device)
-    with created_on(device):
+    with default_device(device):
         return TorchModel(module, n_features, outputs, weights_of(module), _cells(module, record), device, where)
 
 
@@ -223,7 +223,7 @@ def stack_of(module: nn.Module, n_features: int) -> tuple[Dense, ...] | None:
     plain = (nn.Linear, nn.Flatten, nn.Identity, *kinds)
     linear = [m for m in steps if type(m) is nn.Linear]
     if (
-        any(type(m) not in plain or _touched(m) for m in steps)
+        any(type(m) not in plain or _has_hooks(m) for m in steps)
         or len({id(m) for m in linear}) < len(linear)
         or {id(p) for m in linear for p in m.parameters()} != {id(p) for _, p in trainable(module)}
         or len(trainable(module)) != sum(len(list(m.parameters())) for m in linear)
@@ -245,19 +245,19 @@ def stack_of(module: nn.Module, n_features: int) -> tuple[Dense, ...] | None:
 
 def _steps(module: nn.Module) -> Iterator[nn.Module]:
     """What an nn.Sequential runs, one after the other, those in it unfolded."""
-    if type(module) is not nn.Sequential or _touched(module):
+    if type(module) is not nn.Sequential or _has_hooks(module):
         yield module
         return
     for child in module:
         yield from _steps(child)
 
 
-def _touched(module: nn.Module) -> bool:
+def _has_hooks(module: nn.Module) -> bool:
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return "forward" in vars(module) or any(getattr(module, name) for name in hooks)
 
 
-def alone(module: nn.Module, parameters: Rows, record: Tensor) -> Tensor:
+def forward_one(module: nn.Module, parameters: Rows, record: Tensor) -> Tensor:
     """φ (e,) of one record (d,) in a batch of its own, with these trainable parameters."""
     # torch ties shared weights by itself, but leaves a module that stands in two places with the weights of the call.
     places = {id(value): parameters[name] for name, value in trainable(module)}

@@ -50,7 +50,7 @@ class Model(Weighted, Protocol):
         """φ (n, e), and the tape if `keep`."""
         ...
 
-    def clipped(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
+    def clipped_sum(self, at: Slope, extra: Array, bound: float, since: Slope | None = None) -> tuple[Array, Array]:
         """Sum clipped gradients, or clipped differences of the gradients at two points.
 
         Args:

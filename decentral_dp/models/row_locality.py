@@ -53,7 +53,7 @@ class RowDependence(NamedTuple):
     place: int | None
 
     @property
-    def what(self) -> str:
+    def text(self) -> str:
         """What was found, in words that follow the name of a function."""
         if self.place is None:
             return f"gives two answers to one question ({self.term} of {self.size} made-up records)"
@@ -77,15 +77,15 @@ def trials(counts: Collection[int], width: int, classes: int) -> Iterator[Trial]
         for turn, place in enumerate(places):
             # Records in [0, 1), where logarithms and roots are what they should be, and others; the first is moved far.
             mild, far = (turn + count) % 2 == 0, turn % 2 == 0 or count > max(COUNTS)
-            records = _drawn(generator, count, width, classes, mild)
+            records = _draw_rows(generator, count, width, classes, mild)
             other = tuple(a.copy() for a in records)
-            fresh = _drawn(generator, 1, width, classes, mild)
+            fresh = _draw_rows(generator, 1, width, classes, mild)
             other[0][place] = _EXTREME * np.where(fresh[0][0] < 0.5, -1.0, 1.0) if far else fresh[0][0]
             other[1][place] = (records[1][place] + 1.0) % classes if classes else 1.0 - records[1][place]
             yield Trial(records, other, place)
 
 
-def _drawn(generator: np.random.Generator, count: int, width: int, classes: int, mild: bool) -> tuple[Array, Array]:
+def _draw_rows(generator: np.random.Generator, count: int, width: int, classes: int, mild: bool) -> tuple[Array, Array]:
     features = generator.random((count, width)) if mild else generator.normal(size=(count, width))
     if classes:
         return features, generator.integers(0, classes, count).astype(np.float64)
@@ -103,11 +103,11 @@ def row_dependence(oracle: Oracle, batches: Iterable[Trial]) -> RowDependence | 
         count = len(trial.records[0])
         before = _rows(oracle, trial.records)
         if trial.place == 0 and count in (1, max(COUNTS)):
-            changed = _changed(before, _rows(oracle, trial.records), None)
+            changed = _first_change(before, _rows(oracle, trial.records), None)
             if changed is not None:
                 return RowDependence(changed[0], count, changed[1], None)
         if count > 1:
-            changed = _changed(before, _rows(oracle, trial.other), trial.place)
+            changed = _first_change(before, _rows(oracle, trial.other), trial.place)
             if changed is not None:
                 return RowDependence(changed[0], count, changed[1], trial.place)
     return None
@@ -119,7 +119,7 @@ def _rows(oracle: Oracle, records: tuple[Array, ...]) -> dict[str, Array]:
         return {name: np.array(rows) for name, rows in oracle(*(a.copy() for a in records)).items()}
 
 
-def _changed(before: Mapping[str, Array], after: Mapping[str, Array], place: int | None) -> tuple[str, int] | None:
+def _first_change(before: Mapping[str, Array], after: Mapping[str, Array], place: int | None) -> tuple[str, int] | None:
     """The first term and row that differ in a bit, but for the row at `place`."""
     for term in dict.fromkeys((*before, *after)):
         here, there = before.get(term), after.get(term)

@@ -42,17 +42,17 @@ class _Layer(NamedTuple):
     bias: Array
 
 
-class _Kept(NamedTuple):
+class _BlockTape(NamedTuple):
     """What the backward pass of one block reads.
 
-    shape: (n, h, w, c) of the input of all agents' records. patches: (g, n/g·h·w, 9c). before: (n, h, w, o) into the
-    pooling. after: (n, h/2, w/2, o) out of it, before the ReLU.
+    shape: (n, h, w, c) of the input of all agents' records. patches: (g, n/g·h·w, 9c). pool_input: (n, h, w, o) into
+    the pooling. pool_output: (n, h/2, w/2, o) out of it, before the ReLU.
     """
 
     shape: tuple[int, int, int, int]
     patches: Array
-    before: Array
-    after: Array
+    pool_input: Array
+    pool_output: Array
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class ConvolutionLayers:
         return max(h * w * (i + 2 * o) for (h, w, _), (i, o) in zip(self.shapes, self.widths, strict=True))
 
     @cached_property
-    def _taken(self) -> int:
+    def _floats_per_record(self) -> int:
         """Float64 numbers of one record from the forward to the backward pass: tapes, slopes and a gradient."""
         blocks = zip(self.shapes, self.widths[:-1], strict=False)
         return sum(h * w * (i + 3 * o) + o * (i + 1) for (h, w, _), (i, o) in blocks)
@@ -148,7 +148,7 @@ class ConvolutionLayers:
     def clipped_sums(self, weights: Array, inputs: Array, cotangents: Cotangents, bound: float, norm: Norm) -> Array:
         total, n = np.zeros((len(weights), self.p)), inputs.shape[1]
         # How an agent's records are cut depends on their number alone, and so do the bits of its sums.
-        rows = max(1, _TILE // self._taken)
+        rows = max(1, _TILE // self._floats_per_record)
         together = max(1, rows // max(1, n))
         with np.errstate(all="ignore"):
             for first in range(0, len(inputs), together):
@@ -168,7 +168,7 @@ class ConvolutionLayers:
             done = end + o
         return out
 
-    def _forward(self, layers: list[_Layer], inputs: Array, keep: bool) -> tuple[Array, tuple[list[_Kept], Array]]:
+    def _forward(self, layers: list[_Layer], inputs: Array, keep: bool) -> tuple[Array, tuple[list[_BlockTape], Array]]:
         """φ (g, n, e), and of every block what the backward pass reads, and what the dense layer reads (g, n, i)."""
         g, n, _ = inputs.shape
         height, width, c = self.image
@@ -185,7 +185,7 @@ class ConvolutionLayers:
             after = np.maximum(np.maximum(one, two), np.maximum(three, four))
             a = np.maximum(after, 0.0)
             if keep:
-                tape.append(_Kept(shape, seen, before, after))
+                tape.append(_BlockTape(shape, seen, before, after))
         flat = a.reshape(g, n, -1)
         out = np.matmul(flat, layers[-1].by_rows.swapaxes(1, 2))
         out += layers[-1].bias[:, None]
@@ -195,7 +195,7 @@ class ConvolutionLayers:
         self,
         sums: list[_Layer],
         layers: list[_Layer],
-        kept: tuple[list[_Kept], Array],
+        kept: tuple[list[_BlockTape], Array],
         cotangents: Array,
         bound: float,
         norm: Norm,

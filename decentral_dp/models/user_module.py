@@ -31,9 +31,9 @@ from torch.func import grad, vmap
 from decentral_dp.data.dataset import public_generator
 from decentral_dp.errors import InputError
 from decentral_dp.models.autodiff import quiet_torch
-from decentral_dp.models.devices import created_on, module_on, tensor
+from decentral_dp.models.devices import default_device, module_on, tensor
 from decentral_dp.models.mlp import Mlp
-from decentral_dp.models.module import TorchModel, alone, as_model, trainable
+from decentral_dp.models.module import TorchModel, as_model, forward_one, trainable
 from decentral_dp.models.row_locality import COUNTS
 from decentral_dp.user_code import USER_ERRORS, reason, run_file
 
@@ -80,11 +80,11 @@ def load_module(path: Path, name: str, n_features: int, outputs: int, seed: int,
     if not isinstance(made, nn.Module):
         raise InputError(f"{path}: {name} returned {type(made).__name__}, not a torch module; return an nn.Module.")
     with quiet_torch():
-        checked = _checked(made, f"{path}: {name}", n_features, outputs, seed, device)
-        return _apart(checked, f"{path}: {name}", n_features, outputs, device)
+        checked = _checked_module(made, f"{path}: {name}", n_features, outputs, seed, device)
+        return _checked_model(checked, f"{path}: {name}", n_features, outputs, device)
 
 
-def _apart(module: nn.Module, where: str, n_features: int, outputs: int, device: str) -> Mlp | TorchModel:
+def _checked_model(module: nn.Module, where: str, n_features: int, outputs: int, device: str) -> Mlp | TorchModel:
     """The model, its rows tried on the processor, where they have the same bits every time. Raises InputError."""
     on_processor = as_model(module_on(module, "cpu"), n_features, outputs, "cpu", where)
     if isinstance(on_processor, TorchModel):
@@ -101,7 +101,7 @@ def _public_draws(seed: int) -> Iterator[None]:
         yield
 
 
-def _checked(module: nn.Module, where: str, n_features: int, outputs: int, seed: int, device: str) -> nn.Module:
+def _checked_module(module: nn.Module, where: str, n_features: int, outputs: int, seed: int, device: str) -> nn.Module:
     _check_global_hooks(where)
     for name, layer in module.named_modules():
         _check_layer(f"{where}: layer {name!r}" if name else where, layer)
@@ -115,7 +115,7 @@ def _checked(module: nn.Module, where: str, n_features: int, outputs: int, seed:
             # Lazy layers get their parameters: here, whatever the device, whose draws would be others.
             module(tensor(made_up[0]))
         module, inputs, others = module_on(module, device), *(tensor(a, device) for a in made_up)
-        with created_on(device):
+        with default_device(device):
             _check_outputs(module, where, inputs, others, outputs)
             _check_parameters(module, where)
             _check_records_apart(module, where, inputs, others)
@@ -213,7 +213,7 @@ def _check_parameters(module: nn.Module, where: str) -> None:
 def _check_records_apart(module: nn.Module, where: str, inputs: Tensor, others: Tensor) -> None:
     """The same records alone, twice, and beside others."""
     out = module(inputs)
-    if not _same(out, module(inputs)):
+    if not _is_close(out, module(inputs)):
         raise InputError(
             f"{where}: the module gives different outputs for the same records, and a record's gradient has to be a "
             "function of the record; draw nothing at random, and remember nothing."
@@ -221,7 +221,7 @@ def _check_records_apart(module: nn.Module, where: str, inputs: Tensor, others: 
     single = torch.cat([module(record[None]) for record in inputs])
     batched = torch.cat([module(torch.cat([inputs[:k], 3.0 * others[k:]]))[:k] for k in range(1, len(inputs))])
     again = torch.cat([out[:k] for k in range(1, len(inputs))])
-    if not _same(out, single) or not _same(again, batched):
+    if not _is_close(out, single) or not _is_close(again, batched):
         raise InputError(
             f"{where}: a record's output depends on the other records of its batch, so that no clip bounds what one "
             "record moves; let no operation run over the first axis."
@@ -233,11 +233,11 @@ def _check_gradients(module: nn.Module, where: str, inputs: Tensor) -> None:
     parameters = {name: value.detach() for name, value in trainable(module)}
     untouched = inputs.clone()
 
-    together = vmap(lambda record: alone(module, parameters, record))(inputs)
-    rows = vmap(grad(lambda p, record: alone(module, p, record).sum()), in_dims=(None, 0))(parameters, inputs)
+    together = vmap(lambda record: forward_one(module, parameters, record))(inputs)
+    rows = vmap(grad(lambda p, record: forward_one(module, p, record).sum()), in_dims=(None, 0))(parameters, inputs)
     if not torch.equal(inputs, untouched):
         raise InputError(f"{where}: the module changes its records in place; leave them as they are.")
-    if not _same(together, module(inputs)):
+    if not _is_close(together, module(inputs)):
         raise InputError(f"{where}: the module's outputs under torch.func.vmap are others than without; {_MEND}.")
     if not any(bool(row.any()) for row in rows.values()):
         raise InputError(f"{where}: no output depends on a trainable parameter; use them, and detach nothing.")
@@ -246,13 +246,13 @@ def _check_gradients(module: nn.Module, where: str, inputs: Tensor) -> None:
             values = dict(trainable(module))
             plain = torch.autograd.grad(module(record[None]).sum(), list(values.values()), allow_unused=True)
         for (name, value), slope in zip(values.items(), plain, strict=True):
-            if not _same(rows[name][k], torch.zeros_like(value) if slope is None else slope):
+            if not _is_close(rows[name][k], torch.zeros_like(value) if slope is None else slope):
                 raise InputError(
                     f"{where}: a record's gradient by {name!r} under torch.func is another than by torch's own "
                     f"backward pass; {_MEND}."
                 )
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _is_close(a: Tensor, b: Tensor) -> bool:
     """Up to rounding; one that is not a number is like another."""
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from decentral_dp.bounded import Array, Bounded, Sensitivity, Split, summation_slack
-from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst
+from decentral_dp.constants.families import Family, Linear, Mean, Pulled, Regularised, Weighed, worst_case
 from decentral_dp.constants.loss_bounds import ClassLoss, SquaredLoss
 from decentral_dp.constants.problem_constants import (
     UP,
@@ -117,14 +117,14 @@ class PooledBounds:
 
         # How far a train record moves Φ is bounded x by x, and may be taken piece by piece.
         found: dict[Split, float] = {
-            "train": worst(self.family, low, high, sensitivity("train")),
+            "train": worst_case(self.family, low, high, sensitivity("train")),
             "validation": sensitivity("validation")(self.family.constants(low, high)),
         }
         return self.read(found, "lower_grad_y", "upper_grad_y", "upper_grad_x")
 
     def lipschitz(self, low: Array, high: Array) -> float:
         """sup ‖∇Φ‖₂ ≤ L_fx + M L_fy over the box [low, high], each (p,)."""
-        return worst(self.family, low, high, lambda c: up(c.l_fx + c.m * c.l_fy))
+        return worst_case(self.family, low, high, lambda c: up(c.l_fx + c.m * c.l_fy))
 
     def inexactness(self, low: Array, high: Array) -> float:
         """e ≥ |computed − exact Φ(x)|: L_fy a, and the rounding of a mean of losses, f and f − min f being bounded."""
@@ -135,7 +135,7 @@ class PooledBounds:
             f = self._facts(c, centre)
             return up(c.l_fy * f.accuracy + rounding * (losses + c.l_fy * f.reach + math.log(centre.size + 1.0)))
 
-        return worst(self.family, low, high, error)
+        return worst_case(self.family, low, high, error)
 
     def gradient_sensitivity(self, low: Array, high: Array) -> dict[Split, float]:
         """S: how far one record moves ∇Φ(x), at any x of the box; `gradient_error` is not in it."""
@@ -146,13 +146,13 @@ class PooledBounds:
             ]
 
         kinds: tuple[Split, ...] = ("train", "validation")
-        found = {split: worst(self.family, low, high, sensitivity(split)) for split in kinds}
+        found = {split: worst_case(self.family, low, high, sensitivity(split)) for split in kinds}
         return self.read(found, *FED)
 
     def gradient_error(self, low: Array, high: Array) -> float:
         """C a + b_gxy τ and rounding: how far a computed ∇Φ(x) can be from the exact one, in l2, on the box."""
         centre = self._farthest(low, high)
-        return worst(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
+        return worst_case(self.family, low, high, lambda c: self._error(c, self._facts(c, centre)))
 
     def norm_oscillation(self, low: Array, high: Array) -> dict[Split, float]:
         """2S: sup − inf over the box of what one record moves ‖∇Φ‖ by; its inexactness is `gradient_error`.
@@ -172,7 +172,7 @@ class PooledBounds:
             through = c.m_gxy + c.m * c.c_gxy + c.m * (c.m_gyy + c.m * c.c_gyy)
             return up(c.b_fxx + 2.0 * c.m * c.b_fxy + c.m**2 * c.b_fyy + c.l_fy / c.mu * through)
 
-        return worst(self.family, low, high, curved)
+        return worst_case(self.family, low, high, curved)
 
     @property
     def convex(self) -> bool:

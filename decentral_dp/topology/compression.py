@@ -77,7 +77,7 @@ class Compression:
             return differences
         if self.kind == "top_k":
             # Of equal sizes those that come first, on every machine.
-            chosen = np.argsort(-np.abs(differences), axis=1, kind="stable")[:, : self._kept(differences.shape[1])]
+            chosen = np.argsort(-np.abs(differences), axis=1, kind="stable")[:, : self._n_kept(differences.shape[1])]
             out = np.zeros_like(differences)
             np.put_along_axis(out, chosen, np.take_along_axis(differences, chosen, axis=1), axis=1)
             return out
@@ -92,7 +92,7 @@ class Compression:
             [self.seed, zlib.crc32(b"compression"), zlib.crc32(channel.encode()), index, agent]
         )
         if self.kind == "random_k":
-            chosen = coins.choice(row.size, self._kept(row.size), replace=False)
+            chosen = coins.choice(row.size, self._n_kept(row.size), replace=False)
             out = np.zeros_like(row)
             out[chosen] = row[chosen]
             return out
@@ -100,7 +100,7 @@ class Compression:
         steps = np.floor(self.levels * np.abs(row) / (norm or 1.0) + coins.random(row.size))
         return np.asarray(np.sign(row) * steps * (norm / (self.levels * (1.0 + self._variance(row.size)))))
 
-    def _kept(self, width: int) -> int:
+    def _n_kept(self, width: int) -> int:
         return max(1, math.ceil(self.share * width))
 
     def _variance(self, width: int) -> float:
@@ -115,7 +115,7 @@ class Compression:
         """
         if self.kind == "sign":
             return 2.0 / math.pi
-        return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._kept(width) / width
+        return 1.0 / (1.0 + self._variance(width)) if self.kind == "qsgd" else self._n_kept(width) / width
 
     def size(self, width: int) -> tuple[int, int]:
         """Return how many numbers, and how many bits, one message has on a channel.
@@ -129,5 +129,5 @@ class Compression:
             return width, BITS + width
         if self.kind == "qsgd":
             return width, BITS + width * (1 + math.ceil(math.log2(self.levels + 1)))
-        kept = self._kept(width)
+        kept = self._n_kept(width)
         return kept, kept * (BITS + (math.ceil(math.log2(width)) if self.kind == "top_k" else 0))

@@ -36,11 +36,11 @@ class Graph(NamedTuple):
     Args:
         agents: m.
         edges: (E, 2), i < j in every row, rows sorted and distinct; of a directed graph who sends and who hears.
-        ends: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
+        spectrum: second smallest and largest eigenvalue of the unweighted Laplacian where a closed form is known.
         positions: (m, 2) coordinates for drawing, where a file has them.
         labels: names of the agents, numbers if empty.
-        given: (E,) weights that came with the edges; None where one of them has none above 0.
-        weighted: how many links came with a weight.
+        file_weights: (E,) weights that came with the edges; None where one of them has none above 0.
+        n_weighted: how many links came with a weight.
         wrong_weight: the first link without one weight above 0, in words.
         notes: what was converted on the way, in sentences.
         directed: whether edges are arcs, of which one agent may hear another that does not hear it; default no.
@@ -52,16 +52,16 @@ class Graph(NamedTuple):
 
     agents: int
     edges: IntArray
-    ends: tuple[float, float] | None = None
+    spectrum: tuple[float, float] | None = None
     positions: Array | None = None
     labels: tuple[str, ...] = ()
-    given: Array | None = None
-    weighted: int = 0
+    file_weights: Array | None = None
+    n_weighted: int = 0
     wrong_weight: str = ""
     notes: tuple[str, ...] = ()
     directed: bool = False
 
-    def both_ways(self) -> Graph:
+    def to_directed(self) -> Graph:
         """Return the graph with every link as two arcs, each of its weight; a directed graph as it is.
 
         Example:
@@ -70,8 +70,8 @@ class Graph(NamedTuple):
         """
         if self.directed:
             return self
-        given = None if self.given is None else np.tile(self.given, 2)
-        return self._replace(edges=np.concatenate([self.edges, self.edges[:, ::-1]]), given=given, directed=True)
+        given = None if self.file_weights is None else np.tile(self.file_weights, 2)
+        return self._replace(edges=np.concatenate([self.edges, self.edges[:, ::-1]]), file_weights=given, directed=True)
 
     @property
     def degrees(self) -> IntArray:
@@ -153,13 +153,15 @@ def require_connected(graph: Graph, where: str) -> None:
     isolated = np.flatnonzero(graph.degrees == 0)
     if isolated.size:
         names = [graph.labels[i] if graph.labels else str(i) for i in isolated]
-        raise InputError(f"{where}: {few(names, 'agent')} without a neighbour cannot gossip; link or remove them.")
+        raise InputError(
+            f"{where}: {join_names(names, 'agent')} without a neighbour cannot gossip; link or remove them."
+        )
     if graph.directed:
         _require_strongly_connected(graph, where)
         return
     sizes = np.sort(np.bincount(components(graph.agents, graph.edges)))[::-1]
     if sizes.size > 1:
-        shown = few([str(s) for s in sizes])
+        shown = join_names([str(s) for s in sizes])
         raise InputError(
             f"{where}: this graph falls into {sizes.size} components of {shown} agents, and gossip needs one; "
             "add links between them."
@@ -176,7 +178,7 @@ def _require_strongly_connected(graph: Graph, where: str) -> None:
         return
     sizes = np.bincount(part)
     lost = np.flatnonzero(part == part[np.argmin(sizes[part])])
-    names = few([graph.labels[i] if graph.labels else str(i) for i in lost], "agent")
+    names = join_names([graph.labels[i] if graph.labels else str(i) for i in lost], "agent")
     raise InputError(
         f"{where}: this directed graph has {parts} strongly connected components, the largest of {sizes.max()} of "
         f"{graph.agents} agents, and push-sum needs one: no arcs lead from {names} to all others and "
@@ -184,7 +186,7 @@ def _require_strongly_connected(graph: Graph, where: str) -> None:
     )
 
 
-def few(names: list[str], noun: str = "", limit: int = 6) -> str:
+def join_names(names: list[str], noun: str = "", limit: int = 6) -> str:
     """Join names with commas and "and", cut off after `limit`.
 
     Example:
@@ -311,7 +313,7 @@ over_time, drop, offline, delay, compression. To take another graph, replace the
     )
 
 
-def whole(where: str, got: Any) -> int:
+def whole_number(where: str, got: Any) -> int:
     """Return a whole number as an int.
 
     Raises:
@@ -528,7 +530,7 @@ def _draws(seed: int) -> Iterator[int]:
         yield int(np.random.default_rng([seed, attempt]).integers(2**31))
 
 
-def _connected(kind: str, agents: int, seed: int, draw: Callable[[int], Graph], mend: str) -> Graph:
+def _first_connected(kind: str, agents: int, seed: int, draw: Callable[[int], Graph], mend: str) -> Graph:
     """The first connected graph of those that `draw` makes of seeds. Raises InputError where none is."""
     for graph in map(draw, _draws(seed)):
         if is_connected(agents, graph.edges):
@@ -580,7 +582,7 @@ def random_regular(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     def draw(attempt: int) -> Graph:
         return Graph(agents, _regular_edges(agents, degree, attempt), ends)
 
-    return _connected("random_regular", agents, seed, draw, "use a larger degree")
+    return _first_connected("random_regular", agents, seed, draw, "use a larger degree")
 
 
 def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -599,7 +601,7 @@ def erdos_renyi(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         return Graph(agents, _bernoulli_pairs(np.random.default_rng(attempt), pairs, probability))
 
     mend = f"use a probability well above ln(m)/m = {math.log(agents) / agents:.3g}"
-    return _connected("erdos_renyi", agents, seed, draw, mend)
+    return _first_connected("erdos_renyi", agents, seed, draw, mend)
 
 
 def _bernoulli_pairs(rng: np.random.Generator, pairs: int, probability: float) -> IntArray:
@@ -648,7 +650,7 @@ def geometric(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         return Graph(agents, canonical(cKDTree(places).query_pairs(radius, output_type="ndarray")), positions=places)
 
     mend = f"use a radius above {math.sqrt(math.log(agents) / agents):.3g}"
-    return _connected("geometric", agents, seed, draw, mend)
+    return _first_connected("geometric", agents, seed, draw, mend)
 
 
 def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -670,7 +672,7 @@ def bipartite(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
         chosen = np.random.default_rng(attempt).random((left, agents - left)) < probability
         return Graph(agents, np.argwhere(chosen) + np.array([0, left]))
 
-    return _connected("bipartite", agents, seed, draw, "use a larger probability")
+    return _first_connected("bipartite", agents, seed, draw, "use a larger probability")
 
 
 def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -689,7 +691,7 @@ def small_world(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
     def draw(attempt: int) -> Graph:
         return Graph(agents, canonical(nx.watts_strogatz_graph(agents, degree, rewire, seed=attempt).edges))
 
-    return _connected("small_world", agents, seed, draw, "use a larger degree or less rewiring")
+    return _first_connected("small_world", agents, seed, draw, "use a larger degree or less rewiring")
 
 
 def preferential_attachment(agents: int, params: Mapping[str, Any], seed: int) -> Graph:
@@ -754,21 +756,21 @@ class Generator:
         name: its key in `GENERATORS`.
         summary: one line about it.
         make: (agents, parameters, seed) → Graph.
-        least: fewest agents; default 2.
+        min_agents: fewest agents; default 2.
         parameters: those that it takes; default none.
         random: whether the seed matters; default no.
         example: agents and parameters of a small instance.
-        connected: whether every agent is reached from every other; default yes.
+        is_connected: whether every agent is reached from every other; default yes.
     """
 
     name: str
     summary: str
     make: Callable[[int, Mapping[str, Any], int], Graph]
-    least: int = 2
+    min_agents: int = 2
     parameters: tuple[Parameter, ...] = ()
     random: bool = False
     example: tuple[int, Mapping[str, Any]] = (10, {})
-    connected: bool = True
+    is_connected: bool = True
 
 
 # What networkx and textbooks call a generator of ours.
@@ -820,13 +822,15 @@ def generate(kind: str, agents: int, params: Mapping[str, Any], seed: int) -> Gr
             raise InputError(f'topology.kind: got "{kind}", which is called "{meant}" here; write kind = "{meant}".')
         raise unknown("topology.kind", kind, GENERATORS)
     generator = GENERATORS[kind]
-    agents = whole("topology.agents", agents)
-    if agents < generator.least:
+    agents = whole_number("topology.agents", agents)
+    if agents < generator.min_agents:
         hint = ' or kind = "complete" for one agent alone' if agents == 1 else ""
-        raise wrong_agents(kind, f"at least {generator.least}", agents, f"use {generator.least} or more{hint}")
+        raise wrong_agents(
+            kind, f"at least {generator.min_agents}", agents, f"use {generator.min_agents} or more{hint}"
+        )
     # A connected graph has no fewer.
     require_room(kind, agents - 1)
-    if whole("seed", seed) < 0:
+    if whole_number("seed", seed) < 0:
         raise InputError(f"seed: got {seed}, wanted a whole number of at least 0.")
     return generator.make(agents, resolve(f'topology (kind "{kind}")', generator.parameters, params), seed)
 
@@ -872,7 +876,7 @@ _ALL = (
     Generator("ring", "every agent has two neighbours on a circle", ring),
     Generator("path", "a line of agents", path),
     Generator("star", "agent 0 is everybody's only neighbour", star),
-    Generator("complete", "everybody is everybody's neighbour; also one agent alone", complete, least=1),
+    Generator("complete", "everybody is everybody's neighbour; also one agent alone", complete, min_agents=1),
     Generator("grid", "rows × columns without wrapping around", grid, 4, _SIDES),
     Generator("torus", "rows × columns, wrapping around", torus, 9, _SIDES, example=(12, {"rows": 3})),
     Generator("hypercube", "binary words that differ in one bit; agents a power of two", hypercube, example=(8, {})),
@@ -896,7 +900,7 @@ _ALL = (
         "small_world",
         "ring of near neighbours with some links rewired at random (Watts–Strogatz)",
         small_world,
-        least=3,
+        min_agents=3,
         parameters=(_EVEN_DEGREE, _REWIRE),
         random=True,
         example=(10, {"degree": 4, "rewire": 0.3}),
@@ -929,15 +933,15 @@ _ALL = (
         "isolated",
         "no links: every agent learns alone, which is what collaboration is compared with",
         isolated,
-        least=1,
-        connected=False,
+        min_agents=1,
+        is_connected=False,
     ),
-    Generator("circular_ladder", "two rings joined by rungs (a prism); agents even", circular_ladder, least=6),
+    Generator("circular_ladder", "two rings joined by rungs (a prism); agents even", circular_ladder, min_agents=6),
     Generator(
         "expander",
         "random regular graph, certified to mix nearly as fast as its degree allows",
         expander,
-        least=4,
+        min_agents=4,
         parameters=(_EXPANDERS_DEGREE,),
         random=True,
         example=(10, {"degree": 4}),

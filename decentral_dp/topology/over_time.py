@@ -78,7 +78,7 @@ class OverTime:
     delay: int = 0
     directed: bool = False
     # Of the last round that was asked for; a copy with other coins begins anew.
-    _last: dict[str, tuple[int, Any]] = field(default_factory=dict, init=False, repr=False)
+    _cache: dict[str, tuple[int, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n_agents(self) -> int:
@@ -92,11 +92,11 @@ class OverTime:
 
     def sent_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) the weights of the messages that are sent in round t, in row i those to agent i."""
-        return self._once("sent_weights", t, self._sent_weights)
+        return self._cached("sent_weights", t, self._sent_weights)
 
     def heard_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) the weights of the messages that arrive in round t, late or not, in row i those to agent i."""
-        return self._once("heard_weights", t, self._heard_weights)
+        return self._cached("heard_weights", t, self._heard_weights)
 
     def transfer_weights(self, t: int) -> sp.csr_array:
         """Return (m, m) the weights of round t's messages that are handed over: those that arrive, or all that may."""
@@ -104,7 +104,7 @@ class OverTime:
 
     def kept_share(self, t: int) -> NDArray[np.float64]:
         """Return (m,) the share of what each agent has in round t that it keeps, for the others never hear it."""
-        kept: NDArray[np.float64] = self._once("kept_share", t, self._kept_share)
+        kept: NDArray[np.float64] = self._cached("kept_share", t, self._kept_share)
         return kept
 
     def _kept_share(self, t: int) -> NDArray[np.float64]:
@@ -112,12 +112,12 @@ class OverTime:
         heard = self._heard_weights(t + self.delay) if self.delay else self.heard_weights(t)
         return np.subtract(1.0, np.bincount(heard.indices, heard.data, self.n_agents), dtype=np.float64)
 
-    def _once(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
+    def _cached(self, what: str, t: int, make: Callable[[int], Any]) -> Any:
         # Several blocks in one process ask for the same round.
-        at, made = self._last.get(what, (-1, None))
+        at, made = self._cache.get(what, (-1, None))
         if at != t:
             made = make(t)
-            self._last[what] = t, made
+            self._cache[what] = t, made
         return made
 
     def _sent_weights(self, t: int) -> sp.csr_array:
@@ -199,7 +199,7 @@ class _Matching:
             partner[i[taken]], partner[j[taken]] = j[taken], i[taken]
             left = (partner[i] < 0) & (partner[j] < 0)
             i, j = i[left], j[left]
-        return _of_one_each(partner)
+        return _pull_weights(partner)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _OnePeer:
     agents: int
 
     def __call__(self, t: int) -> sp.csr_array:
-        return _of_one_each((np.arange(self.agents) - 2 ** (t % _hops(self.agents))) % self.agents)
+        return _pull_weights((np.arange(self.agents) - 2 ** (t % _hops(self.agents))) % self.agents)
 
 
 @dataclass(frozen=True)
@@ -215,15 +215,15 @@ class _Drawn:
     draw: Callable[[int], sp.csr_array]
     every: int
     seed: int
-    _last: dict[int, sp.csr_array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[int, sp.csr_array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __call__(self, t: int) -> sp.csr_array:
         number = t // self.every
-        if number not in self._last:
-            self._last.clear()
+        if number not in self._cache:
+            self._cache.clear()
             coins = _coins(self.seed, "resample", number)
-            self._last[number] = self.draw(int(coins.integers(2**31)))
-        return self._last[number]
+            self._cache[number] = self.draw(int(coins.integers(2**31)))
+        return self._cache[number]
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class InTurn:
         return self.several[t % len(self.several)]
 
 
-def _of_one_each(heard: IntArray) -> sp.csr_array:
+def _pull_weights(heard: IntArray) -> sp.csr_array:
     """Weights 1/2 of the one agent that each hears; of none where its number is below 0."""
     import scipy.sparse as sp
 
@@ -245,7 +245,7 @@ def _of_one_each(heard: IntArray) -> sp.csr_array:
     return sp.csr_array((np.full(ends[-1], 0.5), heard[some], ends), shape=(heard.size, heard.size))
 
 
-def _everybody(agents: int) -> sp.csr_array:
+def _complete_weights(agents: int) -> sp.csr_array:
     import scipy.sparse as sp
 
     return sp.csr_array(np.ones((agents, agents)) - np.eye(agents))
@@ -304,7 +304,7 @@ def resample(draw: Callable[[int], sp.csr_array], agents: int, every: int, seed:
         every: rounds that a graph stays.
         seed: public.
     """
-    return OverTime("resample", _everybody(agents), _Drawn(draw, every, seed), every * _ROUNDS, seed)
+    return OverTime("resample", _complete_weights(agents), _Drawn(draw, every, seed), every * _ROUNDS, seed)
 
 
 def sequence(several: Sequence[sp.csr_array], seed: int) -> OverTime:

@@ -37,7 +37,7 @@ def colour(agents: Sequence[Array], links: Sequence[Array]) -> Coloured:
     # Rounds repeat each other.
     distinct = list({matrix.tobytes(): matrix for matrix in links}.values())
     both = np.stack([*distinct, *(matrix.T for matrix in distinct)], axis=2)
-    return Coloured(_numbered(np.stack(agents, axis=1)), _numbered(both.reshape(m * m, -1)).reshape(m, m))
+    return Coloured(_row_numbers(np.stack(agents, axis=1)), _row_numbers(both.reshape(m * m, -1)).reshape(m, m))
 
 
 def stable_colours(graph: Coloured, marks: Colours) -> Colours:
@@ -57,11 +57,11 @@ def stable_colours(graph: Coloured, marks: Colours) -> Colours:
     """
     shape, m = marks.shape, len(graph.agents)
     sides = np.broadcast_to(graph.agents, shape).ravel()
-    colours = _numbered(np.stack([sides, marks.ravel()], axis=1))
+    colours = _row_numbers(np.stack([sides, marks.ravel()], axis=1))
     while True:
         count = int(colours.max()) + 1
         heard = np.sort(graph.links * count + colours.reshape(-1, 1, m), axis=2).reshape(-1, m)
-        finer = _numbered(np.concatenate([colours[:, None], heard], axis=1))
+        finer = _row_numbers(np.concatenate([colours[:, None], heard], axis=1))
         if finer.max() + 1 == count:
             return colours.reshape(shape)
         colours = finer
@@ -89,12 +89,12 @@ def symmetry(graph: Coloured, marks: Colours, others: Colours) -> Colours | None
         # Twins change places alone.
         image = np.arange(marks.size)
         image[differ] = differ[::-1]
-        if (others[image] == marks).all() and _keeps(graph, image):
+        if (others[image] == marks).all() and _is_symmetry(graph, image):
             return image
     return _search(graph, np.stack([marks, others]), iter(range(2 * marks.size)))
 
 
-def _keeps(graph: Coloured, image: Colours) -> bool:
+def _is_symmetry(graph: Coloured, image: Colours) -> bool:
     agents, links = graph.agents[image], graph.links[image][:, image]
     return bool((agents == graph.agents).all() and (links == graph.links).all())
 
@@ -106,7 +106,7 @@ def _search(graph: Coloured, marks: Colours, tries: Iterator[int]) -> Colours | 
         return None
     if sizes.max() == 1:
         image = np.argsort(there)[here]
-        return image if _keeps(graph, image) else None
+        return image if _is_symmetry(graph, image) else None
     several = int(np.flatnonzero(sizes > 1)[0])
     for candidate in np.flatnonzero(there == several):
         split = colours.copy()
@@ -117,7 +117,7 @@ def _search(graph: Coloured, marks: Colours, tries: Iterator[int]) -> Colours | 
     return None
 
 
-def _numbered(rows: Array | Colours) -> Colours:
+def _row_numbers(rows: Array | Colours) -> Colours:
     """(n,) numbers of rows, equal where the rows are."""
     number: dict[bytes, int] = {}
     return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows])

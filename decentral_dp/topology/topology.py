@@ -14,7 +14,7 @@ from decentral_dp.topology import graphs
 from decentral_dp.topology import over_time as changes
 from decentral_dp.topology.graph_files import names, numbering_note, read, read_networkx
 from decentral_dp.topology.spectrum import laplacian_ends
-from decentral_dp.topology.weights import directed_ends, of_a_rule, weigh
+from decentral_dp.topology.weights import directed_spectrum, of_a_rule, weigh
 
 # A resampled graph may have any link, and its union has all.
 _MOST_RESAMPLED = 5000
@@ -162,7 +162,7 @@ def build(
                 else graphs.unknown_key(key, kind, taken)
             )
     graph = graphs.generate(kind, agents, params or {}, seed)
-    return _topology(kind, graph, weights, graphs.GENERATORS[kind].connected, directed)
+    return _topology(kind, graph, weights, graphs.GENERATORS[kind].is_connected, directed)
 
 
 def from_file(
@@ -338,7 +338,7 @@ def from_matrix(
             "that makes every row add up to 0 (W) or to 1 (I + W). Mend it; topology.directed = true takes arcs."
         )
     edges = np.argwhere(np.triu(links)).reshape(-1, 2)
-    graph = graphs.Graph(len(matrix), edges, given=links[edges[:, 0], edges[:, 1]])
+    graph = graphs.Graph(len(matrix), edges, file_weights=links[edges[:, 0], edges[:, 1]])
     return _topology(name, graph, weights, connected)
 
 
@@ -359,7 +359,7 @@ def _arcs_of_matrix(matrix: graphs.Array, weighted: bool, what: str) -> graphs.G
             )
     weights_of_arcs = (matrix.T if weighted else matrix) * (1.0 - np.eye(len(matrix)))
     arcs = np.argwhere(weights_of_arcs).reshape(-1, 2)
-    return graphs.Graph(len(matrix), arcs, given=weights_of_arcs[arcs[:, 0], arcs[:, 1]], directed=True)
+    return graphs.Graph(len(matrix), arcs, file_weights=weights_of_arcs[arcs[:, 0], arcs[:, 1]], directed=True)
 
 
 def time_varying(
@@ -456,7 +456,7 @@ def in_turn(several: Sequence[Topology], seed: int, name: str, kind: str = "sequ
     directed = any(one.directed for one in several)
     arcs = np.stack([columns, rows], axis=1)[rows != columns].astype(np.int64)
     edges = arcs[np.lexsort(arcs.T[::-1])] if directed else graphs.canonical(arcs)
-    ends = directed_ends(mixing) if directed else laplacian_ends(-mixing)
+    ends = directed_spectrum(mixing) if directed else laplacian_ends(-mixing)
     notes = tuple(dict.fromkeys(note for one in several for note in one.notes))
     made = replace(made, kind=kind, directed=directed)
     return Topology(name, first.weights, mixing, edges, first.labels, first.positions, *ends, notes, made, directed)
@@ -494,15 +494,15 @@ def _topology(
     directed: bool = False,
 ) -> Topology:
     if directed:
-        graph = graph.both_ways()
+        graph = graph.to_directed()
     if connected:
         graphs.require_connected(graph, "topology")
     result = weigh(graph, weights, connected)
     labels = graph.labels or tuple(str(i) for i in range(graph.agents))
     used = result.graph
     unread: tuple[str, ...] = ()
-    if graph.weighted and result.rule != "file":
-        unread = (f'{result.rule} weights do not use the weights that {graph.weighted} links have; "file" would',)
+    if graph.n_weighted and result.rule != "file":
+        unread = (f'{result.rule} weights do not use the weights that {graph.n_weighted} links have; "file" would',)
     numbered = numbering_note(labels)
     return Topology(
         name,

@@ -56,7 +56,7 @@ class WeightRule(NamedTuple):
     directed: bool | None = False
 
     @property
-    def written(self) -> str:
+    def usage(self) -> str:
         """How a scenario names the rule: by its name, or by a table where it takes parameters."""
         values = "".join(f", {key} = {value}" for key, value in self.example.items())
         return f'weights = {{ kind = "{self.name}"{values} }}' if self.example else f'weights = "{self.name}"'
@@ -113,7 +113,7 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     used = each > 0.0
     if not used.all():
         note = f"{rule.name} weights leave {int((~used).sum())} of {used.size} links unused"
-        graph = graph._replace(edges=graph.edges[used], ends=None, given=None, notes=(*graph.notes, note))
+        graph = graph._replace(edges=graph.edges[used], spectrum=None, file_weights=None, notes=(*graph.notes, note))
         each = each[used]
     mixing = mixing_matrix(graph, each)
     if graph.directed:
@@ -123,8 +123,8 @@ def weigh(graph: Graph, weights: str | Mapping[str, Any] | None = None, alone: b
     if not alone and graph.agents > 1 and mixing.diagonal().min() >= -1.0:
         return Weighted(graph, label, mixing, 0.0, 1.0)
     if graph.directed:
-        return Weighted(graph, label, mixing, *directed_ends(mixing))
-    delta2, delta_max, error = _ends(graph, each, mixing)
+        return Weighted(graph, label, mixing, *directed_spectrum(mixing))
+    delta2, delta_max, error = _spectrum(graph, each, mixing)
     if delta_max >= 2.0 * (1.0 - error):
         raise _diverges(graph, label, rule.name, each, delta_max)
     return Weighted(graph, label, mixing, delta2, delta_max)
@@ -163,7 +163,7 @@ def mixing_matrix(graph: Graph, each: Array) -> Any:
     return mixing
 
 
-def directed_ends(mixing: Any) -> tuple[float, float]:
+def directed_spectrum(mixing: Any) -> tuple[float, float]:
     """What stands for λ₂ and λ_m of a directed graph: 1 − |λ₂(A)| and 1.
 
     Args:
@@ -199,7 +199,7 @@ def _rule(weights: str | Mapping[str, Any]) -> tuple[WeightRule, dict[str, Any]]
     if rule.parameters and not given:
         first = rule.parameters[0]
         raise InputError(
-            f'{WHERE} (kind "{kind}"): {first.name} is missing; give {first.constraint}, as in {rule.written}.'
+            f'{WHERE} (kind "{kind}"): {first.name} is missing; give {first.constraint}, as in {rule.usage}.'
         )
     return rule, resolve(f'{WHERE} (kind "{kind}")', rule.parameters, given)
 
@@ -212,15 +212,15 @@ def of_a_rule(key: str) -> str:
         'it belongs to the weights: weights = { kind = "constant", value = 0.3 }'
     """
     rule = next((r for r in WEIGHTS.values() if key in [p.name for p in r.parameters]), None)
-    return "" if rule is None else f"it belongs to the weights: {rule.written}"
+    return "" if rule is None else f"it belongs to the weights: {rule.usage}"
 
 
-def _ends(graph: Graph, each: Array, mixing: Any) -> tuple[float, float, float]:
+def _spectrum(graph: Graph, each: Array, mixing: Any) -> tuple[float, float, float]:
     """λ₂, λ_m, and how far λ_m may be below its true value, relatively."""
     if not each.size and graph.agents > 1:
         return 0.0, 0.0, 0.0
-    if graph.ends is not None and each.size and np.all(each == each[0]):
-        return graph.ends[0] * float(each[0]), graph.ends[1] * float(each[0]), 1e-13
+    if graph.spectrum is not None and each.size and np.all(each == each[0]):
+        return graph.spectrum[0] * float(each[0]), graph.spectrum[1] * float(each[0]), 1e-13
     return *laplacian_ends(-mixing), 1e-13 if graph.agents <= DENSE else LANCZOS_ERROR
 
 
@@ -266,17 +266,17 @@ def _constant(graph: Graph, params: Mapping[str, Any]) -> Array:
     return np.full(len(graph.edges), params["value"])
 
 
-def _given(graph: Graph, params: Mapping[str, Any]) -> Array:
-    if graph.given is None and len(graph.edges):
-        flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.weighted else ""
+def _file_weights(graph: Graph, params: Mapping[str, Any]) -> Array:
+    if graph.file_weights is None and len(graph.edges):
+        flaw = f", and {graph.wrong_weight.removeprefix('topology.file: ')}" if graph.n_weighted else ""
         raise InputError(
             f'{WHERE}: "file" needs a file, or a graph, with one weight above 0 for every link{flaw}; give them or use '
             '"metropolis".'
         )
-    return np.zeros(0) if graph.given is None else graph.given
+    return np.zeros(0) if graph.file_weights is None else graph.file_weights
 
 
-def _optimised(graph: Graph, params: Mapping[str, Any]) -> Array:
+def _optimised_weights(graph: Graph, params: Mapping[str, Any]) -> Array:
     """min ρ over w ≥ 0 on the links: −sI ⪯ I − L(w) − 11ᵀ/m ⪯ sI (Xiao & Boyd, 2004; Boyd, Diaconis & Xiao, 2004)."""
     metropolis = _metropolis(graph, params)
     if graph.agents <= 2:
@@ -332,11 +332,11 @@ WEIGHTS: dict[str, WeightRule] = {
     r.name: r
     for r in (
         WeightRule("constant", "the same given value on every link", _constant, (_VALUE,), {"value": 0.3}),
-        WeightRule("file", "the weights in the graph's file", _given, directed=None),
+        WeightRule("file", "the weights in the graph's file", _file_weights, directed=None),
         WeightRule("lazy_metropolis", "half of metropolis: no negative eigenvalue", _lazy_metropolis),
         WeightRule("max_degree", "1/(1 + the largest degree of the graph)", _max_degree),
         WeightRule("metropolis", "1/(1 + the larger degree of the two ends)", _metropolis),
-        WeightRule("optimised", "the smallest ρ, by semidefinite programming", _optimised),
+        WeightRule("optimised", "the smallest ρ, by semidefinite programming", _optimised_weights),
         WeightRule("out_degree", "1/(1 + how many hear it), of directed graphs", _out_degree, directed=True),
     )
 }

@@ -15,14 +15,14 @@ from decentral_dp.algorithms.gossip import ldp_dsbo, ma_dsbo, vrdsbo
 from decentral_dp.algorithms.protocol import Public
 from decentral_dp.algorithms.sensitivity_rules import (
     Use,
-    before,
     fading,
     free_release,
     grid,
-    moves,
+    lag,
     nothing_proven,
+    plan_release,
     reads,
-    released,
+    use_sensitivity,
 )
 from decentral_dp.bounded import memory_slack
 from decentral_dp.config.loading import load
@@ -67,7 +67,7 @@ def slack(n: float, width: int) -> float:
 )
 def test_one_use_moves_by_twice_its_clip_over_the_count(term: str, bound: float, width: int) -> None:
     factor, t = np.array([1.0, -3.0, 0.0]), np.array([0, 1, 3])
-    change, reach = moves(public(), "train", Use(term, factor, t))
+    change, reach = use_sensitivity(public(), "train", Use(term, factor, t))
     for r in range(3):
         for g in range(2):
             n = TRAIN[t[r], g]
@@ -77,7 +77,7 @@ def test_one_use_moves_by_twice_its_clip_over_the_count(term: str, bound: float,
 
 def test_factors_may_differ_between_agents() -> None:
     factor = np.array([[1.0, 2.0], [3.0, 4.0]])
-    change, reach = moves(public(), "train", Use("lower_grad_y", factor, np.array([0, 2])))
+    change, reach = use_sensitivity(public(), "train", Use("lower_grad_y", factor, np.array([0, 2])))
     np.testing.assert_allclose(change, factor * 2 * 0.5 / TRAIN[[0, 2]], rtol=1e-12)
     np.testing.assert_array_equal(reach, factor * 0.5)
 
@@ -86,33 +86,35 @@ def test_uses_add_up_kind_by_kind() -> None:
     index, t = np.array([1, 2, 3, 4]), np.arange(ROUNDS)
     ones = np.ones(ROUNDS)
     uses = [Use("lower_hvp", ones, t), Use("lower_hvp", ones, t), Use("upper_grad_y", 3 * ones, t)]
-    got = released(public(), index, uses)
+    got = plan_release(public(), index, uses)
     np.testing.assert_allclose(got.sensitivity["train"], 4 * 0.25 / TRAIN, rtol=1e-12)
     np.testing.assert_allclose(got.sensitivity["validation"], 6 * 0.25 / VALIDATION, rtol=1e-12)
     np.testing.assert_allclose(got.largest, np.full((ROUNDS, 2), 5 * 0.25))
     assert (got.rate["train"] == 0.25).all()
     assert (got.rate["validation"] == 0.5).all()
-    kept = released(public(), index, uses, kept=True)
+    kept = plan_release(public(), index, uses, kept=True)
     assert all((rate == 1.0).all() for rate in kept.rate.values())
     assert got.indices is index
 
 
 def test_a_term_without_records_is_free() -> None:
     index, t = np.array([1, 5]), np.array([0, 1])
-    got = released(public(), index, [Use("upper_grad_x", np.ones(2), t)])
+    got = plan_release(public(), index, [Use("upper_grad_x", np.ones(2), t)])
     assert got.sensitivity == {}
     assert (got.largest == 0.0).all()
     assert free_release(public(), index).sensitivity == {}
     # A matrix reads what the term that it is the whole of reads.
     without: Any = {"lower_grad_y": "train"}
-    assert released(public(reads_records=without), index, [Use("lower_hessian", np.ones(2), t)]).sensitivity == {}
+    assert plan_release(public(reads_records=without), index, [Use("lower_hessian", np.ones(2), t)]).sensitivity == {}
     assert reads(public(), ("lower_hessian",), "train")
     assert not reads(public(reads_records=without), ("lower_hessian", "lower_jacobian"), "train")
     assert not reads(public(), ("lower_hessian", "upper_grad_x"), "validation")
 
 
 def test_without_a_clip_only_a_factor_of_zero_is_bounded() -> None:
-    change, reach = moves(public(Clip("l1")), "train", Use("lower_hvp", np.array([0.0, 1.0]), np.array([0, 0])))
+    change, reach = use_sensitivity(
+        public(Clip("l1")), "train", Use("lower_hvp", np.array([0.0, 1.0]), np.array([0, 0]))
+    )
     assert (change[0] == 0.0).all()
     assert (reach[0] == 0.0).all()
     assert np.isinf(change[1]).all()
@@ -139,7 +141,7 @@ def test_what_is_remembered_fades_as_in_a_loop(rows: list[tuple[float, float, fl
         now = abs(keep[t]) * growth[t] * now + change[t]
         assert got[t, 0] == pytest.approx(now, rel=1e-12, abs=1e-300)
         assert got[t, 1] == pytest.approx(2 * now, rel=1e-12, abs=1e-300)
-    shifted = before(got)
+    shifted = lag(got)
     assert (shifted[0] == 0.0).all()
     np.testing.assert_array_equal(shifted[1:], got[:-1])
 

@@ -126,7 +126,7 @@ def test_every_algorithm_under_every_guarantee(
     refused = None
     if guarantee[0] == "as_printed" and mechanism == "gaussian":
         refused = "Laplace noise"
-    elif guarantee[0] == "as_printed" and ALGORITHMS[algorithm].unprinted:
+    elif guarantee[0] == "as_printed" and ALGORITHMS[algorithm].why_unprinted:
         refused = 'no "as_printed"'
     elif guarantee[1] == "private" and not ALGORITHMS[algorithm].private:
         refused = "algorithm.protocol"
@@ -162,7 +162,7 @@ def test_every_topology(scenario: Make, kind: str) -> None:
     run = finish(content)
     assert run.result["topology"]["kind"] == kind
     assert 0.0 <= run.result["topology"]["rho"] <= 1.0
-    assert (run.result["topology"]["rho"] < 1.0) == GENERATORS[kind].connected
+    assert (run.result["topology"]["rho"] < 1.0) == GENERATORS[kind].is_connected
 
 
 @pytest.mark.parametrize("name", names())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from decentral_dp.constants.families import Declared, Family, family_of, worst
+from decentral_dp.constants.families import Declared, Family, family_of, worst_case
 from decentral_dp.constants.loss_bounds import SquaredLoss, logistic_loss, softmax_loss
 from decentral_dp.constants.problem_constants import (
     ProblemConstants,
@@ -111,10 +111,14 @@ def test_worst_pieces_are_far_below_the_whole_box() -> None:
     def bound(c: ProblemConstants) -> float:
         return hypergradient_sensitivity(c, MANY, MANY)["train"]
 
-    whole, pieces, corner = bound(family.constants(low, high)), worst(family, low, high, bound), local(family, low[0])
+    whole, pieces, corner = (
+        bound(family.constants(low, high)),
+        worst_case(family, low, high, bound),
+        local(family, low[0]),
+    )
     assert bound(corner) <= pieces < 1.01 * bound(corner) < 0.5 * whole
     many = family_of(LogisticHyperparameter(2, TWO), 1.0)
-    assert worst(many, at(2, -1), at(2, 1), bound) == bound(many.constants(at(2, -1), at(2, 1)))
+    assert worst_case(many, at(2, -1), at(2, 1), bound) == bound(many.constants(at(2, -1), at(2, 1)))
 
 
 # Losses: proofs against numbers -------------------------------------------------------------------------------------
@@ -374,7 +378,7 @@ def test_declared_constants() -> None:
     assert family.loss_range(at(problem.p, 0), at(problem.p, 1)) == math.inf
     assert family.centre(at(problem.p, 0)).shape == (problem.q,)
     assert family.spread(at(problem.p, -math.inf), at(problem.p, math.inf)) == pytest.approx(1.0)
-    assert Declared.from_table(problem, table | {"l_fx": 0.0}).given.l_fx == 0.0
+    assert Declared.from_table(problem, table | {"l_fx": 0.0}).declared_constants.l_fx == 0.0
     with pytest.raises(InputError, match=r"constants\.mu: missing"):
         Declared.from_table(problem, {k: v for k, v in table.items() if k != "mu"})
     with pytest.raises(InputError, match=r"constants\.l_yy: no such constant"):

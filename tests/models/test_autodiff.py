@@ -128,7 +128,7 @@ def test_a_function_that_no_graph_repeats_goes_on_being_called() -> None:
 
 def test_a_graph_with_another_rounding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """One bit apart is apart."""
-    compiled = autodiff._compiled
+    compiled = autodiff._compile
     monkeypatch.setattr(
         autodiff, "_compiled", lambda *a: lambda *x: {k: v * (1 + 2**-52) for k, v in compiled(*a)(*x).items()}
     )
@@ -164,7 +164,7 @@ def test_a_graph_is_of_one_device() -> None:
 
 def test_a_copy_to_another_device_is_not_taken_for_its_source() -> None:
     here = (tensor(np.ones(3)),)
-    graph = autodiff._pruned(make_fx(lambda x: {"out": x.to("meta")})(*here), here)
+    graph = autodiff._prune(make_fx(lambda x: {"out": x.to("meta")})(*here), here)
     assert graph(*here)["out"].device.type == "meta"
 
 
@@ -173,7 +173,7 @@ def test_graphs_of_a_device_are_called_as_they_are() -> None:
     for device, compiled in (("cpu", True), ("meta", False)):
         some = (tensor(np.ones(3), device),)
         graph = make_fx(lambda x: {"out": 2.0 * x + 1.0})(*some)
-        assert isinstance(autodiff._compiled(graph, some), torch.jit.ScriptModule) == compiled
+        assert isinstance(autodiff._compile(graph, some), torch.jit.ScriptModule) == compiled
 
 
 def problem(loss: Any = network) -> LossProblem:

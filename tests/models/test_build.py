@@ -35,7 +35,7 @@ def test_a_stack_of_torch_layers_goes_by_ghost_norms_and_gives_what_rows_give():
     rows = TorchModel(module, 5, 2, weights_of(module), 1000)
     assert isinstance(ghost, Mlp)
     records, cotangents, beside = data(5)
-    (a, s), (b, t) = (m.clipped(slope(m, m.start, records, cotangents), beside, 0.8) for m in (ghost, rows))
+    (a, s), (b, t) = (m.clipped_sum(slope(m, m.start, records, cotangents), beside, 0.8) for m in (ghost, rows))
     np.testing.assert_allclose(a, b, atol=1e-12)
     np.testing.assert_allclose(s, t)
 
@@ -88,7 +88,7 @@ def test_what_only_looks_like_a_stack_goes_row_by_row(make):
     model = as_model(module, 5, 2, "cpu")
     assert isinstance(model, TorchModel)
     records, cotangents, beside = data(5)
-    total, _ = model.clipped(slope(model, model.start, records, cotangents), beside, np.inf)
+    total, _ = model.clipped_sum(slope(model, model.start, records, cotangents), beside, np.inf)
     module.zero_grad()
     (module(torch.tensor(records)) * torch.tensor(cotangents)).sum().backward()
     free = [p for p in module.parameters() if p.requires_grad]
@@ -112,11 +112,11 @@ def test_rows_are_formed_in_groups_of_bounded_size(monkeypatch):
     rng = np.random.default_rng(0)
     records, cotangents, beside = rng.normal(size=(8, 64)), rng.normal(size=(8, 1)), np.zeros((8, 0))
     at, there = (slope(small, w, records, cotangents) for w in (small.start, small.start + 0.1))
-    total, factors = small.clipped(at, beside, 0.5)
-    small.clipped(at, beside, 0.5, there)
+    total, factors = small.clipped_sum(at, beside, 0.5)
+    small.clipped_sum(at, beside, 0.5, there)
     assert set(sizes) == {3, 2}
     here = slope(model, model.start, records, cotangents)
-    np.testing.assert_allclose(total, model.clipped(here, beside, 0.5)[0], atol=1e-12)
+    np.testing.assert_allclose(total, model.clipped_sum(here, beside, 0.5)[0], atol=1e-12)
     assert factors.shape == (8,)
 
 
@@ -146,8 +146,8 @@ def test_a_stack_forms_no_row():
     records, cotangents = rng.normal(size=(50, 100)), rng.normal(size=(50, 1))
     with most_held() as watch:
         at, there = (slope(model, w, records, cotangents) for w in (model.start, model.start + 0.1))
-        model.clipped(at, np.zeros((50, 0)), 0.5)
-        model.clipped(at, np.zeros((50, 0)), 0.5, there)
+        model.clipped_sum(at, np.zeros((50, 0)), 0.5)
+        model.clipped_sum(at, np.zeros((50, 0)), 0.5, there)
     assert watch.most == model.p < 50 * model.p / 10
     assert model.cells < 1000 < model.p
 
@@ -159,7 +159,7 @@ def test_models_compute_in_float64_and_leave_torch_as_it_was():
     records.setflags(write=False)
     out, tape = model.forward(model.start, records)
     assert out.dtype == np.float64
-    assert all(a.dtype == torch.float64 for a in tape.seen)
+    assert all(a.dtype == torch.float64 for a in tape.activations)
     assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, True)
 
 
@@ -169,7 +169,7 @@ def sums_of(model, d):
     records[3] = np.nan
     x = np.random.default_rng(2).normal(size=model.p)
     here, there = (slope(model, at, records, cotangents) for at in (x, x - 1e-6))
-    return model.clipped(here, beside, 0.5), model.clipped(here, 1e-6 * beside, 1e-6, there)
+    return model.clipped_sum(here, beside, 0.5), model.clipped_sum(here, 1e-6 * beside, 1e-6, there)
 
 
 def same_sums(wanted, found):

@@ -33,7 +33,7 @@ def test_clipped_sums(name, bound):
     oracle, model, d = case(name)
     records, cotangents, beside = data(d)
     x = np.random.default_rng(2).normal(size=model.p) * 0.7
-    total, factors = model.clipped(slope(model, x, records, cotangents), beside, bound)
+    total, factors = model.clipped_sum(slope(model, x, records, cotangents), beside, bound)
     rows = rows_at(oracle, x, records, cotangents)
     norms = with_extra(rows, beside)
     expected = np.minimum(1.0, bound / norms)
@@ -47,7 +47,7 @@ def test_unclipped_sum_is_the_gradient_of_the_batch(name):
     oracle, model, d = case(name)
     records, cotangents, beside = data(d, n=40)
     x = np.random.default_rng(2).normal(size=model.p) * 0.7
-    total, factors = model.clipped(slope(model, x, records, cotangents), beside, np.inf)
+    total, factors = model.clipped_sum(slope(model, x, records, cotangents), beside, np.inf)
     nn.utils.vector_to_parameters(torch.tensor(x), oracle.parameters())
     oracle.zero_grad()
     (oracle(torch.tensor(records)) * torch.tensor(cotangents)).sum().backward()
@@ -77,8 +77,8 @@ def test_no_contribution_is_longer_than_its_bound(name, seed, bound, size, slope
         here = slope(model, x, records[one], cotangents[one])
         there = Slope(model.forward(far, records[one])[1], then.cotangents[one])
         for total, factor in (
-            model.clipped(here, beside[one], bound),
-            model.clipped(here, beside[one], bound, there),
+            model.clipped_sum(here, beside[one], bound),
+            model.clipped_sum(here, beside[one], bound, there),
         ):
             whole = np.concatenate([total, factor[0] * beside[k]])
             assert np.linalg.norm(whole) <= bound * ROOM
@@ -99,18 +99,18 @@ def test_what_is_not_finite_counts_as_nothing(name, bad, where):
     for bound in (0.0, 0.7, np.inf):
         with np.errstate(all="ignore"):
             here, there = (slope(model, at, spoilt["record"], spoilt["cotangent"]) for at in (x, before))
-            total, factors = model.clipped(here, spoilt["beside"], bound)
-            change, others = model.clipped(here, spoilt["beside"], bound, there)
+            total, factors = model.clipped_sum(here, spoilt["beside"], bound)
+            change, others = model.clipped_sum(here, spoilt["beside"], bound, there)
         if not (name == "resnet" and where == "record" and bad == 1e200):
             # Group normalisation takes any finite picture.
             assert factors[2] == others[2] == 0.0 or (math.isfinite(bad) and bound > 0.0)
         if factors[2] == 0.0:
             here = slope(model, x, records[rest], cotangents[rest])
             there = slope(model, before, records[rest], cotangents[rest])
-            kept, _ = model.clipped(here, beside[rest], bound)
+            kept, _ = model.clipped_sum(here, beside[rest], bound)
             np.testing.assert_allclose(total, kept, atol=1e-10)
             if others[2] == 0.0:
-                sensitivity, _ = model.clipped(here, beside[rest], bound, there)
+                sensitivity, _ = model.clipped_sum(here, beside[rest], bound, there)
                 np.testing.assert_allclose(change, sensitivity, atol=1e-10)
         assert np.isfinite(total).all()
         assert np.isfinite(change).all()
@@ -127,11 +127,11 @@ def test_a_record_whose_evaluation_raises_counts_as_nothing():
 
     model = as_model(Table().double(), 1, 2, "cpu")
     at = slope(model, model.start, np.array([[1.0], [9.0], [3.0]]), np.ones((3, 2)))
-    total, factors = model.clipped(at, np.zeros((3, 0)), 10.0)
+    total, factors = model.clipped_sum(at, np.zeros((3, 0)), 10.0)
     np.testing.assert_array_equal(factors, [1.0, 0.0, 1.0])
     np.testing.assert_array_equal(total, [0, 0, 1, 1, 0, 0, 1, 1])
     alone = slope(model, model.start, np.array([[9.0]]), np.ones((1, 2)))
-    np.testing.assert_array_equal(model.clipped(alone, np.zeros((1, 0)), 10.0)[0], 0.0)
+    np.testing.assert_array_equal(model.clipped_sum(alone, np.zeros((1, 0)), 10.0)[0], 0.0)
     assert np.isnan(model.forward(model.start, np.array([[9.0]]))[0]).all()
 
 
@@ -140,7 +140,7 @@ def test_no_records(name):
     _, model, d = case(name)
     records, cotangents, beside = data(d, n=0)
     at = slope(model, model.start, records, cotangents)
-    for total, factors in (model.clipped(at, beside, 1.0), model.clipped(at, beside, 1.0, at)):
+    for total, factors in (model.clipped_sum(at, beside, 1.0), model.clipped_sum(at, beside, 1.0, at)):
         np.testing.assert_array_equal(total, np.zeros(model.p))
         assert factors.shape == (0,)
 
@@ -151,4 +151,4 @@ def test_squares_that_underflow_let_nothing_through():
     records, cotangents = np.array([[1e150, 0.0]]), np.array([[1e-163, 1e-163]])
     at = slope(model, np.zeros(4), records, cotangents)
     assert np.linalg.norm(np.outer(cotangents, records)) > 1e-13
-    assert np.linalg.norm(model.clipped(at, np.zeros((1, 0)), 1e-14)[0]) <= 1e-14 * ROOM
+    assert np.linalg.norm(model.clipped_sum(at, np.zeros((1, 0)), 1e-14)[0]) <= 1e-14 * ROOM

@@ -27,7 +27,7 @@ def test_clipped_changes(name, step, share):
     rows = rows_at(oracle, x, records, cotangents) - rows_at(oracle, before, records, then)
     norms = with_extra(rows, beside)
     bound = share * float(np.median(norms))
-    total, factors = model.clipped(here, beside, bound, there)
+    total, factors = model.clipped_sum(here, beside, bound, there)
     # Two gradients are known to 1e-15 of their size, and so is their difference.
     room = 1e-11 + 1e-14 / step
     assert (factors * norms <= bound * (1.0 + room)).all()
@@ -47,7 +47,7 @@ def test_change_of_one_layer_is_exact():
     before = cotangents[::-1].copy()
     here, there = (slope(model, model.start, records, c) for c in (cotangents, before))
     norms = with_extra(np.einsum("ni,nj->nij", cotangents - before, np.c_[records, np.ones(6)]).reshape(6, -1), beside)
-    np.testing.assert_allclose(model.clipped(here, beside, 0.7, there)[1], np.minimum(1.0, 0.7 / norms))
+    np.testing.assert_allclose(model.clipped_sum(here, beside, 0.7, there)[1], np.minimum(1.0, 0.7 / norms))
 
 
 def test_the_bias_of_the_first_layer_counts_for_a_record_of_zeros():
@@ -56,7 +56,7 @@ def test_the_bias_of_the_first_layer_counts_for_a_record_of_zeros():
     black, cotangent = np.zeros((1, 4)), np.array([[3.0]])
     x = np.random.default_rng(0).normal(size=model.p)
     x[24:30], x[30:36] = 1.0, 5.0
-    total, _ = model.clipped(slope(model, x, black, cotangent), np.zeros((1, 0)), 1e-3)
+    total, _ = model.clipped_sum(slope(model, x, black, cotangent), np.zeros((1, 0)), 1e-3)
     assert np.linalg.norm(total[24:30]) > 1e-4
     assert np.linalg.norm(total) <= 1e-3 * ROOM
     forgotten = 3.0 * math.hypot(1.0, np.linalg.norm(x[24:30]))
@@ -64,7 +64,7 @@ def test_the_bias_of_the_first_layer_counts_for_a_record_of_zeros():
     before = x.copy()
     before[30:36] -= 1e-5
     here, there = (slope(model, at, black, cotangent) for at in (x, before))
-    change, _ = model.clipped(here, np.zeros((1, 0)), 1e-9, there)
+    change, _ = model.clipped_sum(here, np.zeros((1, 0)), 1e-9, there)
     assert np.linalg.norm(change[24:30]) > 1e-10
     assert np.linalg.norm(change) <= 1e-9 * ROOM
 
@@ -117,7 +117,7 @@ def test_squares_and_inner_products_lose_a_small_change_and_products_of_differen
     assert escaped.mean() > 0.1
     none = np.zeros((200, 0))
     now, then = (slope(model, at, records, cotangents) for at in (x, before))
-    _, factors = model.clipped(now, none, bound, then)
+    _, factors = model.clipped_sum(now, none, bound, then)
     assert (factors * exact <= bound * (1.0 + 1e-11 + 1e-14 / step)).all()
     # The bound on the norm is near it.
     assert (factors * exact >= 0.6 * np.minimum(exact, bound)).all()

@@ -47,7 +47,7 @@ def test_rows_that_read_other_records_are_found(case: str) -> None:
     assert moved is not None
     assert moved.place is not None
     assert moved.row != moved.place
-    assert "mixes records" in moved.what
+    assert "mixes records" in moved.text
 
 
 def test_mixing_in_large_batches_alone_is_found_where_they_are_tried() -> None:
@@ -68,7 +68,7 @@ def test_what_counts_its_calls_is_found() -> None:
     moved = found(rows)
     assert moved is not None
     assert moved.place is None
-    assert "two answers" in moved.what
+    assert "two answers" in moved.text
 
 
 def test_made_up_records_are_public_and_have_the_declared_classes() -> None:
@@ -245,7 +245,7 @@ def test_what_belongs_to_the_forward_pass_is_honoured(tmp_path: Path, case: str)
     rng = np.random.default_rng(0)
     records, cotangents = rng.random((4, 5)), rng.normal(size=(4, 2))
     outputs, tape = model.forward(model.start, records)
-    total, _ = model.clipped(Slope(tape, cotangents), np.zeros((4, 0)), np.inf)
+    total, _ = model.clipped_sum(Slope(tape, cotangents), np.zeros((4, 0)), np.inf)
     out = model.module(torch.tensor(records))
     np.testing.assert_allclose(outputs, out.detach().numpy(), rtol=1e-12)
     plain = torch.autograd.grad((out * torch.tensor(cotangents)).sum(), list(model.module.parameters()))

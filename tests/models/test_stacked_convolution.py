@@ -67,7 +67,7 @@ def test_sums_are_those_of_torch_record_by_record(shape: Shape, norm: Norm, monk
     model = problem.model
     assert isinstance(model, ConvolutionLayers)
     # Tiles of two records: several of an agent, the last of them a single one.
-    monkeypatch.setattr(stacked_convolution, "_TILE", 2 * model._taken)
+    monkeypatch.setattr(stacked_convolution, "_TILE", 2 * model._floats_per_record)
     for bound in (BOUND, 1e6):
         means = _mean(problem, y, Clip(norm, y=bound), records)
         for i in range(AGENTS):

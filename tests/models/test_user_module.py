@@ -77,7 +77,7 @@ def test_modules_that_are_taken(tmp_path, body, kind):
     records, cotangents = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
     out, tape = model.forward(model.start, records)
     assert out.shape == (3, 2)
-    total, factors = model.clipped(Slope(tape, cotangents), np.zeros((3, 0)), np.inf)
+    total, factors = model.clipped_sum(Slope(tape, cotangents), np.zeros((3, 0)), np.inf)
     np.testing.assert_array_equal(factors, 1.0)
     along, h = rng.normal(size=model.p), 1e-6
     there, here = (np.sum(model.forward(model.start + s * h * along, records)[0] * cotangents) for s in (-1, 1))

@@ -1349,8 +1349,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a heavy ball on values before noise",
         "algorithms/gossip/single_level.py",
-        "ahead = combined - s.before",
-        "ahead = s.y - s.before",
+        "ahead = combined - s.last_mixed",
+        "ahead = s.y - s.last_mixed",
         ("tests/algorithms/gossip/test_single_level.py::test_a_heavy_ball_costs_nothing",),
     ),
     Mutation(
@@ -1398,7 +1398,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an absent agent that goes on from its last release",
         "algorithms/gossip/push_sum.py",
-        "np.where(there, combined, s.mixed)",
+        "np.where(there, combined, s.last_mixed)",
         "combined",
         (f"{_PUSH_SUM}::test_without_noise_it_is_a_loop_over_messages[absent agents]",),
     ),
@@ -1426,7 +1426,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a recursion whose second mean is not in the plan",
         "algorithms/gossip/recursion.py",
-        "self.step.series(rounds) * (1.0 + np.array([self.past(t) for t in range(rounds)]))",
+        "self.step.series(rounds) * (1.0 + np.array([self.past_weight(t) for t in range(rounds)]))",
         "self.step.series(rounds)",
         (f"{_GOSSIP_SGDA}::test_a_release_is_charged_with_two_clips_over_the_records[0.4]",),
     ),

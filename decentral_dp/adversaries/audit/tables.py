@@ -53,7 +53,7 @@ def systems() -> list[System]:
 def _exists(system: System) -> bool:
     entry = ALGORITHMS[system.scenario]
     if system.guarantee == "as_printed":
-        return entry.printed is not None
+        return entry.printed_form is not None
     # What adds no noise has nothing to certify.
     return (
         system.guarantee == "none"

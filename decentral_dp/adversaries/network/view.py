@@ -36,7 +36,7 @@ from decentral_dp.problems.bilevel.means import MeanEstimation
 from decentral_dp.problems.training.problem import Training
 from decentral_dp.simulation.events import ProgressCallback, Reporter
 from decentral_dp.simulation.jobs.job import GossipJob, Job
-from decentral_dp.topology.graphs import few
+from decentral_dp.topology.graphs import join_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,8 +260,8 @@ def observer_numbers(coalitions: Sequence[Sequence[int | str]], labels: Sequence
         for agent in members:
             if isinstance(agent, str) and agent not in number:
                 raise InputError(
-                    f"network: no agent {quoted(agent)}; this graph has {few(list(labels), 'agent')}; name some of "
-                    "them."
+                    f"network: no agent {quoted(agent)}; this graph has {join_names(list(labels), 'agent')}; name "
+                    "some of them."
                 )
         out.append([number[agent] if isinstance(agent, str) else agent for agent in members])
     return out

@@ -47,7 +47,7 @@ import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
 from decentral_dp.algorithms.coordinator_bilevel import lower_solvers
-from decentral_dp.constants.families import Family, worst
+from decentral_dp.constants.families import Family, worst_case
 from decentral_dp.constants.problem_constants import ProblemConstants, default_penalty, penalty_smoothness
 from decentral_dp.privacy.clipping import Clip
 from decentral_dp.problems.protocol import CHANGE, Changed
@@ -90,7 +90,7 @@ class Defaults:
     penalty_weight: float = math.inf
 
     @classmethod
-    def of(cls, context: dp.CoordinatorContext, channels: int, wanted: str) -> Self:
+    def from_context(cls, context: dp.CoordinatorContext, channels: int, wanted: str) -> Self:
         """channels: that a round's budget is divided among. Raises InputError, naming the key that is wanted."""
         if context.family is None:
             raise dp.InputError(
@@ -119,7 +119,7 @@ class Defaults:
             noise = c.d_gy / (c.mu * context.counts["train"] * self.solves) * reach
             return default_penalty(c, noise, noise) if noise > 0.0 else 0.0
 
-        return max(1.0, self._worst(best, 2.0))
+        return max(1.0, self._worst_case(best, 2.0))
 
     def steps(self, solver: str, stages: int) -> int:
         """K, or T of every stage. Raises InputError without noise that would end it."""
@@ -136,16 +136,16 @@ class Defaults:
         return lower_solvers.steps_of_stage(self.context.counts["train"], self.solves, stages, self.context.problem.q)
 
     def stages(self) -> int:
-        return int(self._worst(self._stages, 1.0 + 1.0 / self.penalty_weight))
+        return int(self._worst_case(self._stages, 1.0 + 1.0 / self.penalty_weight))
 
     def step_size(self) -> float:
         """η."""
-        smooth = self._worst(lambda c: penalty_smoothness(c, self.penalty_weight), 1.0 + 1.0 / self.penalty_weight)
+        smooth = self._worst_case(lambda c: penalty_smoothness(c, self.penalty_weight), 1.0 + 1.0 / self.penalty_weight)
         return 0.5 / smooth if smooth > 0.0 else 1.0
 
     def clip(self) -> Clip:
         """C_x, C_y, C_z."""
-        c = self.whole
+        c = self.box_constants
         return Clip("l2", c.l_fx + c.d_hxy * c.l_fy / c.mu, 0.5 * c.d_gy, c.l_fy)
 
     def shares(self, solver: str, steps: int, stages: int, sensitivity_x: float) -> Mapping[str, float]:
@@ -166,14 +166,14 @@ class Defaults:
             reach = self.penalty_weight * c.b_gxy * math.sqrt(min(p, self.context.problem.q))
             return reach * lower_solvers.noise_gain(solver, self._public_facts(c), steps, stages) * c.d_gy / n
 
-        solved = self._worst(carried, 1.0 + 1.0 / self.penalty_weight)
+        solved = self._worst_case(carried, 1.0 + 1.0 / self.penalty_weight)
         direct = math.sqrt(p) * sensitivity_x
         if not (0.0 < solved < math.inf and direct < math.inf):
             return {}
         return {"y": solved, "pulled": solved, "gx": max(direct, 0.25 * solved)}
 
     @cached_property
-    def whole(self) -> ProblemConstants:
+    def box_constants(self) -> ProblemConstants:
         """Constants for the whole box, on the balls of minimisers of g + f/λ."""
         return self.family.constants(self.low, self.high, 1.0 + 1.0 / self.penalty_weight)
 
@@ -186,8 +186,8 @@ class Defaults:
             c, self.penalty_weight, lipschitz, self.context.counts["train"], self.solves, self.context.problem.q
         )
 
-    def _worst(self, bound: Callable[[ProblemConstants], float], record_mass: float) -> float:
-        return worst(self.family, self.low, self.high, bound, record_mass)
+    def _worst_case(self, bound: Callable[[ProblemConstants], float], record_mass: float) -> float:
+        return worst_case(self.family, self.low, self.high, bound, record_mass)
 
 
 def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
@@ -207,11 +207,11 @@ def check_penalty(context: dp.CoordinatorContext, penalty: float) -> None:
 
 
 class State(NamedTuple):
-    """x: (p,) the iterate. y, pulled: (q,) last released. best, best_y: of the smallest step so far, and its size."""
+    """x: (p,) the iterate. y, y_penalised: (q,) last released. best, best_y: of the smallest step yet, and its size."""
 
     x: dp.Array
     y: dp.Array
-    penalised: dp.Array
+    y_penalised: dp.Array
     best: dp.Array
     best_y: dp.Array
     step: float
@@ -264,7 +264,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         return lower_solvers.solver_of(self.solver, self.inner or 1, self.stages, self.smoothness, self.rate)
 
     @property
-    def _penalised(self) -> lower_solvers.LowerObjective:
+    def _penalised_objective(self) -> lower_solvers.LowerObjective:
         return lower_solvers.LowerObjective("pulled", self.penalty or 1.0)
 
     def resolve_defaults(self, context: dp.CoordinatorContext) -> tuple[Self, dp.CoordinatorContext]:
@@ -283,8 +283,8 @@ class DpBilevel(lower_solvers.SolvesLower):
             known._defaults(context, reads, "smoothness")
         if self.x is None:
             known = replace(known, x=dp.StepSize(known._defaults(context, reads, "x").step_size()))
-        context = known._clipped(context)
-        return replace(known, shares=known._divided(context)), context
+        context = known._with_clips(context)
+        return replace(known, shares=known._budget_shares(context)), context
 
     def _check(self, context: dp.CoordinatorContext) -> None:
         """Refuse what cannot run, or what would be left unread."""
@@ -315,10 +315,11 @@ class DpBilevel(lower_solvers.SolvesLower):
 
     def _defaults(self, context: dp.CoordinatorContext, reads: bool, wanted: str) -> Defaults:
         return replace(
-            Defaults.of(context, 2 + reads, wanted), penalty_weight=math.inf if self.penalty is None else self.penalty
+            Defaults.from_context(context, 2 + reads, wanted),
+            penalty_weight=math.inf if self.penalty is None else self.penalty,
         )
 
-    def _clipped(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
+    def _with_clips(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""
         clip = context.clip
         for term in self.queries if context.noisy else ():
@@ -334,7 +335,7 @@ class DpBilevel(lower_solvers.SolvesLower):
                 clip = Clip("l2", **bounds)
         return replace(context, clip=clip)
 
-    def _divided(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
+    def _budget_shares(self, context: dp.CoordinatorContext) -> Mapping[str, float]:
         """Shares of the budget; none where no constants tell."""
         if context.family is None or not context.domain.compact or math.isinf(context.budget):
             return {}
@@ -354,9 +355,9 @@ class DpBilevel(lower_solvers.SolvesLower):
         return State(x, y, y, x, y, math.inf)
 
     def step(self, t: int, context: dp.CoordinatorContext, s: State) -> dp.CoordinatorSteps[State]:
-        lam, eta = self._penalised.penalty, self.x(t) if self.x is not None else 0.0
+        lam, eta = self._penalised_objective.penalty, self.x(t) if self.x is not None else 0.0
         y = yield from self._solver.solve(context, lower_solvers.LowerObjective("y"), s.x, s.y)
-        penalised = yield from self._solver.solve(context, self._penalised, s.x, s.penalised)
+        penalised = yield from self._solver.solve(context, self._penalised_objective, s.x, s.y_penalised)
         gradient = lam * context.regulariser_change(s.x, penalised, y)
         if self.reads:
             released = yield dp.Release(gx=(yield from self._slope(context, s.x, y, penalised)))
@@ -370,7 +371,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         self, context: dp.CoordinatorContext, x: dp.Array, y: dp.Array, penalised: dp.Array
     ) -> dp.CoordinatorSteps[dp.Bounded]:
         """What of the step reads records."""
-        lam = self._penalised.penalty
+        lam = self._penalised_objective.penalty
         questions = {
             "upper_grad_x": dp.ClippedSum("upper_grad_x", x, penalised, rate=self.rate),
             CHANGE: dp.ClippedSum(CHANGE, x, penalised, y, self.rate, times=lam),
@@ -392,7 +393,7 @@ class DpBilevel(lower_solvers.SolvesLower):
         """Solutions of levels that read no record."""
         return {
             objective.channel: context.problem.q
-            for objective in (lower_solvers.LowerObjective("y"), self._penalised)
+            for objective in (lower_solvers.LowerObjective("y"), self._penalised_objective)
             if not objective.kinds(context)
         }
 
@@ -402,7 +403,7 @@ class DpBilevel(lower_solvers.SolvesLower):
             objective.channel: lower_solvers.part_of(
                 self._solver, context, objective, k * each, self.shares.get(objective.channel, 1.0)
             )
-            for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised))
+            for k, objective in enumerate((lower_solvers.LowerObjective("y"), self._penalised_objective))
             if objective.kinds(context)
         }
         if self.reads:

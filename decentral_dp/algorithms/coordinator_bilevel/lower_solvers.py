@@ -147,7 +147,7 @@ class DpLocGd(NamedTuple):
                 # Free where the level reads no record.
                 scale = released.scale.get(level.channel, 0.0)
                 step = released.released[level.channel][0] / (h.modulus * (t + 1))
-                at = centre + _cut(at - step - centre, radius)
+                at = centre + _project_to_ball(at - step - centre, radius)
             centre = context.inside(x, total / self.steps, level.penalty)
             radius = next_radius(h, radius, scale, miss, self.steps, FAILURE / self.stages)
         return centre
@@ -225,7 +225,7 @@ def _bernstein(miss: Miss, count: float, odds: float) -> float:
     return third + math.sqrt(third * third + 2.0 * log * count * miss.variance)
 
 
-def _cut(away: dp.Array, radius: float) -> dp.Array:
+def _project_to_ball(away: dp.Array, radius: float) -> dp.Array:
     """The nearest point of a ball around 0, which may have no interior: a minimiser may be known."""
     length = float(np.linalg.norm(away))
     return away * (radius / length) if length > radius else away

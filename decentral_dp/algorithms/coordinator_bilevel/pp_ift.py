@@ -54,11 +54,11 @@ _SOLVERS = ("dp_gd", "output_perturbation")
 
 
 class State(NamedTuple):
-    """x: (p,) the iterate. y: (q,) the last released point. at: the x that it is for."""
+    """x: (p,) the iterate. y: (q,) the last released point. x_of_y: the x that it is for."""
 
     x: dp.Array
     y: dp.Array
-    at: dp.Array
+    x_of_y: dp.Array
 
 
 @dataclass(frozen=True)
@@ -111,24 +111,24 @@ class PpIft(lower_solvers.SolvesLower):
         lower_solvers.check_perturbed(context, self.solver)
         known = self
         if self.solver == "dp_gd" and self.inner is None:
-            known = replace(known, inner=Defaults.of(context, 2, "inner").steps("dp_gd", 1))
+            known = replace(known, inner=Defaults.from_context(context, 2, "inner").steps("dp_gd", 1))
         if self.solver == "dp_gd" and self.smoothness is None and context.family is None:
             # Raises: there is no default.
-            Defaults.of(context, 2, "smoothness")
+            Defaults.from_context(context, 2, "smoothness")
         if self.x is None:
             # Raises where no default is known.
-            Defaults.of(context, 2, "x")
+            Defaults.from_context(context, 2, "x")
             known = replace(known, x=usual_step(context))
-        return known, self._clipped(context)
+        return known, self._with_clips(context)
 
-    def _clipped(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
+    def _with_clips(self, context: dp.CoordinatorContext) -> dp.CoordinatorContext:
         """With every clip that something is bounded by. Raises InputError where one is missing."""
         bounds = {c: context.clip.bound(c) for c in ("x", "y", "z")}
         for term in self.queries if context.noisy else ():
             channel = CLIP_OF_TERM[term]
             if not context.reads(term) or np.isfinite(context.clip.bound(channel)):
                 continue
-            c = Defaults.of(context, 2, "clip").whole
+            c = Defaults.from_context(context, 2, "clip").box_constants
             usual = {"x": max(c.l_fx, c.d_hxy), "y": 0.5 * c.d_gy, "z": max(c.l_fy, c.d_hyy)}
             bounds[channel] = usual[channel]
         return replace(context, clip=Clip("l2", **bounds))
@@ -160,7 +160,7 @@ class PpIft(lower_solvers.SolvesLower):
         return context.implicit(**{name: answer[name] + v if name in answer else v for name, v in public.items()})
 
     def published(self, s: State) -> dict[str, dp.Array]:
-        return {"x": s.at, "y": s.y}
+        return {"x": s.x_of_y, "y": s.y}
 
     def free_channels(self, context: dp.CoordinatorContext) -> dict[str, int]:
         """The lower-level point, where that level reads no record."""
@@ -190,5 +190,5 @@ ENTRY = dp.Entry(
     "pp_ift",
     PpIft,
     (dp.Citation("Implicit hypergradients, here at a private point, after", "lowy2025differentially"),),
-    unprinted="pp_ift was never printed",
+    why_unprinted="pp_ift was never printed",
 )

@@ -50,10 +50,10 @@ _MODEL_MU = 0.25
 
 
 class State(NamedTuple):
-    """x: (1,) to be tried next. at: (1,) tried last, and y: (q,) the model released there."""
+    """x: (1,) to be tried next. last_x: (1,) tried last, and y: (q,) the model released there."""
 
     x: dp.Array
-    at: dp.Array
+    last_x: dp.Array
     y: dp.Array
 
 
@@ -156,7 +156,7 @@ class RegularisationTuner(dp.Coordinated):
         return FiniteExponential(Score.of_value(pool.bounds, low, high), points, pool.scores_along)
 
     def published(self, s: State) -> dict[str, dp.Array]:
-        return {"x": s.at, "y": s.y}
+        return {"x": s.last_x, "y": s.y}
 
     def planned_releases(self, context: dp.CoordinatorContext, rounds: int) -> dict[str, dp.Charge]:
         both: tuple[dp.Split, ...] = ("train", "validation")
@@ -224,5 +224,5 @@ ENTRY = dp.Entry(
     "regularisation_tuner",
     RegularisationTuner,
     (dp.Citation('The rule of method = "penalty", its sign corrected', "kornowski2024differentially"),),
-    unprinted="the printed regularisation_tuner climbs the validation loss",
+    why_unprinted="the printed regularisation_tuner climbs the validation loss",
 )

@@ -106,11 +106,11 @@ class DoubleSpider(Estimating):
         if not context.reads(TERMS[names]):
             yield dp.Release()
             return old
-        released = yield from self._released(context, names, s, here, None if fresh else before)
+        released = yield from self._release_mean(context, names, s, here, None if fresh else before)
         # The noise is in the release: added to the estimate alone, after the difference, it would betray low bits.
         return np.asarray(released if fresh else old + released)
 
-    def _released(
+    def _release_mean(
         self, context: dp.MinimaxContext, names: tuple[str, str], s: SpiderState, here: Point, before: Point | None
     ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean at a point, or where there is one before it, what it has changed by since."""

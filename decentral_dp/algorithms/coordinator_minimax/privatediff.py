@@ -47,7 +47,7 @@ class State(NamedTuple):
     x: dp.Array
     y: dp.Array
     v: dp.Array
-    last: dp.Array
+    last_x: dp.Array
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PrivateDiff(steps.Estimating):
         return State(x, y, np.zeros_like(x), x)
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        y = yield from (self._solved(context, s) if self.solver == "closed_form" else self._ascended(t, context, s))
+        y = yield from (self._solve(context, s) if self.solver == "closed_form" else self._ascend(t, context, s))
         v = s.v
         if not context.reads("grad_x"):
             yield dp.Release()
@@ -104,16 +104,16 @@ class PrivateDiff(steps.Estimating):
             asked = context.query("grad_x", s.x, y, self.rate)
             v = (yield dp.Release(gx=(yield dp.Ask(gx=asked)).gx)).released.gx[0]
         else:
-            asked = self.change_query(context, "grad_x", (s.x, y), (s.last, s.y))
+            asked = self.change_query(context, "grad_x", (s.x, y), (s.last_x, s.y))
             v = v + (yield dp.Release(dx=(yield dp.Ask(dx=asked)).dx)).released.dx[0]
         x = context.problem.project_x(s.x - self.x(t) * (v + context.problem.public("grad_x", s.x, y, t)))
         return State(x, y, v, s.x)
 
-    def _solved(self, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
+    def _solve(self, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
         released = yield dp.Release(dual=(yield dp.Ask(dual=context.query("dual", s.x, s.y, self.rate))).dual)
         return steps.best(context, released.released)
 
-    def _ascended(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
+    def _ascend(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[dp.Array]:
         y = s.y
         for i in range(self.steps):
             released = (

@@ -63,7 +63,7 @@ class PrivateDiffXY(steps.Estimating):
 
     def step(self, t: int, context: dp.MinimaxContext, s: steps.SpiderState) -> dp.CoordinatorSteps[steps.SpiderState]:
         released = (yield dp.Release(**(yield dp.Ask(**self._questions(t, context, s))))).released
-        v, u = _carried(t, self.period, released, "x", s.v), _carried(t, self.period, released, "y", s.u)
+        v, u = _next_estimate(t, self.period, released, "x", s.v), _next_estimate(t, self.period, released, "y", s.u)
         by_x = v + context.problem.public("grad_x", s.x, s.y, t)
         by_y = u + context.problem.public("grad_y", s.x, s.y, t)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
@@ -84,7 +84,7 @@ class PrivateDiffXY(steps.Estimating):
         return steps.block_charges(blocks, self.rate)
 
 
-def _carried(t: int, period: int, released: dp.Bundle, variable: str, estimate: dp.Array) -> dp.Array:
+def _next_estimate(t: int, period: int, released: dp.Bundle, variable: str, estimate: dp.Array) -> dp.Array:
     """The estimate after this round's release: a new one, or the last one and its change."""
     anchor, change = _NAMES[variable]
     if steps.is_anchor(t, period):
@@ -97,5 +97,5 @@ ENTRY = dp.Entry(
     PrivateDiffXY,
     (dp.Citation("After Algorithm 3", "zhang2025improved"),),
     example=dp.AUC | {"smoothness": "1.0"},
-    unprinted="privatediff_xy was never printed, unlike privatediff",
+    why_unprinted="privatediff_xy was never printed, unlike privatediff",
 )

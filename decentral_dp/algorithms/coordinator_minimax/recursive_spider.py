@@ -97,7 +97,7 @@ class RecursiveSpider(steps.Estimating):
         v, u = (own.gx[0], own.gy[0]) if fresh else (s.v + own.dx[0], s.u + own.dy[0])
         kept = 1.0 - beta if t else 0.0
         value, variance = kept * s.s + own.s[0], kept**2 * s.variance + released.scale["s"] ** 2
-        by_x, by_y = steps.composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+        by_x, by_y = steps.compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return State(x, y, v, u, value, variance, s.x, s.y)
 

@@ -91,9 +91,9 @@ class ClassShare(dp.Coordinated):
         squares = sum(float(((c.rate.get("train", 1.0) * c.weight["train"]) ** 2).sum()) for c in inner.values())
         first_release = np.full(1, np.sqrt(BUDGET / (1.0 - BUDGET) * squares))
         first = dp.Charge("gaussian", 1, np.ones(1, dtype=np.int64), {"train": first_release})
-        return {CHANNEL: first} | {name: self._later(charge) for name, charge in inner.items()}
+        return {CHANNEL: first} | {name: self._delay_charge(charge) for name, charge in inner.items()}
 
-    def _later(self, charge: dp.Charge) -> dp.Charge:
+    def _delay_charge(self, charge: dp.Charge) -> dp.Charge:
         """Release e of round t, with one more exchange before it in every round."""
         t = (charge.indices - 1) // self.program.releases_per_round
         return charge._replace(indices=charge.indices + t + 1)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decentral_dp.algorithms import vocabulary as dp
-from decentral_dp.algorithms.coordinator_minimax.steps import composed
+from decentral_dp.algorithms.coordinator_minimax.steps import compose_gradients
 
 UNPROTECTED = (
     'privacy.guarantee: scdro adds no noise and clips nothing, so it can be neither "certified" nor "as_printed". Set '
@@ -71,7 +71,7 @@ class Scdro(dp.Coordinated):
         mean = (yield dp.Release(**(yield dp.Ask(**asked)))).released
         beta = min(1.0, self.averaging(t)) if t else 1.0
         value = (1.0 - beta) * s.s + beta * mean.h[0]
-        by_x, by_y = composed(context, s.y, value, mean.hx[0], mean.hy[0])
+        by_x, by_y = compose_gradients(context, s.y, value, mean.hx[0], mean.hy[0])
         z_x, z_y = (1.0 - beta) * s.z_x + beta * by_x, (1.0 - beta) * s.z_y + beta * by_y
         x, y = context.problem.project_x(s.x - self.x(t) * z_x), context.problem.project_y(s.y + self.y(t) * z_y)
         return State(x, y, value, z_x, z_y)

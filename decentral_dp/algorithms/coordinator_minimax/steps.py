@@ -309,7 +309,7 @@ def inner_bound(context: dp.MinimaxContext, here: Point, before: Point) -> float
     return min(found, distance(context, "inner", here, before)) if math.isfinite(found) else 0.0
 
 
-def composed(
+def compose_gradients(
     context: dp.MinimaxContext, y: dp.Array, inner: dp.Array, inner_x: dp.Array, inner_y: dp.Array
 ) -> tuple[dp.Array, dp.Array]:
     """Compute ∇_x F and the direction in which y improves, from estimates of the three means.

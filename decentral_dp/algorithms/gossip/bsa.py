@@ -111,9 +111,9 @@ class Bsa(dp.Algorithm):
         return {
             "x": dp.free_release(public, ends),
             "y": dp.free_release(public, ends),
-            "gy": dp.released(public, gy_index, [dp.Use("lower_grad_y", np.ones(gy_t.size), gy_t)]),
+            "gy": dp.plan_release(public, gy_index, [dp.Use("lower_grad_y", np.ones(gy_t.size), gy_t)]),
             "v": planned_series(public, v_index, v_t, k, self.smoothness),
-            "gx": dp.released(public, ends - 1, [dp.Use(term, always, rounds) for term in U_TERMS]),
+            "gx": dp.plan_release(public, ends - 1, [dp.Use(term, always, rounds) for term in U_TERMS]),
         }
 
 

@@ -147,11 +147,13 @@ class DsboJhip(NestedLoops):
         x_t = np.arange(rounds)
         h_index, h_t = dp.grid(rounds, e, [1 + inner])
         return {
-            "x": dp.released(public, (x_t + 1) * e, [dp.Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True),
+            "x": dp.plan_release(
+                public, (x_t + 1) * e, [dp.Use("upper_grad_x", self.x.series(rounds), x_t)], kept=True
+            ),
             "y": self.planned_descent(public),
             "Z": dp.free_release(public, h_index),
-            "D": dp.tracked(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
-            "h": dp.released(public, h_index, [dp.Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
+            "D": dp.plan_tracker(public, e, 1 + inner, "lower_jacobian", "lower_hessian_product"),
+            "h": dp.plan_release(public, h_index, [dp.Use("upper_grad_y", np.ones(rounds), h_t)], kept=True),
         }
 
 

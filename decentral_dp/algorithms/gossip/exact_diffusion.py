@@ -39,12 +39,12 @@ from decentral_dp.algorithms.gossip.single_level import OneLevel
 
 
 class State(NamedTuple):
-    """x: (b, p), constant. y: (b, q), before noise. correction, before: (b, q), c − ψ̃ and c of last round, public."""
+    """x: (b, p), constant. y: (b, q), before noise. correction, last_mixed: (b, q), c − ψ̃ and c of last round."""
 
     x: dp.Array
     y: dp.Value
     correction: dp.Array
-    before: dp.Array
+    last_mixed: dp.Array
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class ExactDiffusion(OneLevel):
         released, neighbour_sum = yield dp.Gossip(y=s.y)
         moved = 0.5 * (neighbour_sum.y - dataset.neighbour_weight * released.y)
         combined, correction = released.y + moved, s.correction + moved
-        batch, base = dataset.batch(t), s.before + s.correction
+        batch, base = dataset.batch(t), s.last_mixed + s.correction
         gradient = batch.lower_grad_y(s.x, combined)
-        gradient = self.estimate(t, gradient, lambda: batch.lower_grad_y(s.x, s.before), base, released.y)
+        gradient = self.estimate(t, gradient, lambda: batch.lower_grad_y(s.x, s.last_mixed), base, released.y)
         return State(s.x, combined + correction - self.y(t) * gradient, correction, combined)
 
 
@@ -82,5 +82,5 @@ ENTRY = dp.Entry(
     ExactDiffusion,
     (dp.Citation("Exact diffusion, here with noise", "yuan2019exact"),),
     message=dp.ONE_STEP,
-    unprinted="exact_diffusion was printed without noise",
+    why_unprinted="exact_diffusion was printed without noise",
 )

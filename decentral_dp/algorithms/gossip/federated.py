@@ -36,11 +36,11 @@ from decentral_dp.algorithms.gossip.single_level import DpDsgd
 
 
 class Served(NamedTuple):
-    """x: (b, p), constant. y, before: (b, q), the server's point of this round and of the one before, in every row."""
+    """x: (b, p), constant. y, last_y: (b, q), the server's point of this round and of the one before, in every row."""
 
     x: dp.Array
     y: dp.Array
-    before: dp.Array
+    last_y: dp.Array
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Federated(DpDsgd):
         e = self.releases_per_round
         index, t = dp.grid(public.rounds, e, range(1, e))
         use = dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)
-        asked = dp.blocks(public, index, "lower_grad_y") if self.block else dp.released(public, index, [use])
+        asked = dp.blocks(public, index, "lower_grad_y") if self.block else dp.plan_release(public, index, [use])
         free = dp.free_release(public, e * np.arange(1, public.rounds + 1))
         return {"x": free, "y": free, "u": asked}
 
@@ -75,7 +75,7 @@ class Federated(DpDsgd):
     ) -> Generator[dp.Ask, dp.Answer, Served]:
         # What the server says, before it asks anything.
         yield dp.Ask(x=s.x, y=s.y)
-        own, moved = s.y, self.heavy_ball * (s.y - s.before)
+        own, moved = s.y, self.heavy_ball * (s.y - s.last_y)
         for k in range(1 if self.block else self.steps):
             if self.block:
                 u = dataset.local_steps(t, s.x, s.y, self.steps, self.y(t))
@@ -90,5 +90,5 @@ ENTRY = dp.Entry(
     "federated",
     Federated,
     (dp.Citation("DP-FedAvg, here without a trusted server", "mcmahan2018learning"),),
-    unprinted=dp.AS_CERTIFIED,
+    why_unprinted=dp.AS_CERTIFIED,
 )

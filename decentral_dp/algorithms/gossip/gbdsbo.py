@@ -145,11 +145,13 @@ class Gbdsbo(dp.Algorithm):
         gamma, beta = self.y.series(public.rounds), self.averaging.series(public.rounds)[:-1]
         out = {
             "x": dp.free_release(public, index),
-            "y": dp.released(public, index, [dp.Use("lower_grad_y", gamma, index - 1)], kept=True),
+            "y": dp.plan_release(public, index, [dp.Use("lower_grad_y", gamma, index - 1)], kept=True),
         }
         if public.rounds > 1:
             sent = index[:-1]
-            out |= {c: dp.released(public, sent, [dp.Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()}
+            out |= {
+                c: dp.plan_release(public, sent, [dp.Use(t, beta, sent - 1)], kept=True) for c, t in self.terms.items()
+            }
         return out
 
 

@@ -71,12 +71,12 @@ class GossipSgda(dp.Derived):
     gradients_at = dp.AT_MIXTURE
 
     @property
-    def down(self) -> Recursion:
+    def x_recursion(self) -> Recursion:
         """Of the gradient in x."""
         return Recursion(self.x, self.storm)
 
     @property
-    def up(self) -> Recursion:
+    def y_recursion(self) -> Recursion:
         """Of the gradient in y."""
         return Recursion(self.y, self.storm)
 
@@ -88,7 +88,7 @@ class GossipSgda(dp.Derived):
         own, near = yield dp.Gossip(x=s.x, y=s.y)
         kept = 1.0 - dataset.neighbour_weight
         x, y = dataset.project(kept * own.x + near.x, kept * own.y + near.y)
-        batch, down, up = dataset.batch(t), self.down, self.up
+        batch, down, up = dataset.batch(t), self.x_recursion, self.y_recursion
         in_x = down(t, batch.upper_grad_x(x, y), lambda: batch.upper_grad_x(s.u, s.v), s.u, own.x)
         in_y = up(t, batch.lower_grad_y(x, y), lambda: batch.lower_grad_y(s.u, s.v), s.v, own.y)
         return State(x - self.x(t) * in_x, y - self.y(t) * in_y, x, y)
@@ -99,7 +99,7 @@ ENTRY = dp.Entry(
     GossipSgda,
     (dp.Citation("Decentralised SGDA, here with noise and without its tables of gradients", "gao2022decentralized"),),
     message=dp.ONE_STEP,
-    unprinted=(
+    why_unprinted=(
         'privacy.guarantee: gossip_sgda has no "as_printed"; DPMixSGD noises a recursive estimate, which is '
         'another algorithm. Use "certified", or "none".'
     ),

@@ -71,7 +71,7 @@ class GradientTracking(OneLevel):
         return {
             "x": dp.free_release(public, ends[-1:]),
             "y": dp.free_release(public, ends),
-            "s": dp.released(public, ends[:-1], [dp.Use("lower_grad_y", np.ones(t.size), t)]),
+            "s": dp.plan_release(public, ends[:-1], [dp.Use("lower_grad_y", np.ones(t.size), t)]),
         }
 
 
@@ -79,5 +79,5 @@ ENTRY = dp.Entry(
     "gradient_tracking",
     GradientTracking,
     (dp.Citation("Gradient tracking, here with noise", "nedic2017achieving"),),
-    unprinted="private forms of gradient_tracking have noise schedules of their own",
+    why_unprinted="private forms of gradient_tracking have noise schedules of their own",
 )

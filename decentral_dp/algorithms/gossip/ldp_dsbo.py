@@ -101,7 +101,7 @@ class LdpDsbo(dp.Algorithm):
         index, step = np.arange(1, public.rounds + 1), getattr(self, channel).series(public.rounds)
         uses = [dp.Use(term, step, index - 1) for term in TERMS if CLIP_OF_TERM[term] == channel]
         # Earlier batches live on in a private state, so sampling amplifies nothing.
-        planned = dp.released(public, index, uses, kept=self.protocol == "private")
+        planned = dp.plan_release(public, index, uses, kept=self.protocol == "private")
         if self.protocol == "released":
             return planned
         keep = 1.0 - public.neighbour_weight

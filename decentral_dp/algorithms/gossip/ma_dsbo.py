@@ -131,16 +131,18 @@ class MaDsbo(NestedLoops):
             "x": self._planned_x(public, x_index),
             "y": self.planned_descent(public),
             "z": dp.free_release(public, z_index),
-            "d": dp.tracked(public, e, 1 + inner, *D_TERMS),
+            "d": dp.plan_tracker(public, e, 1 + inner, *D_TERMS),
         }
 
     def _planned_x(self, public: dp.Public, index: NDArray[np.int64]) -> dp.Planned:
         """x_{t+1} takes α_t r_t, and r remembers every u before it."""
         alpha = self.x.series(public.rounds)[:, None]
-        u = dp.released(public, index, [dp.Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True)
+        u = dp.plan_release(
+            public, index, [dp.Use(term, alpha, np.arange(public.rounds)) for term in U_TERMS], kept=True
+        )
 
         def sent(change: dp.Array, growth: dp.Array | float = 1.0) -> dp.Array:
-            return alpha * dp.before(dp.fading(change, 1.0 - alpha, growth))
+            return alpha * dp.lag(dp.fading(change, 1.0 - alpha, growth))
 
         sensitivity = {k: sent(change, dp.memory_slack(public.averaged[k])) for k, change in u.sensitivity.items()}
         return u._replace(sensitivity=sensitivity, largest=sent(u.largest))

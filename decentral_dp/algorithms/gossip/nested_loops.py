@@ -60,4 +60,4 @@ class NestedLoops(dp.Algorithm, Protocol):
     def planned_descent(self, public: dp.Public) -> dp.Planned:
         """Exchanges 1 … K send y¹ … y^K, each β_t times a clipped mean."""
         index, t = dp.grid(public.rounds, self.releases_per_round, range(1, 1 + self.inner))
-        return dp.released(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)
+        return dp.plan_release(public, index, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)], kept=True)

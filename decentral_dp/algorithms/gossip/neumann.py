@@ -70,4 +70,4 @@ def planned_series(
         dp.Use("upper_grad_y", np.where(first, 1.0, 0.0), t[charged]),
         dp.Use("lower_hvp", np.where(first, 0.0, 1.0 / smoothness), t[charged]),
     ]
-    return dp.released(public, index[charged], uses, kept)
+    return dp.plan_release(public, index[charged], uses, kept)

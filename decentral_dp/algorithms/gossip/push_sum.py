@@ -40,13 +40,13 @@ from decentral_dp.algorithms import vocabulary as dp
 class State(NamedTuple):
     """x: (b, p), constant and public. y: (b, q), the numerator u before noise. w: (b, 1), its weight, public.
 
-    mixed: (b, q), c of the round before, public.
+    last_mixed: (b, q), c of the round before, public.
     """
 
     x: dp.Array
     y: dp.Value
     w: dp.Array
-    mixed: dp.Array
+    last_mixed: dp.Array
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PushSum(dp.Derived):
         w = dataset.kept_weight * released.w + neighbour_sum.w
         if (online := dataset.network.online(t)) is not None:
             there = online[dataset.agents][:, None]
-            combined, w = np.where(there, combined, s.mixed), np.where(there, w, s.w)
+            combined, w = np.where(there, combined, s.last_mixed), np.where(there, w, s.w)
         gradient = dataset.batch(t).lower_grad_y(s.x, combined / w, times=1.0 / self.share_of_clip(t))
         return State(s.x, combined - self.step_of_clip(t) * gradient, w, combined)
 

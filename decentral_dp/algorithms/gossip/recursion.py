@@ -30,13 +30,13 @@ class Recursion(NamedTuple):
     step: dp.StepSize
     fresh: float
 
-    def past(self, t: int) -> float:
+    def past_weight(self, t: int) -> float:
         """1 − a; 0 where nothing of an estimate was released before."""
         return 1.0 - self.fresh if t and self.step(t - 1) > 0.0 else 0.0
 
     def series(self, rounds: int) -> dp.Array:
         """(T,) by how much clipped means enter a release: λ_t, and (2 − a) λ_t after the first."""
-        return self.step.series(rounds) * (1.0 + np.array([self.past(t) for t in range(rounds)]))
+        return self.step.series(rounds) * (1.0 + np.array([self.past_weight(t) for t in range(rounds)]))
 
     def __call__(
         self, t: int, now: dp.Value, before: Callable[[], dp.Value], base: dp.Array, released: dp.Array
@@ -50,5 +50,5 @@ class Recursion(NamedTuple):
             base: b_{t−1}.
             released: ỹ_t.
         """
-        past = self.past(t)
+        past = self.past_weight(t)
         return now + past * ((base - released) / self.step(t - 1) - before()) if past else now

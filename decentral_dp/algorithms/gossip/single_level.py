@@ -77,12 +77,12 @@ class LdpSingleLevel(OneLevel):
 class Moving(NamedTuple):
     """x: (b, p), public but for round 1 of centring, where it is before noise. y: (b, q): before noise.
 
-    before: (b, q), c of the round before, public.
+    last_mixed: (b, q), c of the round before, public.
     """
 
     x: dp.Value
     y: dp.Value
-    before: dp.Array
+    last_mixed: dp.Array
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ class DpDsgd(OneLevel):
             sent = dp.blocks(public, indices, "lower_grad_y")
         else:
             t = (indices - 1) // self.steps
-            sent = dp.released(public, indices, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)])
+            sent = dp.plan_release(public, indices, [dp.Use("lower_grad_y", self.y.series(public.rounds)[t], t)])
         x = dp.free_release(public, indices[-1:])
         if self.centring:
             first = indices[self.releases_per_round - 1 : self.releases_per_round]
-            x = dp.released(public, first, [dp.Use("feature_mean", np.ones(1), np.zeros(1, dtype=np.int64))])
+            x = dp.plan_release(public, first, [dp.Use("feature_mean", np.ones(1), np.zeros(1, dtype=np.int64))])
         return {"x": x, "y": sent}
 
     def init(self, dataset: dp.LocalDataset) -> Moving:
@@ -156,7 +156,7 @@ class DpDsgd(OneLevel):
         combined += neighbour_sum.y
         ahead = combined
         if self.heavy_ball:
-            ahead = combined - s.before
+            ahead = combined - s.last_mixed
             ahead *= self.heavy_ball
             ahead += combined
         if self.block:

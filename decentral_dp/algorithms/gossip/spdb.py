@@ -116,8 +116,8 @@ class Spdb(dp.Algorithm):
         index, t = dp.grid(public.rounds, self.releases_per_round, range(1, self.releases_per_round))
         k = np.tile(np.arange(self.inverse), public.rounds)
         return {
-            "x": dp.released(public, ends, [dp.Use(term, alpha, rounds) for term in U_TERMS]),
-            "y": dp.released(public, ends, [dp.Use("lower_grad_y", beta, rounds)]),
+            "x": dp.plan_release(public, ends, [dp.Use(term, alpha, rounds) for term in U_TERMS]),
+            "y": dp.plan_release(public, ends, [dp.Use("lower_grad_y", beta, rounds)]),
             "v": planned_series(public, index, t, k, self.smoothness),
         }
 

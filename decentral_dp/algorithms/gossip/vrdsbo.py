@@ -167,24 +167,24 @@ class Vrdsbo(dp.Algorithm):
             "x": dp.free_release(public, ends),
             "y": dp.free_release(public, ends),
             "v": planned_series(public, index[sent], t[sent], k[sent], self.smoothness, kept=True),
-            "zf": _tracked(public, ends - 1, U_TERMS, kept),
-            "zg": _tracked(public, ends - 1, ("lower_grad_y",), kept),
+            "zf": _plan_increments(public, ends - 1, U_TERMS, kept),
+            "zg": _plan_increments(public, ends - 1, ("lower_grad_y",), kept),
         }
 
 
-def _tracked(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], kept: dp.Array) -> dp.Planned:
+def _plan_increments(public: dp.Public, index: NDArray[np.int64], terms: Sequence[str], kept: dp.Array) -> dp.Planned:
     """Increments of U or V; κ: (T,)."""
     keep, rounds = kept[:, None], np.arange(public.rounds)
-    news = dp.released(public, index, [dp.Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
+    news = dp.plan_release(public, index, [dp.Use(term, 1.0 + kept, rounds) for term in terms], kept=True)
     sensitivity = {}
     for kind, change in news.sensitivity.items():
         growth = dp.memory_slack(public.averaged[kind])
-        sensitivity[kind] = _less(1.0 - keep, dp.before(dp.fading(change, keep, growth)) * growth) + change
-    largest = _less(1.0 - keep, dp.before(dp.fading(news.largest, keep))) + news.largest
+        sensitivity[kind] = _scale_or_zero(1.0 - keep, dp.lag(dp.fading(change, keep, growth)) * growth) + change
+    largest = _scale_or_zero(1.0 - keep, dp.lag(dp.fading(news.largest, keep))) + news.largest
     return news._replace(sensitivity=sensitivity, largest=largest)
 
 
-def _less(factor: dp.Array, size: dp.Array) -> dp.Array:
+def _scale_or_zero(factor: dp.Array, size: dp.Array) -> dp.Array:
     """factor · size, 0 where the factor is 0, however large the other."""
     with np.errstate(invalid="ignore"):
         return np.where(factor == 0.0, 0.0, factor * size)

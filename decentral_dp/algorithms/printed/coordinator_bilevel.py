@@ -117,7 +117,7 @@ class PrintedDpBilevel(dp_bilevel.DpBilevel):
         each = epsilon / math.sqrt(18.0 * rounds), delta / (3.0 * (rounds + 1.0))
         inner, width = self._solver, context.problem.q
         below = {"lower_grad_y": 1.0}
-        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised.penalty}
+        above = {"lower_grad_y": 1.0, "upper_grad_y": 1.0 / self._penalised_objective.penalty}
         sampled = self.rate if lower_solvers.SOLVERS[self.solver].samples else 1.0
         out = {
             channel: calibrate(context, factors, width, sampled, rounds, inner.publishes, each)

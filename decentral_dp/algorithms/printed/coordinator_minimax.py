@@ -159,9 +159,9 @@ class State(NamedTuple):
 
     x: dp.Array
     y: dp.Array
-    carried: dp.Array
+    exact_y: dp.Array
     v: dp.Array
-    last: dp.Array
+    last_x: dp.Array
     sample: dp.Bounded | None
 
 
@@ -203,13 +203,13 @@ class PrintedPrivateDiff(steps.Estimating):
         return State(x, y, y, np.zeros_like(x), x, None)
 
     def step(self, t: int, context: dp.MinimaxContext, s: State) -> dp.CoordinatorSteps[State]:
-        y = s.carried
+        y = s.exact_y
         for i in range(self.steps):
             answer = yield dp.Ask(**steps.questions(context, ("gy",), s.x, y, self.rate))
             released = (yield dp.Release(**{channel: _unproven(answer[channel]) for channel in answer})).released
             by_y = steps.released_gradient(context, released, "gy", s.x, y, t)
             y = context.problem.project_y(y + steps.step_of(self.y, i) * by_y)
-        out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _unbounded(1)}, "l2")}
+        out = {"y": dp.Bounded(np.zeros((1, y.size)), y[None], {"train": _infinite_change(1)}, "l2")}
         v, sample = s.v, s.sample
         if context.reads("grad_x"):
             sample = (yield dp.Ask(gx=context.query("grad_x", s.x, y, self.rate))).gx
@@ -229,7 +229,7 @@ class PrintedPrivateDiff(steps.Estimating):
     def _unit(self, s: State) -> float:
         """C_{2,r}; C_3 where x is not finite."""
         with np.errstate(all="ignore"):
-            sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last))
+            sensitivity = (self.smoothness or 0.0) * float(np.linalg.norm(s.x - s.last_x))
         return (sensitivity if math.isfinite(sensitivity) else 0.0) + 1.0 / math.sqrt(self.steps)
 
     def planned_releases(self, context: dp.MinimaxContext, rounds: int) -> dict[str, dp.Charge]:
@@ -275,11 +275,12 @@ class PrintedPrivateDiff(steps.Estimating):
 def _unproven(value: dp.Bounded) -> dp.Bounded:
     """A value of which nothing is claimed: its sample lives on."""
     return replace(
-        value, sensitivities={split: _unbounded(s.sensitivity.size) for split, s in value.sensitivities.items()}
+        value,
+        sensitivities={split: _infinite_change(s.sensitivity.size) for split, s in value.sensitivities.items()},
     )
 
 
-def _unbounded(agents: int) -> Sensitivity:
+def _infinite_change(agents: int) -> Sensitivity:
     return Sensitivity(np.full(agents, np.inf), np.ones(agents), None)
 
 
@@ -299,7 +300,7 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
             return replace(known, longest=1.0 / (self.smoothness * math.sqrt(context.n))), context
         return known, context
 
-    def _released(
+    def _release_mean(
         self,
         context: dp.MinimaxContext,
         names: tuple[str, str],
@@ -309,7 +310,11 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
     ) -> dp.CoordinatorSteps[dp.Array]:
         """The mean, or what it has changed by, clipped when it has been taken."""
         term, channel = double_spider.TERMS[names], names[before is not None]
-        unit = steps.reach(context.ball(term, *here)) if before is None else 2.0 * (self.smoothness or 0.0) * _larger(s)
+        unit = (
+            steps.reach(context.ball(term, *here))
+            if before is None
+            else 2.0 * (self.smoothness or 0.0) * _largest_move(s)
+        )
         mean = (yield dp.Ask(mean=context.query(term, *here, self.rate, before, math.inf))).mean
         # The noise is planned in units of the clip.
         released: dp.Array = (yield dp.Release(**{channel: in_units(context.cut(mean, unit), unit)})).released[channel][
@@ -331,7 +336,7 @@ class PrintedDoubleSpider(double_spider.DoubleSpider):
         return constant_noise(charges, sizes)
 
 
-def _larger(s: steps.SpiderState) -> float:
+def _largest_move(s: steps.SpiderState) -> float:
     """max{|y_t − y_{t−1}|, ‖x_t − x_{t−1}‖}, 0 where one is not finite."""
     with np.errstate(all="ignore"):
         found = max(float(np.linalg.norm(s.y - s.last_y)), float(np.linalg.norm(s.x - s.last_x)))
@@ -370,7 +375,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
         v, u = (released[c][0] * unit for c, unit in zip(names, units, strict=True))
         one = (yield dp.Ask(one=_inner_query(context, *here))).one
         value = (1.0 - self.weight(t)) * s.s + (yield dp.Release(s=self.weight(t) * one)).released.s[0]
-        by_x, by_y = steps.composed(context, s.y, value, v, u)
+        by_x, by_y = steps.compose_gradients(context, s.y, value, v, u)
         x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
         return recursive_spider.State(x, y, v, u, value, 0.0, s.x, s.y)
 
@@ -384,7 +389,7 @@ class PrintedRecursiveSpider(recursive_spider.RecursiveSpider):
 
     def printed_calibration(self, context: dp.MinimaxContext, rounds: int, epsilon: float, delta: float) -> Noise:
         n, root, clips = context.n, root_log(delta), _clips(context)
-        worst = _worst(context)
+        worst = _worst_point(context)
         anchor = root * math.sqrt(rounds) / (n * self.period * epsilon)
         change = root / epsilon * max(1.0 / (self.rate * n), math.sqrt(rounds) / n)
         weights, one = (
@@ -413,15 +418,15 @@ def _inner_query(context: dp.MinimaxContext, x: dp.Array, y: dp.Array) -> dp.Cli
     return context.query("inner", x, y, 1.0 / context.n)
 
 
-def _worst(context: dp.MinimaxContext) -> steps.Point:
+def _worst_point(context: dp.MinimaxContext) -> steps.Point:
     """Where λ is least: there h and its derivatives reach as far as anywhere."""
     return context.start("x", {}), context.problem.project_y(np.zeros(context.problem.q))
 
 
 def _clips(context: dp.MinimaxContext) -> tuple[float, float]:
     """C_x and C_λ, the same at every λ."""
-    return steps.reach(context.ball("inner_x", *_worst(context))), steps.reach(
-        context.ball("inner_y", *_worst(context))
+    return steps.reach(context.ball("inner_x", *_worst_point(context))), steps.reach(
+        context.ball("inner_y", *_worst_point(context))
     )
 
 

@@ -357,7 +357,7 @@ def _begin(program: single_level.OneLevel, dataset: dp.LocalDataset) -> single_l
     return single_level.State(dataset.start("x", program.start), dataset.untouched(dataset.start("y", program.start)))
 
 
-def _planned(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
+def _plan(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.Planned]:
     """x is published as it is; of y nothing is proven once a step has met a record."""
     indices = np.arange(1, public.rounds + 1)
     return {"x": dp.free_release(public, indices[-1:]), "y": dp.nothing_proven(public, indices, program.y.scale > 0.0)}
@@ -367,7 +367,7 @@ def _planned(program: single_level.OneLevel, public: dp.Public) -> dict[str, dp.
 class PrintedLdpSingleLevel(PrintedGossip, single_level.LdpSingleLevel):
     """The fields of `LdpSingleLevel`, with an own y that is never noised."""
 
-    init, planned_releases = _begin, _planned
+    init, planned_releases = _begin, _plan
 
 
 @final
@@ -390,7 +390,7 @@ class PrintedDpDsgd(single_level.OneLevel):
         combined = (1.0 - dataset.neighbour_weight) * s.y + neighbour_sum.y
         return s._replace(y=combined - self.y(t) * dataset.batch(t).lower_grad_y(s.x, combined))
 
-    init, planned_releases = _begin, _planned
+    init, planned_releases = _begin, _plan
 
 
 def _series(

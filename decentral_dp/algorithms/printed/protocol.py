@@ -63,7 +63,7 @@ def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
     return sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
 
 
-def within(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
+def budget_per_release(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
     """(ε₀, δ₀) of each of k releases that advanced composition brings to (ε, δ) together.
 
     ε = √(2k log(1/δ₀)) ε₀ + 2k ε₀², δ = (k + 1) δ₀ (Kornowski, Lemma 14); one release needs no composition.
@@ -106,7 +106,7 @@ def calibrate(
             whole[split] = whole.get(split, 0.0) + factors[term] * s
         for split, s in context.mean_sensitivity(term, width, rate).items():
             sensitivity[split] = sensitivity.get(split, 0.0) + np.full(rounds * releases, factors[term] * s)
-    scale = gaussian_scale(max(whole.values()), *within(*target, releases))
+    scale = gaussian_scale(max(whole.values()), *budget_per_release(*target, releases))
     return Calibration(np.full(rounds * releases, scale), sensitivity)
 
 

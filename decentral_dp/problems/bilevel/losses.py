@@ -294,7 +294,7 @@ class LossProblem:
                 if found is not None:
                     solves = " (torch.linalg.solve does so two derivatives deep; take torch.linalg.inv)"
                     raise InputError(
-                        f"{self.name}: {function} {found.what}, and no clip bounds what one record moves then; write "
+                        f"{self.name}: {function} {found.text}, and no clip bounds what one record moves then; write "
                         f"the loss of one record only, as a pure function of (x, y, features, label)"
                         f"{solves if found.term in MATRICES else ''}."
                     )

@@ -337,7 +337,7 @@ class MetaLearning:
 
         def put(term: str, cotangents: Array, bound: float) -> None:
             if term in sums:
-                sums[term] += self.network.clipped(x, tape, cotangents, bound, clip.norm)
+                sums[term] += self.network.clipped_sum(x, tape, cotangents, bound, clip.norm)
 
         put("upper_grad_x", residual.T @ upstream, clip.x)
         if "lower_hvp" in sums:

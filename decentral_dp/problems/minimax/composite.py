@@ -249,7 +249,7 @@ class Composite(Minimax):
             rows, factors = self.model.clipped_parts(here, extra, bound, there)
             kept.append(rows)
         else:
-            found, factors = self.model.clipped(here, extra, bound, there)
+            found, factors = self.model.clipped_sum(here, extra, bound, there)
             total += found
         return factors
 

@@ -104,7 +104,7 @@ class RecordLoss(NamedTuple):
     probabilities: Callable[[Array], Array] | None = None
     own_loss: OwnLoss | None = None
 
-    def is_told(self, outputs: Array) -> Array | None:
+    def predicted_classes(self, outputs: Array) -> Array | None:
         """(n,) the class that the model predicts; None where it predicts none."""
         if self.classes >= 2 and self.outputs == self.classes:
             return np.asarray(np.argmax(outputs, axis=1), dtype=np.float64)
@@ -139,8 +139,8 @@ class Capped:
     def score(self, outputs: Array, labels: Array) -> dict[str, float]:
         """ "loss": the mean; of classes also "accuracy", "f1" and "worst_class_accuracy"."""
         out = {"loss": float(np.mean(self.values(outputs, labels)))}
-        is_told = self.loss.is_told(outputs)
-        return out if is_told is None else out | classification(is_told, labels) | worst_class(is_told, labels)
+        predicted = self.loss.predicted_classes(outputs)
+        return out if predicted is None else out | classification(predicted, labels) | worst_class(predicted, labels)
 
     def confidences(self, outputs: Array) -> Array | None:
         """(n,) probability of the class that is predicted."""
@@ -167,7 +167,7 @@ class CappedObjective(Objective, Protocol):
         of = self.loss.loss
         if of.probabilities is not None:
             return of.probabilities(outputs)
-        classes = of.is_told(outputs)
+        classes = of.predicted_classes(outputs)
         return outputs[:, 0] if classes is None else np.eye(of.classes)[classes.astype(np.int64)]
 
 
@@ -192,10 +192,10 @@ def capped_loss(loss: str | None, cap: float, classes: int, root: Path) -> Cappe
 
 
 def _cross_entropy(outputs: Array, labels: Array) -> tuple[Array, Array]:
-    is_told = np.arange(len(labels)), labels.astype(np.int64)
+    own_class = np.arange(len(labels)), labels.astype(np.int64)
     slopes = softmax(outputs, axis=1)
-    slopes[is_told] -= 1.0
-    return np.asarray(logsumexp(outputs - outputs[is_told][:, None], axis=1)), slopes
+    slopes[own_class] -= 1.0
+    return np.asarray(logsumexp(outputs - outputs[own_class][:, None], axis=1)), slopes
 
 
 def _logistic(outputs: Array, labels: Array) -> tuple[Array, Array]:
@@ -264,7 +264,7 @@ class OwnLoss:
         )
         if found is not None:
             raise InputError(
-                f"{self.path}: loss {found.what}, and no clip bounds what one record moves then; write the loss of one "
+                f"{self.path}: loss {found.text}, and no clip bounds what one record moves then; write the loss of one "
                 "record only, as a pure function of (outputs, label)."
             )
 

@@ -364,7 +364,7 @@ def test_every_algorithm_is_in_the_table_under_every_guarantee_that_it_has() -> 
     for name, entry in ALGORITHMS.items():
         there = {s.guarantee for s in listed if s.scenario == name}
         assert "none" in there
-        assert ("as_printed" in there) == (entry.printed is not None)
+        assert ("as_printed" in there) == (entry.printed_form is not None)
         # One clips nothing, the other has no proof of its walk: their examples ask for another guarantee.
         assert ("certified" in there) == ("guarantee" not in entry.example)
     assert {name for name, entry in ALGORITHMS.items() if "guarantee" in entry.example} == {"scdro", "grid_walk"}

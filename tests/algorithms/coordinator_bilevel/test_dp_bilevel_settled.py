@@ -14,7 +14,7 @@ import decentral_dp
 from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_bilevel.dp_bilevel import DpBilevel, check_penalty
 from decentral_dp.algorithms.printed.coordinator_bilevel import PrintedDpBilevel
-from decentral_dp.algorithms.printed.protocol import gaussian_scale, within
+from decentral_dp.algorithms.printed.protocol import budget_per_release, gaussian_scale
 from decentral_dp.config.loading import load
 from decentral_dp.constants.families import Declared
 from decentral_dp.constants.problem_constants import ProblemConstants, penalty_smoothness
@@ -215,7 +215,7 @@ def test_the_printed_noise_is_several_times_too_much_for_gaussians() -> None:
 
 def test_steps_within_are_composed_by_the_printed_lemma() -> None:
     for k in (1, 2, 7, 400):
-        each, lost = within(0.3, 1e-6, k)
+        each, lost = budget_per_release(0.3, 1e-6, k)
         back = math.sqrt(2.0 * k * math.log(1.0 / lost)) * each + 2.0 * k * each**2
         assert (each, lost) == (0.3, 1e-6) if k == 1 else back == pytest.approx(0.3)
         assert lost * (k + 1 if k > 1 else 1) == pytest.approx(1e-6)

@@ -11,7 +11,7 @@ import pytest
 
 from decentral_dp import InputError
 from decentral_dp.algorithms.coordinator_minimax.recursive_spider import RecursiveSpider, State
-from decentral_dp.algorithms.coordinator_minimax.steps import composed, is_anchor
+from decentral_dp.algorithms.coordinator_minimax.steps import compose_gradients, is_anchor
 from decentral_dp.exchange import Ask, Release
 from tests.support.coordinator_replay import SCALE, Listening, Scripted, performed, scripted, with_noise, without
 from tests.support.minimax_loop import agree
@@ -112,7 +112,7 @@ def _forgetful(self: RecursiveSpider, t: int, context: Any, s: State) -> Generat
     )
     kept = 1.0 - beta if t else 0.0
     value, variance = kept * s.s + told.released.s[0], kept**2 * s.variance + told.scale["s"] ** 2
-    by_x, by_y = composed(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
+    by_x, by_y = compose_gradients(context, s.y, np.maximum(value, math.sqrt(variance)), v, u)
     x, y = context.problem.project_x(s.x - self.x(t) * by_x), context.problem.project_y(s.y + self.y(t) * by_y)
     return State(x, y, v, u, value, variance, s.x, s.y)
 

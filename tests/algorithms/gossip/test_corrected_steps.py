@@ -242,7 +242,7 @@ class UnnoisedEstimate(ExactDiffusion):
         try:
             step.send(reply)
         except StopIteration as done:
-            past = self.estimate.past(t)
+            past = self.estimate.past_weight(t)
             moved = (reply.released.y - s.y) * (-past * self.y(t) / self.y(max(0, t - 1)))
             return done.value._replace(y=done.value.y + moved)
 

@@ -230,8 +230,8 @@ class Apart(PushSum):
 
     def init(self, dataset: Any) -> State:
         start = super().init(dataset)
-        own = np.broadcast_to(dataset.agents[:, None] ** 2.0, start.mixed.shape).copy()
-        return start._replace(y=own, mixed=own)
+        own = np.broadcast_to(dataset.agents[:, None] ** 2.0, start.last_mixed.shape).copy()
+        return start._replace(y=own, last_mixed=own)
 
 
 class Faded(Apart):

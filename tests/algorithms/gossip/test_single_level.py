@@ -325,7 +325,7 @@ class Unreleased(DpDsgd):
     def step(self, t: int, dataset: Any, s: Any) -> Any:
         own, near = yield next(super().step(t, dataset, s))
         mixed = (1.0 - dataset.neighbour_weight) * own.y + near.y
-        ahead = mixed + self.heavy_ball * (s.y - s.before)
+        ahead = mixed + self.heavy_ball * (s.y - s.last_mixed)
         return type(s)(s.x, ahead - self.y(t) * dataset.batch(t).lower_grad_y(s.x, mixed), mixed)
 
 
