@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from decentral_dp.engines.local import LocalEngine
 from decentral_dp.engines.protocol import Recovery, RunControl, boundaries
-from decentral_dp.engines.ray import Actor, _drive, _DriverState
+from decentral_dp.engines.ray import Actor, _drive, _Driver
 from decentral_dp.engines.ray_cluster import start_actors
 from tests.benchmarks.ray_memory import AGENTS, grown, nodes
 from tests.benchmarks.rings import ring_job
@@ -42,7 +42,7 @@ def test_ray_ratio(benchmark: Any, ray_cluster: None) -> None:
         )
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
-        _drive(actors, placed, ROUNDS, RunControl(), _DriverState(None, 0, Recovery()))
+        _drive(actors, placed, ROUNDS, RunControl(), _Driver(None, 0, Recovery()))
         best["ours"] = min(best["ours"], time.perf_counter() - start)
         for actor in actors:
             ray.kill(actor)
@@ -82,7 +82,7 @@ def test_a_thousand_agents_in_two_actors(benchmark: Any, ray_cluster: None) -> N
         )
         ray.get([a.__ray_ready__.remote() for a in actors])
         start = time.perf_counter()
-        _drive(actors, halves, rounds, RunControl(), _DriverState(None, 0, Recovery()))
+        _drive(actors, halves, rounds, RunControl(), _Driver(None, 0, Recovery()))
         best["ray"] = min(best["ray"], time.perf_counter() - start)
         for actor in actors:
             ray.kill(actor)

@@ -63,7 +63,7 @@ def test_actors_that_end_at_once_where_a_token_is_shown_name_it(
     joined: bool, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    kept = engine._DriverState(None, -1, Recovery(restarts=0), is_joined=joined)
+    kept = engine._Driver(None, -1, Recovery(restarts=0), is_joined=joined)
     with pytest.raises(engine.ActorLostError, match="was lost, and actors ended 1 times") as said:
         kept.retry_after_loss(ray.exceptions.RayActorError(), "The actor of agent 0")
     assert ("set RAY_AUTH_MODE=disabled" in str(said.value)) == (joined and mode == "token")

@@ -101,7 +101,7 @@ def test_records_that_raise_count_as_zero_and_change_no_bit_of_others(broken: li
     for agent, k in broken:
         features[agent, k] = 0.0
     with pytest.raises(RuntimeError):
-        problem._record_terms(LOWER)(*problem._tensors(x[4], y[4], z[4], np.zeros((1, Q)), np.ones(1)))
+        problem._row_terms(LOWER)(*problem._tensors(x[4], y[4], z[4], np.zeros((1, Q)), np.ones(1)))
     found = asked(problem, (x, y, z, records._replace(features=features)), every, LOWER)
     for name in LOWER:
         np.testing.assert_array_equal(found[name], wanted[name])

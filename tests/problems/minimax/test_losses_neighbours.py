@@ -114,7 +114,7 @@ def test_neighbours_never_move_a_mean_further(name: str, term: str, rate: float)
 class Above(Capped):
     """The mistake that the bounds must not survive: losses are cut from above alone."""
 
-    def cut(self, values: Array) -> Array:
+    def apply_cap(self, values: Array) -> Array:
         return np.minimum(values, self.cap)
 
 
