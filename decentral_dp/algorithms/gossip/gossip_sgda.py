@@ -63,8 +63,8 @@ class GossipSgda(dp.Derived):
 
     solves: ClassVar[Literal["minimax"]] = "minimax"
     RELEASES: ClassVar[Mapping[str, Mapping[str, str | float]]] = {
-        "x": {"upper_grad_x": "down"},
-        "y": {"lower_grad_y": "up"},
+        "x": {"upper_grad_x": "x_recursion"},
+        "y": {"lower_grad_y": "y_recursion"},
     }
 
     memoryless = True

@@ -48,7 +48,7 @@ def naive_step(job: decentral_dp.Job, t: int, released: dict, state: dict, clips
 
     for i in range(m):
         x, y, z = at["x"][i], at["y"][i], at["z"][i]
-        n = {k: int(job.stream.averaged(t, job.counts[k][i])) for k in ("train", "validation")}
+        n = {k: int(job.stream.averaged_counts(t, job.counts[k][i])) for k in ("train", "validation")}
         grad, hvp, upper = np.zeros_like(y), np.zeros_like(y), np.zeros_like(y)
         for a in job.records["train"][i].signed[: n["train"]]:
             s = 1 / (1 + np.exp(a @ y))
