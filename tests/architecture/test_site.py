@@ -213,6 +213,18 @@ def test_a_wrong_link_is_found(target: str) -> None:
     assert broken(page, "See [there](glossary.md#standard-terms-as-they-are-used-here), `[a](b)`.") == []
 
 
+def test_tests_that_proofs_name_are_there() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")]
+    there = {name for source in sources for name in re.findall(r"def (test_\w+)", source)}
+    named = {
+        (page.name, name)
+        for page in (DOCS / "proofs").glob("*.md")
+        for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 100
+    assert {(page, name) for page, name in named if name not in there} == set()
+
+
 def test_the_first_run_is_that_of_the_readme() -> None:
     """The README's block is compared with a run elsewhere."""
     shown = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- main job -->")[2]
