@@ -47,8 +47,8 @@ class PairNoise:
     network: Any
     own: Array | None = None
     everybody: bool = False
-    # Links → gains. Networks that change come back to the same links.
-    _gains: dict[bytes, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # Links → gains, of a network that stays None. Networks that change come back to the same links.
+    _gains: dict[bytes | None, Array] = field(default_factory=dict, init=False, repr=False, compare=False)
     # Round → links, of the last round that was asked for: a release asks for them several times.
     _links: dict[int | None, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -97,7 +97,7 @@ class PairNoise:
     def gain(self, t: int) -> Array:
         """Return (m,) the effective scale over σ of what is released in round t, rounded downwards."""
         links, m = self.links(t), self.network.n_agents
-        key = links.tobytes()
+        key = None if self.network.over_time is None else links.tobytes()
         if key not in self._gains:
             ends = np.concatenate([links, links[:, ::-1]]).T
             pair = csr_matrix((np.tile(self.ratios(links), 2), tuple(ends)), shape=(m, m))

@@ -137,13 +137,16 @@ class _Network:
     """Conductances, and Σ⁻¹ as float64 finds it."""
 
     def __init__(self, square: Array, edges: csr_matrix) -> None:
-        self.square = square
-        self.matrix = csr_matrix(diags(square + np.asarray(edges.sum(axis=1)).ravel()) - edges)
-        self.sizes = abs(self.matrix)
-        self.inverse = np.linalg.inv(self.matrix.toarray())
+        self.square, self.links = square, np.asarray(edges.sum(axis=1)).ravel()
+        self.matrix = csr_matrix(diags(square + self.links) - edges)
+        # No entry of the true one is below 0. For X ≥ 0, |Σ| X is twice Σ's diagonal times X, less ΣX.
+        self.inverse = np.maximum(np.linalg.inv(self.matrix.toarray()), 0.0)
+        self.twice = 2.0 * self.matrix.diagonal()
         upper = triu(edges).tocoo()
-        self.starts, self.ends, self.weights = upper.row, upper.col, upper.data
-        self.incident = [np.flatnonzero((upper.row == v) | (upper.col == v)) for v in range(square.size)]
+        self.starts, self.ends, self.weights = upper.row.astype(np.intp), upper.col.astype(np.intp), upper.data
+        edge, both = np.arange(upper.nnz), np.concatenate([upper.row, upper.col])
+        self.at = csr_matrix((np.ones(both.size), (both, np.tile(edge, 2))), (square.size, edge.size))
+        self.incident = np.split(self.at.indices, self.at.indptr[1:-1])
         # Entries of Σ, products and sums: each of at most degree + 2 roundings of terms of one size.
         self.rounding = (4.0 * np.diff(edges.indptr).max(initial=0) + 16.0) * _UNIT
         self.upwards = 1.0 + (4.0 * square.size + 32.0) * _UNIT
@@ -151,8 +154,9 @@ class _Network:
     def resistances(self) -> Array:
         """[Σ⁻¹]_vv of all v with every edge, or more."""
         alone = 1.0 / self.square * (1.0 + 4.0 * _UNIT)
-        residual = np.abs(self.matrix @ self.inverse - np.eye(self.square.size))
-        error = (residual + self.rounding * (self.sizes @ np.abs(self.inverse))) / self.square[:, None]
+        product = self.matrix @ self.inverse
+        sizes = self.twice[:, None] * self.inverse - product
+        error = (np.abs(product - np.eye(self.square.size)) + self.rounding * sizes) / self.square[:, None]
         off = error.max(axis=0) * self.upwards
         return np.asarray(np.minimum((np.diagonal(self.inverse) + off) * self.upwards, alone))
 
@@ -162,21 +166,25 @@ class _Network:
         if cut.size:
             rows = self.inverse[i] - self.inverse[j]
             x = x + np.linalg.solve(np.diag(1.0 / weights) - (rows[:, i] - rows[:, j]), x[i] - x[j]) @ rows
+        x = np.maximum(x, 0.0)
         residual = self.matrix @ x
+        sizes = self.twice * x - residual
         residual[v] -= 1.0
         np.subtract.at(residual, i, weights * (x[i] - x[j]))
         np.add.at(residual, j, weights * (x[i] - x[j]))
-        error = (np.abs(residual) + self.rounding * (self.sizes @ np.abs(x))) / self.square
+        error = (np.abs(residual) + self.rounding * sizes) / self.square
         off = float(error.max()) * self.upwards
         resistance = float(x[v] + off) * self.upwards
-        m, drop, through = x.size, x[self.starts] - x[self.ends], self.weights.copy()
-        through[cut] = 0.0
-        enters = np.bincount(self.ends, through * np.maximum(drop + 2.0 * off, 0.0), m)
-        enters += np.bincount(self.starts, through * np.maximum(2.0 * off - drop, 0.0), m)
+        drop = np.abs(x[self.starts] - x[self.ends])
+        flow = self.weights * drop
+        flow[cut] = 0.0
+        # What flows into an agent flows out of it, by its edges or to the ground.
+        flows = self.at @ flow
+        enters = 0.5 * (flows + self.square * (x + off)) + off * self.links
         # Both ends of an edge may be left out, but not v.
-        through[(self.starts != v) & (self.ends != v)] *= 0.5
-        warm = through * np.square(np.maximum(np.abs(drop) - 2.0 * off, 0.0))
-        heat = np.bincount(self.starts, warm, m) + np.bincount(self.ends, warm, m)
+        warm = flow * drop
+        warm[self.incident[v]] *= 2.0
+        heat = 0.5 * np.maximum(self.at @ warm - 10.0 * off * flows, 0.0)
         heat += self.square * np.square(np.maximum(x - off, 0.0))
         return _Branch(known, free, resistance, np.asarray(enters * self.upwards), np.asarray(heat / self.upwards))
 
