@@ -147,6 +147,11 @@ class Algorithm(AnyAlgorithm, Program, Protocol):
         return False
 
     @property
+    def centring(self) -> int:
+        """In how many rounds agents also send the mean of their features; 0 where features have no centre."""
+        return 0
+
+    @property
     def plans_by_agent(self) -> bool:
         """Whether `planned_releases` looks at `Public.agents`, so that agents alike in all else may differ."""
         return False

@@ -342,7 +342,7 @@ def _priceable(job: Job) -> tuple[GossipJob, LdpSingleLevel | DpDsgd, MeanEstima
         )
     changes = job.topology.over_time
     problem: Any = job.problem
-    if getattr(job.algorithm, "centring", 0):
+    if job.algorithm.centring:
         raise InputError(
             "privacy.clip.x: what an observer inside learns where features are read from their mean is not derived. "
             "Leave it out: privacy.share = { y = 1.0 }, and no x in privacy.clip."

@@ -35,8 +35,9 @@ from decentral_dp.simulation.statements.statement import Claim, Horizon, Number,
 
 # Rounds of the private-state recursion that are computed before its invariant bound takes over.
 _EXPLICIT_ROUNDS = 10_000
-# Bounds a release that is made once: what this step gives in later rounds adds less than float64 can tell.
-_ONCE = StepSize(1.0, decay=60.0)
+# The mean of features is released in round 0 alone, and limits are stated for decaying steps: this one is 1 in round 0,
+# and all its later rounds together add less than float64 can tell.
+_MEAN_STEP = StepSize(1.0, decay=60.0)
 
 # Algorithms whose every release carries one clipped step of the round, by the formulas of `privacy.infinite_horizon`.
 OneStep = LdpDsbo | LdpSingleLevel | DpDsgd | Choco | ExactDiffusion | GossipSgda | PushSum
@@ -246,7 +247,7 @@ def _queries(
     noise = _noise(job, who)
     sent = algorithm.releases(job.problem.p, job.problem.q)
     fed = [c for c in sent for t in sent[c].terms if job.problem.reads_records.get(t) == split and channel in (None, c)]
-    steps = {c: _ONCE if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
+    steps = {c: _MEAN_STEP if sent[c].terms == ("feature_mean",) else getattr(algorithm, c) for c in fed}
     return [
         infinite_horizon.DecayingRelease(step, noise[c], job.clip.bound(c) * fed.count(c)) for c, step in steps.items()
     ]
